@@ -1,0 +1,88 @@
+"""Holdfast: a key-value store for plugins, agents and services.
+
+    async with holdfast.open("state.db") as store:
+        kv = store.kv("trivia")
+        await kv.set("game:42", {"turn": "alice"}, ttl=1800)
+
+Law: public names only; what is listed here does not change without a changelog entry.
+"""
+
+import logging
+
+from holdfast.errors import (
+    Busy,
+    ConditionFailed,
+    DatabaseError,
+    Fenced,
+    HoldfastError,
+    IndexNotFound,
+    InternalError,
+    InvalidJson,
+    InvalidPluginName,
+    InvalidSubject,
+    ItemNotFound,
+    KeyNotFound,
+    MissingField,
+    OutcomeUnknown,
+    PermissionDenied,
+    QuotaExceeded,
+    RateLimited,
+    StorageFull,
+    TableExists,
+    TableNotFound,
+    Timeout,
+    TtlNotConfigured,
+    Unavailable,
+    Unsupported,
+    ValidationError,
+    ValueTooLarge,
+    VersionConflict,
+)
+from holdfast.kv import KV
+from holdfast.model import KEEP, BatchResult, Change, Changes, Conflict, Entry, Page, Semantics, Stats
+from holdfast.registry import open
+from holdfast.store import Store
+
+__all__ = [
+    "KEEP",
+    "KV",
+    "BatchResult",
+    "Busy",
+    "Change",
+    "Changes",
+    "ConditionFailed",
+    "Conflict",
+    "DatabaseError",
+    "Entry",
+    "Fenced",
+    "HoldfastError",
+    "IndexNotFound",
+    "InternalError",
+    "InvalidJson",
+    "InvalidPluginName",
+    "InvalidSubject",
+    "ItemNotFound",
+    "KeyNotFound",
+    "MissingField",
+    "OutcomeUnknown",
+    "Page",
+    "PermissionDenied",
+    "QuotaExceeded",
+    "RateLimited",
+    "Semantics",
+    "Stats",
+    "StorageFull",
+    "Store",
+    "TableExists",
+    "TableNotFound",
+    "Timeout",
+    "TtlNotConfigured",
+    "Unavailable",
+    "Unsupported",
+    "ValidationError",
+    "ValueTooLarge",
+    "VersionConflict",
+    "open",
+]
+
+logging.getLogger("holdfast").addHandler(logging.NullHandler())

@@ -1,0 +1,149 @@
+"""What is waiting becomes one group: callers hand over commands, engines get them in groups.
+
+Law: no timers. A group forms while the one before it commits, so one commit serves everybody who came
+meanwhile, and a lone caller waits for nobody. Order is that of submission, within a lane. Cancelling a caller
+cancels nothing but the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from holdfast.commands import cost, written_keys
+from holdfast.errors import HoldfastError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from holdfast.commands import Command, Result
+
+MAX_GROUP: Final = 512
+MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
+
+
+_Waiting: TypeAlias = "tuple[Command | None, asyncio.Future[Any]]"
+"""A command and the future of its result; without a command, a caller who waits for those before it."""
+
+
+class _Lane:
+    """Commands that take effect one group after the other."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Waiting] = deque()
+
+    def take(self) -> list[_Waiting]:
+        """The next group: what is waiting, as far as one group may hold it."""
+        group: list[_Waiting] = []
+        room = MAX_GROUP_BYTES
+        while self.waiting and len(group) < MAX_GROUP:
+            command = self.waiting[0][0]
+            room -= 0 if command is None else cost(command)
+            if room < 0 and group:
+                break
+            group.append(self.waiting.popleft())
+        return group
+
+
+class Batcher:
+    """Groups commands for `run`, which returns a result or an error for each.
+
+    Args:
+        run: Has a group done. An error that it raises is that of every command of the group; any other
+            exception would be a defect of `run` itself.
+        lane_per_namespace: Whether namespaces may be in flight beside each other.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[list[Command]], Awaitable[list[Result | HoldfastError]]],
+        *,
+        lane_per_namespace: bool,
+    ) -> None:
+        self._run = run
+        self._lane_per_namespace = lane_per_namespace
+        self._lanes: dict[str, _Lane] = {}
+        self._drains: set[asyncio.Task[None]] = set()
+        self._unsettled: dict[tuple[str, str | None], int] = {}
+        self._closed = False
+
+    def submit(self, command: Command) -> asyncio.Future[Result]:
+        """Hand over a command. The future gets its result or raises the error that refused it."""
+        if self._closed:
+            raise Unavailable("the store is closed")
+        for address in _touched(command):
+            self._unsettled[address] = self._unsettled.get(address, 0) + 1
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._lane(command.namespace).waiting.append((command, future))
+        return future
+
+    def writing(self, namespace: str, key: str) -> bool:
+        """Whether a write of this key has been handed over and is not done."""
+        return (namespace, key) in self._unsettled
+
+    async def settled(self, namespace: str) -> None:
+        """Wait until everything that was handed over for a namespace so far is done."""
+        if (namespace, None) in self._unsettled:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._lane(namespace).waiting.append((None, turn))
+            await turn
+
+    async def aclose(self) -> None:
+        """Take nothing more, and wait until all that was taken is done."""
+        self._closed = True
+        while self._drains:
+            await asyncio.wait(self._drains)
+
+    def _lane(self, namespace: str) -> _Lane:
+        name = namespace if self._lane_per_namespace else ""
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane()
+            drain = asyncio.create_task(self._drain(name, lane), name=f"holdfast batcher {name}")
+            self._drains.add(drain)
+            drain.add_done_callback(self._drains.discard)
+        return lane
+
+    async def _drain(self, name: str, lane: _Lane) -> None:
+        while lane.waiting:
+            group = lane.take()
+            commands = [command for command, _ in group if command is not None]
+            self._settle(group, iter(await self._results(commands) if commands else ()))
+        del self._lanes[name]
+
+    async def _results(self, commands: list[Command]) -> list[Result | HoldfastError]:
+        try:
+            return await self._run(commands)
+        except HoldfastError as error:
+            return [error] * len(commands)
+
+    def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
+        for command, future in group:
+            if command is None:
+                result = None
+            else:
+                result = next(results)
+                for address in _touched(command):
+                    self._release(address)
+            if future.done():
+                continue
+            if isinstance(result, HoldfastError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    def _release(self, address: tuple[str, str | None]) -> None:
+        left = self._unsettled[address] - 1
+        if left:
+            self._unsettled[address] = left
+        else:
+            del self._unsettled[address]
+
+
+def _touched(command: Command) -> Iterator[tuple[str, str | None]]:
+    """The keys that a command may change, and None for the namespace as a whole."""
+    namespace = command.namespace
+    yield namespace, None
+    for key in written_keys(command):
+        yield namespace, key

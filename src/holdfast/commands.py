@@ -1,0 +1,205 @@
+"""What can be asked of a store, and what is answered: commands and results.
+
+Law: a command is legal by construction, since only `holdfast.verbs` makes those that come from callers. It
+says what to do, never how; it carries no time and nothing random. Results are what `decide` returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Fence(msgspec.Struct, frozen=True, gc=False):
+    """The write holds only while `token` is the newest of the lock."""
+
+    lock: str
+    token: int
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Who asks, under which id and document. `repeatable`: the caller named the id, so remember the reply."""
+
+    writer: str
+    request_id: str
+    repeatable: bool = False
+    spec_ref: str | None = None
+    fence: Fence | None = None
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
+    """Something to be done in one namespace."""
+
+    namespace: str
+
+
+class Get(Command, frozen=True, kw_only=True, gc=False):
+    """Read a key in its turn among the writes."""
+
+    key: str
+
+
+class Change(Command, frozen=True, kw_only=True, gc=False):
+    """A command of a caller that writes."""
+
+    origin: Origin
+
+
+class KeyChange(Change, frozen=True, kw_only=True, gc=False):
+    """A change of one key, if its version is the expected one (0: it must not exist; None: whatever)."""
+
+    key: str
+    expected: int | None = None
+
+
+class Set(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Put a value, in place of whatever is there. `size` is that of the value in bytes."""
+
+    value: str
+    size: int
+    ttl: int | None = None
+    keep_ttl: bool = False
+    semantics: str | None = None
+
+
+class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Remove a key."""
+
+
+class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Add to a number; `ttl` applies when this makes the key."""
+
+    by: int | float
+    ttl: int | None = None
+
+
+class SetTtl(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Move the deadline of a key; None takes it away."""
+
+    ttl: int | None
+
+
+class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Bring a key back from the trash."""
+
+    ttl: int | None = None
+
+
+class Guard(Change, frozen=True, kw_only=True, gc=False):
+    """Give a lock's guard a new version, which is the newest token of the lock."""
+
+    lock: str
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a batch expects of a key: its version, or 0 for none."""
+
+    key: str
+    version: int
+
+
+class Batch(Change, frozen=True, kw_only=True):
+    """All of these writes if all of the checks hold, else none."""
+
+    checks: tuple[Check, ...]
+    writes: tuple[Set | Delete | Incr | Guard, ...]
+
+
+class Many(Change, frozen=True, kw_only=True):
+    """Each of these for itself, in one call."""
+
+    items: tuple[Set | Delete, ...]
+
+
+class Expire(Command, frozen=True, kw_only=True, gc=False):
+    """Notice that the rows at these keys of a space have passed their deadline.
+
+    `before` lets rows go early whose deadline is not later than it: how records that are kept up to a
+    number are thinned out. It has no effect on entries.
+    """
+
+    space: str
+    keys: tuple[str | bytes, ...]
+    before: int | None = None
+
+
+class Trim(Command, frozen=True, kw_only=True, gc=False):
+    """Drop the journal's records up to and including a version."""
+
+    upto: int
+
+
+class Stored(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The entry as it is after the command."""
+
+    key: str
+    row: Row
+
+
+class Got(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The row that a read found, or None."""
+
+    row: Row | None
+
+
+class Deleted(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The version of the deletion; None if there was nothing to delete."""
+
+    version: int | None
+
+
+class Versions(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The versions of a batch's writes, by position."""
+
+    versions: tuple[int | None, ...]
+
+
+class Results(msgspec.Struct, frozen=True, tag=True):
+    """What became of the items of a `Many`: a result or the error that refused it, by position."""
+
+    items: tuple[Stored | Deleted | Exception, ...]
+
+
+class Removed(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """How many rows upkeep removed."""
+
+    count: int
+
+
+Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Removed
+
+
+def cost(command: Command) -> int:
+    """About how many bytes a command brings along: what bounds a group."""
+    match command:
+        case Set():
+            return command.size + 256
+        case Batch():
+            return sum(cost(write) for write in command.writes) + 64 * len(command.checks)
+        case Many():
+            return sum(cost(item) for item in command.items)
+        case Expire():
+            return 512 * len(command.keys)
+        case _:
+            return 256
+
+
+def written_keys(command: Command) -> Iterator[str]:
+    """The keys of entries that a caller's command may change."""
+    match command:
+        case KeyChange():
+            yield command.key
+        case Batch():
+            for write in command.writes:
+                yield from written_keys(write)
+        case Many():
+            for item in command.items:
+                yield item.key
+        case _:
+            pass

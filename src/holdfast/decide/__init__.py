@@ -1,0 +1,82 @@
+"""The pure heart: what a group of commands does to the rows that it finds.
+
+    needs(commands)                → the rows and namespaces that must be loaded
+    decide(loaded, commands, now)  → the rows, records and results that follow
+
+Law: no I/O, no clock, no randomness, no logging; the answer depends on the arguments alone, which are left as
+they were, so that an engine may call it again. All meaning of the verbs is here, and an engine has none. A
+new verb is a function in a table of this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.commands import Change, Fence
+from holdfast.decide import keys, upkeep
+from holdfast.decide.draft import Draft, Loaded, Needs, Outcome
+from holdfast.decide.requests import once, request_address
+from holdfast.errors import Fenced
+from holdfast.rows import GUARD, Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.commands import Command, Result
+
+__all__ = ["Loaded", "Needs", "Outcome", "decide", "needs"]
+
+_NEEDS = keys.NEEDS | upkeep.NEEDS
+_APPLY = keys.APPLY | upkeep.APPLY
+
+
+def needs(commands: Iterable[Command]) -> Needs:
+    """What `decide` will look at: everything that an engine has to load for these commands."""
+    wanted = Needs()
+    for command in commands:
+        wanted.namespaces.add(command.namespace)
+        if isinstance(command, Change):
+            if command.origin.repeatable:
+                wanted.row(request_address(command), value=True)
+            if command.origin.fence is not None:
+                wanted.row(_guard_address(command.namespace, command.origin.fence))
+        _NEEDS[type(command)](wanted, command)
+    return wanted
+
+
+def decide(loaded: Loaded, commands: Sequence[Command], now: int) -> Outcome:
+    """Apply the commands in their order, each to what those before it left.
+
+    A refused command leaves no trace but its error among the results.
+    """
+    draft = Draft(loaded, now)
+    return draft.outcome([draft.attempt(_apply, command) for command in commands])
+
+
+def _apply(draft: Draft, command: Command) -> Result:
+    if isinstance(command, Change) and command.origin.repeatable:
+        return once(draft, command, _apply_fenced)
+    return _apply_fenced(draft, command)
+
+
+def _apply_fenced(draft: Draft, command: Command) -> Result:
+    if isinstance(command, Change) and command.origin.fence is not None:
+        _check_fence(draft, command.origin.fence)
+    result: Result = _APPLY[type(command)](draft, command)
+    return result
+
+
+def _check_fence(draft: Draft, fence: Fence) -> None:
+    guard = draft.row(_guard_address(draft.name, fence))
+    if guard is None:
+        raise Fenced(f"lock {fence.lock!r} has never been taken", field="fence")
+    if guard.version != fence.token:
+        raise Fenced(
+            f"lock {fence.lock!r} has been taken by a newer holder: its token is {guard.version}, "
+            f"not {fence.token}",
+            field="fence",
+        )
+
+
+def _guard_address(namespace: str, fence: Fence) -> Address:
+    return Address(namespace, GUARD, fence.lock.encode())

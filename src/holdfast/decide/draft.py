@@ -1,0 +1,156 @@
+"""The draft of a group: what was loaded, and over it what the commands so far have made of it.
+
+Law: a draft knows rows and versions but no verb. Nothing leaves it but the outcome; what was loaded is never
+changed.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.rows import Address, Namespace, Record, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Command, Result
+
+
+class Needs:
+    """What has to be loaded: namespaces, and rows with a word on whether the value matters.
+
+    An engine may leave the value out of a row that is alive and whose value is not wanted; `Row.size` is
+    given all the same. Of a row that is past its deadline the value is always loaded.
+    """
+
+    def __init__(self) -> None:
+        self.namespaces: set[str] = set()
+        self.rows: dict[Address, bool] = {}
+
+    def row(self, address: Address, *, value: bool = False) -> None:
+        """Ask for a row."""
+        self.rows[address] = value or self.rows.get(address, False)
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What was found of what was needed; what is not in here does not exist."""
+
+    namespaces: dict[str, Namespace]
+    rows: dict[Address, Row]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a group leads to. An engine saves all of it or nothing.
+
+    `rows` maps an address to its new row, or to None where the row goes. `trims` holds, by namespace, the
+    version up to which the journal is to be dropped.
+    """
+
+    results: list[Result | HoldfastError]
+    namespaces: list[Namespace]
+    rows: dict[Address, Row | None]
+    journal: list[Record]
+    trims: dict[str, int]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to save."""
+        return not self.namespaces and not self.rows
+
+
+Apply: TypeAlias = "Callable[[Draft, Command], Result]"
+
+
+class Draft:
+    """A group in the making. `name` and `now` are those of the command at hand."""
+
+    def __init__(self, loaded: Loaded, now: int) -> None:
+        self.name = ""
+        self.now = now
+        self._group_now = now
+        self._loaded = loaded
+        self._rows: dict[Address, Row | None] = {}
+        self._namespaces: dict[str, Namespace] = {}
+        self._journal: list[Record] = []
+        self._trims: dict[str, int] = {}
+        self._undo: list[tuple[Address, bool, Row | None]] = []
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace of the command at hand, to be changed in place."""
+        return self._namespaces[self.name]
+
+    def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
+        """Apply a command; if it is refused, take back whatever it did and return the error."""
+        self._enter(command.namespace)
+        namespace = copy.copy(self._namespaces[self.name])
+        undo, journal = len(self._undo), len(self._journal)
+        try:
+            return apply(self, command)
+        except HoldfastError as refusal:
+            self._namespaces[self.name] = namespace
+            self._take_back(undo)
+            del self._journal[journal:]
+            return refusal
+
+    def row(self, address: Address) -> Row | None:
+        """The row as the commands so far have left it."""
+        if address in self._rows:
+            return self._rows[address]
+        return self._loaded.rows.get(address)
+
+    def put(self, address: Address, row: Row | None) -> None:
+        """Put a row at an address, or take away the one that is there."""
+        self._undo.append((address, address in self._rows, self._rows.get(address)))
+        self._rows[address] = row
+
+    def version(self) -> int:
+        """A new version: the next in the namespace, never given before."""
+        namespace = self.namespace
+        namespace.revision += 1
+        namespace.changed_at = self.now
+        return namespace.revision
+
+    def record(self, record: Record) -> None:
+        """Write to the journal."""
+        self._journal.append(record)
+
+    def trim(self, upto: int) -> None:
+        """Drop the journal of the namespace up to a version."""
+        self._trims[self.name] = upto
+        self.namespace.journal_floor = upto
+
+    def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
+        """What all this comes to: only what is different from what was loaded."""
+        before = self._loaded.namespaces
+        return Outcome(
+            results=results,
+            namespaces=[now for name, now in self._namespaces.items() if before.get(name) != now],
+            rows={address: row for address, row in self._rows.items() if row or address in self._loaded.rows},
+            journal=self._journal,
+            trims=self._trims,
+        )
+
+    def _enter(self, name: str) -> None:
+        """Turn to a namespace. Its time is at least that of its last change, whatever this clock says."""
+        self.name = name
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            found = self._loaded.namespaces.get(name)
+            namespace = (
+                Namespace(name=name, created_at=self._group_now) if found is None else copy.copy(found)
+            )
+            self._namespaces[name] = namespace
+        self.now = max(self._group_now, namespace.changed_at)
+
+    def _take_back(self, length: int) -> None:
+        while len(self._undo) > length:
+            address, was_written, row = self._undo.pop()
+            if was_written:
+                self._rows[address] = row
+            else:
+                del self._rows[address]

@@ -1,0 +1,408 @@
+"""What the verbs on keys mean.
+
+Law: each verb is one function over a draft, found in `APPLY`, and what it looks at is named by the function
+in `NEEDS`. An entry whose deadline has been reached is not there; whoever meets one records its expiry first.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.commands import (
+    Batch,
+    Check,
+    Delete,
+    Deleted,
+    Get,
+    Got,
+    Guard,
+    Incr,
+    KeyChange,
+    Many,
+    Origin,
+    Restore,
+    Results,
+    Set,
+    SetTtl,
+    Stored,
+    Versions,
+)
+from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
+from holdfast.model import Conflict, entry_of, semantics_of, value_of
+from holdfast.rows import GUARD, KV, TRASH, Address, Record, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.decide.draft import Draft, Needs
+
+_UNTRASHED: Final = frozenset({"lock", "cache", "session"})
+
+
+class Trashed(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a row in the trash: what was removed, how, when, by whom, and the deadline it had."""
+
+    op: str
+    at: int
+    by: str
+    value: msgspec.Raw
+    expires_at: int | None = None
+
+
+def live(draft: Draft, key: str) -> Row | None:
+    """The entry that is there now; one that has expired unnoticed is noticed."""
+    row = draft.row(Address(draft.name, KV, key))
+    if row is None or row.alive(draft.now):
+        return row
+    expire(draft, key, row)
+    return None
+
+
+def expire(draft: Draft, key: str, row: Row) -> None:
+    """Record that an entry has passed its deadline, and remove it."""
+    deadline = draft.now if row.expires_at is None else row.expires_at
+    _remove(draft, key, row)
+    draft.record(
+        Record(
+            namespace=draft.name,
+            version=draft.version(),
+            op="expired",
+            key=key,
+            at=draft.now,
+            last_writer=row.last_writer,
+            purpose=purpose_of(row.semantics),
+            lag_ms=draft.now - deadline,
+            expired_version=row.version,
+        )
+    )
+    _to_trash(draft, key, row, op="expired", by=row.last_writer)
+
+
+@lru_cache(maxsize=1024)
+def purpose_of(semantics: str | None) -> str | None:
+    """The purpose that an entry's semantics name."""
+    meaning = semantics_of(semantics)
+    return None if meaning is None else meaning.purpose
+
+
+def _get(draft: Draft, command: Get) -> Got:
+    row = draft.row(Address(draft.name, KV, command.key))
+    return Got(row if row is not None and row.alive(draft.now) else None)
+
+
+def _set(draft: Draft, command: Set) -> Stored:
+    before = _expected(draft, command)
+    if command.keep_ttl:
+        expires_at = None if before is None else before.expires_at
+    else:
+        expires_at = _deadline(draft, command.ttl)
+    return _store(
+        draft,
+        command.key,
+        before,
+        command.origin,
+        value=command.value,
+        size=command.size,
+        expires_at=expires_at,
+        semantics=command.semantics,
+        spec_ref=command.origin.spec_ref,
+    )
+
+
+def _delete(draft: Draft, command: Delete) -> Deleted:
+    before = _expected(draft, command)
+    if before is None:
+        return Deleted(None)
+    _remove(draft, command.key, before)
+    _to_trash(draft, command.key, before, op="deleted", by=command.origin.writer)
+    version = draft.version()
+    draft.record(
+        _record(
+            draft, "deleted", command.key, version=version, origin=command.origin, semantics=before.semantics
+        )
+    )
+    return Deleted(version)
+
+
+def _incr(draft: Draft, command: Incr) -> Stored:
+    before = _expected(draft, command)
+    if before is None:
+        value, size = rules.encode_value(command.by)
+        expires_at, semantics, spec_ref = _deadline(draft, command.ttl), None, None
+    else:
+        value, size = _sum(command, before)
+        expires_at, semantics, spec_ref = before.expires_at, before.semantics, before.spec_ref
+    return _store(
+        draft,
+        command.key,
+        before,
+        command.origin,
+        value=value,
+        size=size,
+        expires_at=expires_at,
+        semantics=semantics,
+        spec_ref=command.origin.spec_ref or spec_ref,
+    )
+
+
+def _sum(command: Incr, before: Row) -> tuple[str, int]:
+    number = value_of(command.key, before)
+    if type(number) is not int and type(number) is not float:
+        raise ValidationError(f"the value of key {command.key!r} is not a number", field="value")
+    try:
+        return rules.encode_value(number + command.by)
+    except (OverflowError, ValidationError):
+        raise ValidationError("the sum is too large for a number", field="by") from None
+
+
+def _set_ttl(draft: Draft, command: SetTtl) -> Stored:
+    before = _expected(draft, command)
+    if before is None:
+        raise KeyNotFound(f"key {command.key!r} does not exist", field="key")
+    return _store(
+        draft,
+        command.key,
+        before,
+        command.origin,
+        value=before.value,
+        size=before.size,
+        expires_at=_deadline(draft, command.ttl),
+        semantics=before.semantics,
+        spec_ref=command.origin.spec_ref or before.spec_ref,
+    )
+
+
+def _restore(draft: Draft, command: Restore) -> Stored:
+    current = _expected(draft, command)
+    if current is not None:
+        raise VersionConflict(
+            f"key {command.key!r} exists at version {current.version}: delete it before restoring",
+            current=entry_of(command.key, current),
+        )
+    address = Address(draft.name, TRASH, command.key.encode())
+    kept = draft.row(address)
+    if kept is None or not kept.alive(draft.now):
+        raise KeyNotFound(f"key {command.key!r} is not in the trash", field="key")
+    value = bytes(msgspec.json.decode(kept.value or "", type=Trashed).value)
+    draft.put(address, None)
+    return _store(
+        draft,
+        command.key,
+        None,
+        command.origin,
+        op="restored",
+        value=value.decode(),
+        size=len(value),
+        expires_at=_deadline(draft, command.ttl),
+        created_at=kept.created_at,
+        semantics=kept.semantics,
+        spec_ref=command.origin.spec_ref or kept.spec_ref,
+    )
+
+
+def _guard(draft: Draft, command: Guard) -> Stored:
+    version = draft.version()
+    row = Row(
+        value="null",
+        size=4,
+        version=version,
+        created_at=draft.now,
+        updated_at=draft.now,
+        last_writer=command.origin.writer,
+        request_id=command.origin.request_id,
+    )
+    draft.put(Address(draft.name, GUARD, command.lock.encode()), row)
+    return Stored(command.lock, row)
+
+
+def _batch(draft: Draft, command: Batch) -> Versions:
+    conflicts = [conflict for check in command.checks if (conflict := _failed(draft, check)) is not None]
+    if conflicts:
+        named = ", ".join(repr(conflict.key) for conflict in conflicts[:5])
+        raise VersionConflict(
+            f"{len(conflicts)} of {len(command.checks)} checks failed: {named}",
+            current=conflicts[0].current,
+            conflicts=conflicts,
+        )
+    versions: list[int | None] = []
+    for write in command.writes:
+        result = APPLY[type(write)](draft, write)
+        versions.append(result.row.version if isinstance(result, Stored) else result.version)
+    return Versions(tuple(versions))
+
+
+def _many(draft: Draft, command: Many) -> Results:
+    items: list[Any] = [draft.attempt(APPLY[type(item)], item) for item in command.items]
+    return Results(tuple(items))
+
+
+def _failed(draft: Draft, check: Check) -> Conflict | None:
+    row = live(draft, check.key)
+    if check.version == (0 if row is None else row.version) and (check.version or row is None):
+        return None
+    current = None if row is None else entry_of(check.key, row)
+    return Conflict(key=check.key, expected_version=check.version, current=current)
+
+
+def _expected(draft: Draft, command: KeyChange) -> Row | None:
+    """The live entry, which is the one that the caller expects."""
+    row = live(draft, command.key)
+    if command.expected is None:
+        return row
+    if row is None:
+        if command.expected == 0:
+            return None
+        raise VersionConflict(f"key {command.key!r} does not exist, version {command.expected} was expected")
+    if command.expected == row.version != 0:
+        return row
+    wanted = f"version {command.expected}" if command.expected else "no entry"
+    raise VersionConflict(
+        f"key {command.key!r} is at version {row.version}, {wanted} was expected",
+        current=entry_of(command.key, row),
+    )
+
+
+def _deadline(draft: Draft, ttl: int | None) -> int | None:
+    return None if ttl is None else draft.now + ttl * 1000
+
+
+def _store(
+    draft: Draft,
+    key: str,
+    before: Row | None,
+    origin: Origin,
+    *,
+    value: str | None,
+    size: int,
+    expires_at: int | None,
+    semantics: str | None,
+    spec_ref: str | None,
+    op: str = "set",
+    created_at: int | None = None,
+) -> Stored:
+    version = draft.version()
+    if created_at is None:
+        created_at = draft.now if before is None else before.created_at
+    row = Row(
+        value=value,
+        size=size,
+        version=version,
+        created_at=created_at,
+        updated_at=draft.now,
+        expires_at=expires_at,
+        last_writer=origin.writer,
+        semantics=semantics,
+        request_id=origin.request_id,
+        spec_ref=spec_ref,
+    )
+    if before is not None:
+        _uncount(draft, key, before)
+    namespace = draft.namespace
+    namespace.keys += 1
+    namespace.bytes += _width(key) + size
+    draft.put(Address(draft.name, KV, key), row)
+    draft.record(_record(draft, op, key, version=version, origin=origin, semantics=semantics))
+    return Stored(key, row)
+
+
+def _remove(draft: Draft, key: str, row: Row) -> None:
+    _uncount(draft, key, row)
+    draft.put(Address(draft.name, KV, key), None)
+
+
+def _uncount(draft: Draft, key: str, row: Row) -> None:
+    if row.version > 0:  # a row that was written past Holdfast has never been counted
+        namespace = draft.namespace
+        namespace.keys -= 1
+        namespace.bytes -= _width(key) + row.size
+
+
+def _width(key: str) -> int:
+    return len(key) if key.isascii() else len(key.encode())
+
+
+def _record(
+    draft: Draft, op: str, key: str, *, version: int, origin: Origin, semantics: str | None
+) -> Record:
+    return Record(
+        namespace=draft.name,
+        version=version,
+        op=op,
+        key=key,
+        at=draft.now,
+        last_writer=origin.writer,
+        request_id=origin.request_id,
+        purpose=purpose_of(semantics),
+    )
+
+
+def _to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
+    """Keep what is removed for a while, if it is of a kind that is kept."""
+    if row.semantics is None and not draft.name.startswith("semantic/"):
+        return
+    if purpose_of(row.semantics) in _UNTRASHED:
+        return
+    trashed = Trashed(
+        op=op, at=draft.now, by=by, value=msgspec.Raw((row.value or "").encode()), expires_at=row.expires_at
+    )
+    value = msgspec.json.encode(trashed)
+    kept = msgspec.structs.replace(
+        row, value=value.decode(), size=len(value), expires_at=draft.now + rules.TRASH_RETENTION * 1000
+    )
+    draft.put(Address(draft.name, TRASH, key.encode()), kept)
+
+
+def _needs_key(wanted: Needs, command: Any) -> None:
+    """The entry; its value where an answer or the trash may show it."""
+    blind = isinstance(command, Set) and command.expected is None and not command.origin.repeatable
+    wanted.row(Address(command.namespace, KV, command.key), value=not blind)
+
+
+def _needs_restore(wanted: Needs, command: Restore) -> None:
+    _needs_key(wanted, command)
+    wanted.row(Address(command.namespace, TRASH, command.key.encode()), value=True)
+
+
+def _needs_batch(wanted: Needs, command: Batch) -> None:
+    for check in command.checks:
+        wanted.row(Address(command.namespace, KV, check.key), value=True)
+    for write in command.writes:
+        NEEDS[type(write)](wanted, write)
+
+
+def _needs_many(wanted: Needs, command: Many) -> None:
+    for item in command.items:
+        _needs_key(wanted, item)
+
+
+def _needs_guard(wanted: Needs, command: Guard) -> None:
+    """A guard is written without looking."""
+
+
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    Get: _needs_key,
+    Set: _needs_key,
+    Delete: _needs_key,
+    Incr: _needs_key,
+    SetTtl: _needs_key,
+    Restore: _needs_restore,
+    Guard: _needs_guard,
+    Batch: _needs_batch,
+    Many: _needs_many,
+}
+
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
+    Get: _get,
+    Set: _set,
+    Delete: _delete,
+    Incr: _incr,
+    SetTtl: _set_ttl,
+    Restore: _restore,
+    Guard: _guard,
+    Batch: _batch,
+    Many: _many,
+}

@@ -1,0 +1,130 @@
+"""One request id, one effect: a call that comes again gets the reply that it got before.
+
+Law: only successes are remembered, in the same transaction as what they did, and only where the caller named
+the request. A refusal is judged anew.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import rules
+from holdfast.commands import Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
+from holdfast.decide.keys import live
+from holdfast.errors import VersionConflict
+from holdfast.model import Entry, entry_of
+from holdfast.rows import REQUEST, Address, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Result
+    from holdfast.decide.draft import Draft
+
+
+class Several(msgspec.Struct, frozen=True, tag=True):
+    """The results of a `Many`; None for an item that was refused."""
+
+    items: tuple[Stored | Deleted | None, ...]
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What is remembered of a request: a digest of its content, and the reply."""
+
+    content: str
+    reply: Stored | Deleted | Versions | Several
+
+
+def request_address(command: Change) -> Address:
+    """Where the memory of a command is kept."""
+    return Address(command.namespace, REQUEST, command.origin.request_id.encode())
+
+
+def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> Result:
+    """Apply a command whose caller named it, or answer as before if it has been applied already."""
+    address = request_address(command)
+    content = blake2b(msgspec.json.encode(command), digest_size=16).hexdigest()
+    known = draft.row(address)
+    if known is None or not known.alive(draft.now):
+        return _remember(draft, command, content, apply(draft, command))
+    memory = msgspec.json.decode(known.value or "", type=Memory)
+    if memory.content != content:
+        raise VersionConflict(
+            f"request id {command.origin.request_id!r} was used before, for another request",
+            current=_current(draft, command),
+            reason="request_id_reused",
+        )
+    if isinstance(memory.reply, Several):
+        return _complete(draft, command, content, memory.reply.items, apply)
+    replayed: Result = _with_value(command, memory.reply)
+    return replayed
+
+
+def _remember(draft: Draft, command: Change, content: str, result: Result) -> Result:
+    reply = _reply(command, result)
+    if isinstance(reply, Several) and not any(reply.items):
+        return result
+    address = request_address(command)
+    value = msgspec.json.encode(Memory(content, reply))
+    row = Row(
+        value=value.decode(),
+        size=len(value),
+        version=draft.namespace.revision,
+        created_at=draft.now,
+        updated_at=draft.now,
+        expires_at=draft.now + rules.REQUEST_RETENTION * 1000,
+        last_writer=command.origin.writer,
+    )
+    if draft.row(address) is None:
+        draft.namespace.requests += 1
+    draft.put(address, row)
+    return result
+
+
+def _reply(command: Change, result: Any) -> Any:
+    """A result as it is remembered: without a value that the request itself brings along."""
+    if isinstance(result, Results) and isinstance(command, Many):
+        return Several(
+            tuple(
+                None if isinstance(found, Exception) else _reply(item, found)
+                for item, found in zip(command.items, result.items, strict=True)
+            )
+        )
+    if isinstance(command, Set):
+        return Stored(result.key, msgspec.structs.replace(result.row, value=None))
+    return result
+
+
+def _with_value(command: Change, reply: Any) -> Any:
+    if isinstance(command, Set):
+        return Stored(reply.key, msgspec.structs.replace(reply.row, value=command.value))
+    return reply
+
+
+def _complete(
+    draft: Draft,
+    command: Any,
+    content: str,
+    known: tuple[Stored | Deleted | None, ...],
+    apply: Callable[[Draft, Any], Any],
+) -> Result:
+    """The remembered results of a `Many`, and those of its items that were refused, judged anew."""
+    refused = tuple(item for item, reply in zip(command.items, known, strict=True) if reply is None)
+    if not refused:
+        return Results(tuple(map(_with_value, command.items, known)))
+    fresh = iter(apply(draft, msgspec.structs.replace(command, items=refused)).items)
+    items = tuple(
+        next(fresh) if reply is None else _with_value(item, reply)
+        for item, reply in zip(command.items, known, strict=True)
+    )
+    return _remember(draft, command, content, Results(items))
+
+
+def _current(draft: Draft, command: Change) -> Entry | None:
+    if not isinstance(command, KeyChange):
+        return None
+    row = live(draft, command.key)
+    return None if row is None else entry_of(command.key, row)

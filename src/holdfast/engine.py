@@ -1,0 +1,188 @@
+"""The contract between a store and whatever keeps its rows: read this to write a new engine.
+
+An engine keeps four kinds of things: rows by address (`holdfast.rows`), one row per namespace, the journal
+(records by namespace and version) and an epoch, which names this life of the storage. It gives them no
+meaning. A change goes through `transact`, which every engine writes in the same four steps:
+
+    wanted  = needs(commands)                   what to load
+    loaded  = <one transaction begins: load>    lock the namespaces first, then load; in that order
+    outcome = decide(loaded, commands, now)     pure
+    <save outcome; commit>                      all of it or nothing, durable before the return
+
+What must hold:
+
+- Groups that touch the same namespace take effect one after the other, across all processes.
+- A failure before the commit raises a `Transient` error or `DatabaseError`, and nothing is kept. One during
+  the commit, of which the engine can't know the end, raises `OutcomeUnknown`.
+- Keys are ordered by their UTF-8 bytes. Text is compared as it is: no case folding, no normalisation.
+- A row whose `expires_at` is not later than `now` is invisible to `read`, `scan` and `totals`.
+- Cancelling a caller never stops a commit half way.
+- What an engine can't do raises `Unsupported`; it never does something weaker instead.
+
+Law: this module holds the protocol and the plain data that passes through it. `holdfast.testing` certifies an
+implementation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command, Result
+    from holdfast.errors import HoldfastError
+    from holdfast.rows import Address, Namespace, Record, Row
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store must know of its engine."""
+
+    durable: bool = True
+    """What was acknowledged survives the process."""
+    multi_process: bool = False
+    """Others may write to the same storage at the same time."""
+    batching: bool = True
+    """Commands are to be grouped before they are handed over."""
+    lane_per_namespace: bool = False
+    """Groups of different namespaces may be in flight together, and a group holds one namespace alone."""
+    owns_clock: bool = False
+    """The other side knows the time: `now` is ignored."""
+    owns_reaper: bool = False
+    """The other side notices expiry by itself."""
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """A walk over the keys of a space: from `start` to before `stop` (None: to the end), in their order.
+
+    `after` leaves out keys up to and including it. (U+0000 can't be part of a bound in PostgreSQL, so "the
+    key after that one" has no other form.)
+
+    The walk ends after `limit` rows, or before the row whose size would take the sum past `max_bytes`; the
+    first row is always given. The size of a row is that of its key, and with `values` also that of its value
+    and 256 bytes for the rest. Without `values` the rows may come without them.
+    """
+
+    namespace: str
+    space: str
+    start: str | bytes
+    stop: str | bytes | None = None
+    after: str | bytes | None = None
+    limit: int
+    max_bytes: int
+    values: bool = False
+
+
+class Scanned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scan found, and whether there is more."""
+
+    rows: list[tuple[str | bytes, Row]]
+    more: bool
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that has passed its deadline and is still there."""
+
+    namespace: str
+    key: str | bytes
+    expires_at: int
+
+
+class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records of a journal: after version `since`, of keys from `start` to before `stop`, oldest first.
+
+    With `key` only those of this very key; with `newest_first` the order is turned round.
+    """
+
+    namespace: str
+    since: int = 0
+    key: str | None = None
+    start: str = ""
+    stop: str | None = None
+    limit: int
+    newest_first: bool = False
+
+
+class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of a journal and, of the same instant, its bounds: what was dropped and what was given last.
+
+    `complete` says that there are no more such records.
+    """
+
+    records: list[Record]
+    complete: bool
+    floor: int
+    head: int
+    epoch: str
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace's row, and of its entries those that are past their deadline but still counted."""
+
+    namespace: Namespace
+    due_keys: int
+    due_bytes: int
+
+
+class Engine(Protocol):
+    """Keeps rows, knows no rules. Times are milliseconds since 1970."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine is like."""
+        ...
+
+    async def start(self) -> None:
+        """Reach the storage, and create or migrate it where that is needed."""
+        ...
+
+    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+        """Apply a group in one transaction; one result per command, or the error that refused it."""
+        ...
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """The rows at these addresses that are alive, by position."""
+        ...
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """The living rows of a range of keys."""
+        ...
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """Rows of a space whose deadline is not later than `now`, the longest overdue first."""
+        ...
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """Records of a namespace's journal."""
+        ...
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """The row of a namespace (none if it has never been written to) or of all, by name."""
+        ...
+
+    async def clock_offset(self) -> float:
+        """By how many milliseconds the storage's clock is ahead of this machine's wall clock."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the storage; what was accepted is finished first."""
+        ...
+
+
+def row_size(key: str | bytes, row: Row, *, values: bool) -> int:
+    """What a row counts for in a scan."""
+    width = len(key.encode()) if isinstance(key, str) else len(key)
+    return width + row.size + 256 if values else width
+
+
+def successor(prefix: str) -> str | None:
+    """The least text that is greater than every text with this prefix; None if there is none."""
+    for end in range(len(prefix) - 1, -1, -1):
+        point = ord(prefix[end]) + 1
+        if point == 0xD800:
+            point = 0xE000
+        if point <= 0x10FFFF:
+            return prefix[:end] + chr(point)
+    return None

@@ -1,0 +1,5 @@
+"""The engines: where rows are kept.
+
+Law: an engine moves rows and knows no rules. A driver is imported by its engine alone, and each engine has
+one translator from its driver's errors to ours.
+"""

@@ -1,0 +1,31 @@
+"""How rows lie in a relational database: what both SQL engines and the schema agree on.
+
+Law: names and mappings only. This module imports no driver and no SQLAlchemy, since opening a store that is
+up to date must not pay for them.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Final
+
+SCHEMA_REVISION: Final = "0001"
+"""The newest migration: what `alembic_version` holds in a store of this version."""
+
+OUTSIDE_WRITER: Final = "external"
+"""The last writer of a row that was written past Holdfast."""
+
+
+def plugin_column(namespace: str) -> str:
+    """What `plugin_kv_storage.plugin_name` holds: the plugin's name, or for other families all of it."""
+    return namespace.removeprefix("kv/")
+
+
+def namespace_of(plugin_column: str) -> str:
+    """The namespace of a row of `plugin_kv_storage`."""
+    return plugin_column if "/" in plugin_column else f"kv/{plugin_column}"
+
+
+def ddl(dialect: str) -> str:
+    """The statements that make an empty store, rendered from the schema for `sqlite` or `postgresql`."""
+    return resources.files("holdfast.engines").joinpath("ddl", f"{dialect}.sql").read_text(encoding="utf-8")

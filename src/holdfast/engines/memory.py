@@ -1,0 +1,151 @@
+"""The reference engine: everything in dictionaries, nothing kept. Read it to see what an engine has to do.
+
+Law: clarity before speed. Where another engine disagrees with this one, the other is wrong until shown right.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, Any
+
+from holdfast.decide import Loaded, decide, needs
+from holdfast.engine import Capabilities, Due, JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
+from holdfast.rows import KV, Address, Namespace, Record, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.commands import Command, Result
+    from holdfast.decide import Outcome
+    from holdfast.errors import HoldfastError
+
+
+class MemoryEngine:
+    """See `holdfast.engine.Engine`."""
+
+    capabilities = Capabilities(durable=False)
+
+    def __init__(self) -> None:
+        self._rows: dict[Address, Row] = {}
+        self._keys: dict[tuple[str, str], list[Any]] = {}  # of one space: all text or all bytes
+        self._namespaces: dict[str, Namespace] = {}
+        self._journal: dict[str, list[Record]] = {}
+        self._epoch = secrets.token_hex(8)
+
+    async def start(self) -> None:
+        """There is nothing to reach."""
+
+    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+        """No step awaits, so that nothing can come between the load and the save."""
+        wanted = needs(commands)
+        loaded = Loaded(
+            namespaces={
+                name: self._namespaces[name] for name in wanted.namespaces if name in self._namespaces
+            },
+            rows={address: self._rows[address] for address in wanted.rows if address in self._rows},
+        )
+        outcome = decide(loaded, commands, now)
+        self._save(outcome)
+        return outcome.results
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """See `Engine.read`."""
+        found = [self._rows.get(address) for address in addresses]
+        return [row if row is not None and row.alive(now) else None for row in found]
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """See `Engine.scan`."""
+        rows: list[tuple[str | bytes, Row]] = []
+        room = query.max_bytes
+        for key, row in self._range(query.namespace, query.space, query.start, query.stop):
+            if not row.alive(now) or (query.after is not None and key <= query.after):
+                continue
+            room -= row_size(key, row, values=query.values)
+            if len(rows) == query.limit or (rows and room < 0):
+                return Scanned(rows=rows, more=True)
+            rows.append((key, row))
+        return Scanned(rows=rows, more=False)
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """See `Engine.due`."""
+        found = [
+            Due(namespace=address.namespace, key=address.key, expires_at=row.expires_at)
+            for address, row in self._rows.items()
+            if address.space == space
+            and namespace in (None, address.namespace)
+            and row.expires_at is not None
+            and row.expires_at <= now
+        ]
+        return sorted(found, key=lambda due: due.expires_at)[:limit]
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """See `Engine.journal`."""
+        records = [
+            record
+            for record in self._journal.get(query.namespace, [])
+            if record.version > query.since
+            and query.key in (None, record.key)
+            and query.start <= record.key
+            and (query.stop is None or record.key < query.stop)
+        ]
+        if query.newest_first:
+            records.reverse()
+        namespace = self._namespaces.get(query.namespace, Namespace(name=query.namespace))
+        return JournalPage(
+            records=records[: query.limit],
+            complete=len(records) <= query.limit,
+            floor=namespace.journal_floor,
+            head=namespace.revision,
+            epoch=self._epoch,
+        )
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """See `Engine.totals`."""
+        return [
+            self._totals(row, now)
+            for name, row in sorted(self._namespaces.items())
+            if namespace in (None, name)
+        ]
+
+    async def clock_offset(self) -> float:
+        """The storage's clock is this machine's."""
+        return 0.0
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
+
+    def _save(self, outcome: Outcome) -> None:
+        for namespace in outcome.namespaces:
+            self._namespaces[namespace.name] = namespace
+        for address, row in outcome.rows.items():
+            self._put(address, row)
+        for record in outcome.journal:
+            self._journal.setdefault(record.namespace, []).append(record)
+        for name, upto in outcome.trims.items():
+            self._journal[name] = [record for record in self._journal.get(name, []) if record.version > upto]
+
+    def _put(self, address: Address, row: Row | None) -> None:
+        keys = self._keys.setdefault((address.namespace, address.space), [])
+        if row is None:
+            del self._rows[address]
+            del keys[bisect_left(keys, address.key)]
+            return
+        if address not in self._rows:
+            insort(keys, address.key)
+        self._rows[address] = row
+
+    def _range(self, namespace: str, space: str, start: Any, stop: Any) -> Iterator[tuple[Any, Row]]:
+        keys = self._keys.get((namespace, space), [])
+        for key in keys[bisect_left(keys, start) :]:
+            if stop is not None and key >= stop:
+                return
+            yield key, self._rows[Address(namespace, space, key)]
+
+    def _totals(self, namespace: Namespace, now: int) -> Totals:
+        due = [
+            row_size(key, row, values=False) + row.size
+            for key, row in self._range(namespace.name, KV, "", None)
+            if not row.alive(now)
+        ]
+        return Totals(namespace=namespace, due_keys=len(due), due_bytes=sum(due))

@@ -1,0 +1,239 @@
+"""Every error that Holdfast raises, one class and one frozen code each.
+
+    HoldfastError
+    ├── Refused                nothing was written; the same call will be refused again
+    │   ├── InvalidJson  MissingField  InvalidSubject  InvalidPluginName  ValidationError  ValueTooLarge
+    │   ├── KeyNotFound  ConditionFailed  Fenced  PermissionDenied  QuotaExceeded  Unsupported
+    │   └── TableNotFound  TableExists  ItemNotFound  IndexNotFound  TtlNotConfigured
+    ├── VersionConflict        nothing was written; read again, then decide
+    ├── Transient              nothing was written; the same call may succeed later
+    │   └── RateLimited  Busy  Timeout  Unavailable  StorageFull
+    ├── OutcomeUnknown         it may or may not have been written: read, or retry with the same request id
+    └── Defect                 report it
+        └── DatabaseError  InternalError
+
+Law: errors carry what a caller needs to act, as fields; messages are for people. No text of a driver's
+exception ever becomes part of a message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.model import Conflict, Entry
+
+
+class HoldfastError(Exception):
+    """The root. `code` is stable, `field` names the offending input where there is one."""
+
+    code: ClassVar[str]
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class Refused(HoldfastError):
+    """Nothing was written, and the same call will be refused again."""
+
+
+class InvalidJson(Refused):
+    """The payload is not JSON."""
+
+    code = "INVALID_JSON"
+
+
+class MissingField(Refused):
+    """A required field is absent."""
+
+    code = "MISSING_FIELD"
+
+
+class InvalidSubject(Refused):
+    """The subject has no such verb or not this shape."""
+
+    code = "INVALID_SUBJECT"
+
+
+class InvalidPluginName(Refused):
+    """The plugin's name breaks its rule."""
+
+    code = "INVALID_PLUGIN_NAME"
+
+
+class ValidationError(Refused):
+    """A field breaks its rule; `field` says which."""
+
+    code = "VALIDATION_ERROR"
+
+
+class ValueTooLarge(Refused):
+    """A value, a batch or a reply is larger than its limit."""
+
+    code = "VALUE_TOO_LARGE"
+
+
+class KeyNotFound(Refused):
+    """The verb needs a key that is there, and it is not."""
+
+    code = "KEY_NOT_FOUND"
+
+
+class ConditionFailed(Refused):
+    """The item does not meet the condition of the write."""
+
+    code = "CONDITION_FAILED"
+
+
+class Fenced(Refused):
+    """A newer holder has taken the lock that this write relies on."""
+
+    code = "FENCED"
+
+
+class TableNotFound(Refused):
+    """There is no such table."""
+
+    code = "TABLE_NOT_FOUND"
+
+
+class TableExists(Refused):
+    """There is a table of that name."""
+
+    code = "TABLE_EXISTS"
+
+
+class ItemNotFound(Refused):
+    """The verb needs an item that is there, and it is not."""
+
+    code = "ITEM_NOT_FOUND"
+
+
+class IndexNotFound(Refused):
+    """There is no such index."""
+
+    code = "INDEX_NOT_FOUND"
+
+
+class TtlNotConfigured(Refused):
+    """The table names no attribute that holds a deadline."""
+
+    code = "TTL_NOT_CONFIGURED"
+
+
+class QuotaExceeded(Refused):
+    """The namespace is full by its policy."""
+
+    code = "QUOTA_EXCEEDED"
+
+
+class PermissionDenied(Refused):
+    """The caller may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
+class Unsupported(Refused):
+    """This engine, or this version of Holdfast, can't do that."""
+
+    code = "UNSUPPORTED"
+
+
+class VersionConflict(HoldfastError):
+    """A check on a version failed; nothing was written.
+
+    `current` is the entry that is there, or None. `conflicts` lists every failed check of a batch. `reason`
+    is `request_id_reused` when the id of an earlier request came back with other content.
+    """
+
+    code = "VERSION_CONFLICT"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        current: Entry | None = None,
+        conflicts: Sequence[Conflict] = (),
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.current = current
+        self.conflicts = tuple(conflicts)
+        self.reason = reason
+
+
+class Transient(HoldfastError):
+    """Nothing was written, and the same call may succeed later. `retry_after` is in seconds."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, field: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, field=field)
+        self.retry_after = retry_after
+
+
+class RateLimited(Transient):
+    """The namespace is over its rate."""
+
+    code = "RATE_LIMITED"
+
+
+class Busy(Transient):
+    """Too much is waiting."""
+
+    code = "BUSY"
+
+
+class Timeout(Transient):
+    """The deadline had passed before the work was begun."""
+
+    code = "TIMEOUT"
+
+
+class Unavailable(Transient):
+    """The storage can't be reached, or this process may not write to it now."""
+
+    code = "UNAVAILABLE"
+
+
+class StorageFull(Transient):
+    """The disk is full. Reading and deleting go on."""
+
+    code = "STORAGE_FULL"
+
+
+class OutcomeUnknown(HoldfastError):
+    """The write may or may not have happened: read, or retry with the same request id."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class Defect(HoldfastError):
+    """Something is broken that no caller can mend."""
+
+
+class DatabaseError(Defect):
+    """The database failed, or holds what can't be read."""
+
+    code = "DATABASE_ERROR"
+
+
+class InternalError(Defect):
+    """Holdfast itself is at fault."""
+
+    code = "INTERNAL_ERROR"
+
+
+def error_classes() -> Iterator[type[HoldfastError]]:
+    """Every class that has a code of its own, for the tables of the edges to be total over."""
+    waiting: list[type[HoldfastError]] = [HoldfastError]
+    while waiting:
+        current = waiting.pop()
+        waiting.extend(current.__subclasses__())
+        if "code" in vars(current):
+            yield current

@@ -1,0 +1,292 @@
+"""The handle on a namespace of keys: the verbs as Python calls.
+
+Law: a handle is bound to one namespace, so that isolation holds by construction. It turns calls into commands
+and results into entries, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import builtins
+from typing import TYPE_CHECKING, Any, Unpack
+
+from holdfast import rules
+from holdfast.commands import Deleted, Results, Stored, Versions
+from holdfast.engine import JournalQuery, Scan, successor
+from holdfast.errors import HoldfastError, ValidationError, ValueTooLarge
+from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
+from holdfast.rows import KV as KV_SPACE
+from holdfast.watch import changes_after, watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from holdfast.commands import Command
+    from holdfast.model import Change, Semantics
+    from holdfast.rows import Row
+    from holdfast.store import Store
+    from holdfast.verbs import Provenance, Verbs
+
+
+class KV:
+    """The keys of one namespace. Get one from `Store.kv` or `Store.semantic`.
+
+    Every writing verb takes `request_id` (sent again with the same content it replays the first success),
+    `writer`, `spec_ref` and `fence`; those on one key also take `expected_version`: None for whatever is
+    there, 0 for nothing, n for exactly that version, and `VersionConflict` carries what is there instead.
+    """
+
+    def __init__(self, store: Store, verbs: Verbs) -> None:
+        self._store = store
+        self._verbs = verbs
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's full name."""
+        return self._verbs.namespace
+
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: int | Keep | None = None,
+        expected_version: int | None = None,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Put a JSON value, in place of value, ttl and semantics that are there.
+
+        Args:
+            key: 1 to 255 characters.
+            value: Any JSON value of at most 65,536 bytes in its compact form.
+            ttl: Seconds until the entry is gone; None for never; `holdfast.KEEP` keeps the deadline it has.
+            expected_version: What the entry's version must be.
+            semantics: Why the entry exists and for whom.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
+        """
+        return await self._stored(
+            self._verbs.set(
+                key, value, ttl=ttl, expected_version=expected_version, semantics=semantics, **provenance
+            )
+        )
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None if it is not there or has expired."""
+        key = self._verbs.key(key)
+        row = await self._store.get(self.namespace, key)
+        return None if row is None else entry_of(key, row)
+
+    async def delete(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> bool:
+        """Remove a key; whether it was there."""
+        result = await self._store.execute(
+            self._verbs.delete(key, expected_version=expected_version, **provenance)
+        )
+        return _deleted(result)
+
+    async def list(
+        self, prefix: str = "", *, limit: int | None = None, cursor: str | None = None, values: bool = False
+    ) -> Page:
+        """The keys that begin with `prefix`, in the order of their UTF-8 bytes.
+
+        A page ends at `limit` (1 to 10,000; 1,000 if not given) or at 512 KB; its cursor continues it. Each
+        key that is there throughout is seen exactly once.
+        """
+        prefix = self._verbs.prefix(prefix)
+        query = Scan(
+            namespace=self.namespace,
+            space=KV_SPACE,
+            start=prefix,
+            stop=successor(prefix),
+            after=None if cursor is None else _after(cursor, prefix),
+            limit=rules.limit(limit),
+            max_bytes=rules.MAX_TRANSFER_BYTES,
+            values=values,
+        )
+        found = await self._store.scan(query)
+        rows = [(str(key), row) for key, row in found.rows]
+        return Page(
+            keys=[key for key, _ in rows],
+            truncated=found.more,
+            cursor=_cursor(rows[-1][0]) if found.more else None,
+            entries=[entry_of(key, row) for key, row in rows] if values else None,
+        )
+
+    async def incr(
+        self,
+        key: str,
+        by: int | float = 1,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Add to a number. A missing key starts from 0, and `ttl` applies only to it."""
+        return await self._stored(
+            self._verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
+        )
+
+    async def get_ttl(self, key: str) -> int | None:
+        """Seconds left, rounded up; None for an entry that lives for ever; 0 for one that is not there."""
+        row, now = await self._store.get_at(self.namespace, self._verbs.key(key))
+        if row is None:
+            return 0
+        return None if row.expires_at is None else -((now - row.expires_at) // 1000)
+
+    async def set_ttl(
+        self,
+        key: str,
+        ttl_seconds: int,
+        *,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Let the entry be gone in `ttl_seconds`. Raises `KeyNotFound` if it is gone already."""
+        return await self._stored(
+            self._verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
+        )
+
+    async def remove_ttl(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> Entry:
+        """Let the entry live for ever. Raises `KeyNotFound` if it is gone already."""
+        return await self._stored(
+            self._verbs.remove_ttl(key, expected_version=expected_version, **provenance)
+        )
+
+    async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
+        """The entries of at most 1,000 keys, by position: each what `get` gives, or the error it raises."""
+        wanted = self._verbs.get_many(keys)
+        rows = await self._store.get_all(self.namespace, wanted.legal)
+        size = sum(row.size for row in rows if row is not None)
+        if size > rules.MAX_TRANSFER_BYTES:
+            raise ValueTooLarge(
+                f"the values hold {size} bytes; at most {rules.MAX_TRANSFER_BYTES} fit a reply"
+            )
+        return wanted.merge(map(_found, wanted.legal, rows))
+
+    async def set_many(
+        self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
+    ) -> builtins.list[Entry | HoldfastError]:
+        """Put several values, each for itself: items have the fields of `set`, results are by position."""
+        command, members = self._verbs.set_many(items, **provenance)
+        results = await self._results(command)
+        return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
+
+    async def delete_many(
+        self, keys: Sequence[str], **provenance: Unpack[Provenance]
+    ) -> builtins.list[bool | HoldfastError]:
+        """Remove several keys, each for itself; results are by position."""
+        command, members = self._verbs.delete_many(keys, **provenance)
+        results = await self._results(command)
+        return members.merge(
+            _deleted(result) if isinstance(result, Deleted) else result for result in results
+        )
+
+    async def batch(
+        self,
+        *,
+        checks: Sequence[Mapping[str, Any]] = (),
+        writes: Sequence[Mapping[str, Any]],
+        **provenance: Unpack[Provenance],
+    ) -> BatchResult:
+        """All of at most 1,000 writes or none.
+
+        Args:
+            checks: `{"key", "version"}` each; 0 for no entry. `VersionConflict.conflicts` lists all that fail.
+            writes: `{"key", "value", …}` with the fields of `set`, `{"key", "delete": True}`,
+                `{"key", "incr": n}`, or `{"guard": lock}`, whose version is the newest token of that lock.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
+        """
+        result = await self._store.execute(self._verbs.batch(checks=checks, writes=writes, **provenance))
+        assert isinstance(result, Versions)
+        return BatchResult(versions=list(result.versions))
+
+    async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
+        """What changed after version `since`, oldest first. No changes means that there are none yet."""
+        start = self._verbs.prefix(prefix)
+        _, page = await changes_after(
+            self._store, self.namespace, start, rules.version(since, field="since"), rules.limit(limit)
+        )
+        return page
+
+    def watch(self, prefix: str = "", *, since: int | None = None) -> AsyncIterator[Change]:
+        """Follow the changes of keys that begin with `prefix`: nothing missed, nothing twice.
+
+        `since` None starts at the first iteration, 0 replays what the journal has. Where the journal no
+        longer has what would be next, a change with op `gap` comes instead.
+        """
+        since = None if since is None else rules.version(since, field="since")
+        return watch(self._store, self.namespace, self._verbs.prefix(prefix), since)
+
+    async def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
+        """What is known of the changes of a key, newest first."""
+        key = self._verbs.key(key)
+        query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
+        page = await self._store.journal(query)
+        return [change_of(record) for record in page.records]
+
+    async def restore(
+        self,
+        key: str,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Bring a key back from the trash, with a new version and no deadline unless `ttl` is given.
+
+        Raises:
+            VersionConflict: The key is there.
+            KeyNotFound: The key is not in the trash.
+        """
+        return await self._stored(
+            self._verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
+        )
+
+    async def _stored(self, command: Command) -> Entry:
+        return _entry(await self._store.execute(command))
+
+    async def _results(self, command: Any) -> Sequence[Any]:
+        if not command.items:
+            return ()
+        result = await self._store.execute(command)
+        assert isinstance(result, Results)
+        return result.items
+
+
+def _entry(result: object) -> Entry:
+    assert isinstance(result, Stored)
+    return entry_of(result.key, result.row)
+
+
+def _deleted(result: object) -> bool:
+    assert isinstance(result, Deleted)
+    return result.version is not None
+
+
+def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
+    try:
+        return None if row is None else entry_of(key, row)
+    except HoldfastError as error:
+        return error
+
+
+def _cursor(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def _after(cursor: object, prefix: str) -> str:
+    """The last key that a listing has seen."""
+    try:
+        if not isinstance(cursor, str):
+            raise TypeError
+        key = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (TypeError, ValueError, binascii.Error):
+        raise ValidationError("cursor is not one that a page of this store gave", field="cursor") from None
+    if not key.startswith(prefix):
+        raise ValidationError("cursor belongs to a listing with another prefix", field="cursor")
+    return key

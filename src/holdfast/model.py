@@ -1,0 +1,181 @@
+"""The nouns that users hold in their hands: entries, pages, changes.
+
+Law: only frozen values live here, and the conversion of a stored row into them. Nothing in this module
+validates, decides or does I/O.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from holdfast.rows import Record, Row
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Keep(Enum):
+    """The type of `KEEP`: the one value a ttl can have that is neither a number nor nothing."""
+
+    KEEP = "keep"
+
+    def __repr__(self) -> str:
+        return "holdfast.KEEP"
+
+
+KEEP: Final = Keep.KEEP
+"""Given as `ttl` to a set: the entry keeps the deadline that it has."""
+
+
+class Semantics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an entry exists and for whom. All fields are optional."""
+
+    purpose: str | None = None
+    producer: str | None = None
+    consumer_hints: tuple[str, ...] = ()
+    ttl_seconds: int | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A value with its envelope. Times are timezone-aware UTC."""
+
+    key: str
+    value: Any
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_writer: str
+    semantics: Semantics | None
+    request_id: str | None
+    spec_ref: str | None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a listing. `cursor` continues it and is None at the end; `entries` are there on request."""
+
+    keys: list[str]
+    truncated: bool
+    cursor: str | None
+    entries: list[Entry] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many keys this page holds."""
+        return len(self.keys)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of the journal. It carries no value.
+
+    `op` is `set`, `deleted`, `expired` or `restored`; a watch may also yield `gap`, which says that changes
+    up to and including `version` are no longer known. `expired_version` and `lag_ms` (how late the expiry
+    was noticed) are there for `expired` alone.
+    """
+
+    op: str
+    key: str
+    version: int
+    at: datetime
+    last_writer: str | None = None
+    request_id: str | None = None
+    purpose: str | None = None
+    lag_ms: int | None = None
+    expired_version: int | None = None
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the journal. `next` is the `since` of the following call.
+
+    `gap` says that records after `since` have been dropped (or that `since` is not of this store); `oldest`
+    is then the first version that is still known, and `changes` begin there.
+    """
+
+    changes: list[Change]
+    next: int
+    gap: bool = False
+    oldest: int | None = None
+
+
+class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of each write of a batch by position; None for a delete that found nothing."""
+
+    versions: list[int | None]
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that failed: what was expected of the key and what is there instead."""
+
+    key: str
+    expected_version: int
+    current: Entry | None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a namespace holds now: live keys, bytes of their keys and values, and its last version."""
+
+    namespace: str
+    keys: int
+    bytes: int
+    version: int
+    changed_at: datetime
+
+
+def moment(ms: int) -> datetime:
+    """The instant of a stored time, which is milliseconds since 1970."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def value_of(key: str, row: Row) -> Any:
+    """The value in a row of the space `kv`."""
+    try:
+        return msgspec.json.decode(row.value or "")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key") from None
+
+
+def semantics_of(text: str | None) -> Semantics | None:
+    """The semantics in a row; what can't be read as such was written past Holdfast and means nothing."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Semantics)
+    except msgspec.DecodeError:
+        return None
+
+
+def entry_of(key: str, row: Row) -> Entry:
+    """The entry that a row of the space `kv` stands for."""
+    return Entry(
+        key=key,
+        value=value_of(key, row),
+        version=row.version,
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+        expires_at=None if row.expires_at is None else moment(row.expires_at),
+        last_writer=row.last_writer,
+        semantics=semantics_of(row.semantics),
+        request_id=row.request_id,
+        spec_ref=row.spec_ref,
+    )
+
+
+def change_of(record: Record) -> Change:
+    """The change that a record of the journal stands for."""
+    return Change(
+        op=record.op,
+        key=record.key,
+        version=record.version,
+        at=moment(record.at),
+        last_writer=record.last_writer,
+        request_id=record.request_id,
+        purpose=record.purpose,
+        lag_ms=record.lag_ms,
+        expired_version=record.expired_version,
+    )

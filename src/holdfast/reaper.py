@@ -1,0 +1,160 @@
+"""Noticing what time has done: expired entries go, and so does what was kept long enough.
+
+Law: the reaper has no power of its own. It asks the engine what is due and hands in the same commands as
+everybody, a few keys at a time, so that others get their turn between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from holdfast import rules
+from holdfast.commands import Expire, Removed, Trim
+from holdfast.engine import JournalQuery
+from holdfast.errors import HoldfastError
+from holdfast.rows import KV, REQUEST, TRASH
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Command, Result
+    from holdfast.engine import Due, Engine
+    from holdfast.rows import Namespace
+
+TICK: Final = 1.0
+"""Every how many seconds the reaper looks for entries that are due."""
+LOOK: Final = 1_000
+CHUNK: Final = 100
+"""How many due rows are asked for at a time, and how many go in one command."""
+SLOW_SWEEP: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+FOR_EVER: Final = 253_402_300_799_000
+"""A deadline that nothing has: the last second of the year 9999, which every engine can hold."""
+
+_log = logging.getLogger("holdfast.reaper")
+
+
+class Reaper:
+    """Sweeps a store's engine.
+
+    Args:
+        engine: What to look through.
+        execute: Has a command done.
+        clock: The time to go by.
+        interval: Every how many seconds records are dropped and a line is logged.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        execute: Callable[[Command], Awaitable[Result]],
+        clock: Clock,
+        *,
+        interval: float,
+    ) -> None:
+        self._engine = engine
+        self._execute = execute
+        self._clock = clock
+        self._interval = interval
+        self._removed = 0
+        self._seconds = 0.0
+
+    async def run(self) -> None:
+        """Sweep every second and keep house every interval, until cancelled."""
+        due_at = time.monotonic() + self._interval
+        while True:
+            await asyncio.sleep(min(TICK, self._interval))
+            if self._engine.capabilities.owns_reaper:
+                continue
+            try:
+                await self.sweep()
+                if time.monotonic() >= due_at:
+                    due_at = time.monotonic() + self._interval
+                    await self.upkeep()
+                    self._log_interval()
+            except HoldfastError as error:
+                _log.error("sweeping failed and goes on after a pause: %s", error.message, exc_info=error)
+                await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
+
+    async def sweep(self) -> int:
+        """Expire every entry that is due; how many that was."""
+        began = time.monotonic()
+        removed = await self._expire_due(KV, self._clock.now())
+        seconds = time.monotonic() - began
+        self._removed += removed
+        self._seconds += seconds
+        if seconds > SLOW_SWEEP:
+            _log.warning("a sweep took %.1f s for %d expired entries", seconds, removed)
+        return removed
+
+    async def upkeep(self) -> None:
+        """Drop what the trash, the memory of requests and the journal have kept long enough."""
+        now = self._clock.now()
+        for totals in await self._engine.totals(now):
+            namespace = totals.namespace
+            await self._expire_due(TRASH, now, namespace=namespace.name)
+            await self._forget_requests(namespace, now)
+            await self._trim_journal(namespace, now)
+
+    async def _expire_due(self, space: str, now: int, *, namespace: str | None = None) -> int:
+        total = 0
+        while due := await self._engine.due(space, now, limit=LOOK, namespace=namespace):
+            removed = await self._expire(space, due)
+            total += removed
+            if len(due) < LOOK or not removed:
+                break
+        return total
+
+    async def _expire(self, space: str, due: list[Due], *, before: int | None = None) -> int:
+        removed = 0
+        ordered = sorted(due, key=lambda row: row.namespace)
+        for namespace, rows in groupby(ordered, key=lambda row: row.namespace):
+            keys = [row.key for row in rows]
+            for start in range(0, len(keys), CHUNK):
+                removed += await self._ask(
+                    Expire(
+                        namespace=namespace,
+                        space=space,
+                        keys=tuple(keys[start : start + CHUNK]),
+                        before=before,
+                    )
+                )
+        return removed
+
+    async def _forget_requests(self, namespace: Namespace, now: int) -> None:
+        if not namespace.requests:
+            return
+        left = namespace.requests - await self._expire_due(REQUEST, now, namespace=namespace.name)
+        while left > rules.MAX_REQUESTS:
+            limit = min(LOOK, left - rules.MAX_REQUESTS)
+            oldest = await self._engine.due(REQUEST, FOR_EVER, limit=limit, namespace=namespace.name)
+            removed = await self._expire(REQUEST, oldest, before=oldest[-1].expires_at) if oldest else 0
+            if not removed:
+                break
+            left -= removed
+
+    async def _trim_journal(self, namespace: Namespace, now: int) -> None:
+        old, many = now - rules.JOURNAL_RETENTION * 1000, namespace.revision - rules.MAX_JOURNAL
+        floor = namespace.journal_floor
+        while floor < namespace.revision:
+            page = await self._engine.journal(JournalQuery(namespace=namespace.name, since=floor, limit=LOOK))
+            gone = [record.version for record in page.records if record.at <= old or record.version <= many]
+            if not gone:
+                break
+            floor = gone[-1]
+            await self._ask(Trim(namespace=namespace.name, upto=floor))
+
+    async def _ask(self, command: Command) -> int:
+        result = await self._execute(command)
+        assert isinstance(result, Removed)
+        return result.count
+
+    def _log_interval(self) -> None:
+        level = logging.INFO if self._removed else logging.DEBUG
+        _log.log(level, "removed %d expired entries in %.0f ms", self._removed, self._seconds * 1000)
+        self._removed, self._seconds = 0, 0.0

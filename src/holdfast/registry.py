@@ -1,0 +1,106 @@
+"""From a URL to a store: the one place that knows which engine serves what.
+
+Law: engines are imported here and only when their URL is opened, so that nobody pays for a driver that is not
+used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import Unsupported, ValidationError
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock
+    from holdfast.engine import Engine
+
+
+def open(
+    url: str | Path,
+    *,
+    clock: Clock | None = None,
+    writer: str = "embedded",
+    sweep_interval: float = 300,
+    reap: bool = True,
+) -> Store:
+    """The store behind a URL, to be entered with `async with`.
+
+    Args:
+        url: A path, `sqlite:///relative`, `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` and
+            `memory://` keep nothing; `postgresql://…`.
+        clock: The time to go by, for tests.
+        writer: Who writes when a call does not say.
+        sweep_interval: Every how many seconds expired entries are removed at the latest.
+        reap: Whether this store notices expiry by itself.
+
+    Raises:
+        ValidationError: The URL is none of these.
+    """
+    return Store(engine_for(url), clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap)
+
+
+def engine_for(url: str | Path) -> Engine:
+    """The engine that serves a URL, not started."""
+    text = str(url)
+    scheme, separator, rest = text.partition("://")
+    if isinstance(url, Path) or not separator:
+        return _sqlite_file(text)
+    make = ENGINES.get(scheme.partition("+")[0])
+    if make is None or ("+" in scheme and scheme not in DRIVERS):
+        raise ValidationError(
+            f"url has the unknown scheme {scheme!r}; known are {', '.join(ENGINES)} and a plain path",
+            field="url",
+        )
+    return make(text, rest)
+
+
+def _memory(url: str, rest: str) -> Engine:
+    from holdfast.engines.memory import MemoryEngine
+
+    if rest:
+        raise ValidationError(f"{url!r} names something, but memory:// keeps nothing", field="url")
+    return MemoryEngine()
+
+
+def _sqlite(url: str, rest: str) -> Engine:
+    if rest and not rest.startswith("/"):
+        raise ValidationError(
+            f"{url!r} has a host; a relative path is written sqlite:///path, an absolute one sqlite:////path",
+            field="url",
+        )
+    if "?" in rest:
+        raise ValidationError("options after ? are not understood in a sqlite URL", field="url")
+    return _sqlite_file(rest[1:])
+
+
+def _sqlite_file(path: str) -> Engine:
+    from holdfast.engines.sqlite import SqliteEngine
+
+    return SqliteEngine(None if path in ("", ":memory:") else Path(path))
+
+
+def _postgres(url: str, rest: str) -> Engine:
+    try:
+        from holdfast.engines.postgres import PostgresEngine
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise Unsupported(
+            "postgresql:// needs the package's extra: pip install 'holdfast[postgres]'"
+        ) from None
+    return PostgresEngine(f"postgresql://{rest}")
+
+
+ENGINES: Final[dict[str, Callable[[str, str], Engine]]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgres,
+}
+"""Every engine by the scheme of its URLs."""
+
+DRIVERS: Final = frozenset({"sqlite+aiosqlite", "postgresql+asyncpg"})
+"""Schemes that name a driver, as other libraries write them: accepted as the plain ones."""

@@ -1,0 +1,79 @@
+"""What an engine stores: rows by address, the namespace's own row, and records of the journal.
+
+Law: plain data, with times as integer milliseconds since 1970 and values as compact JSON text. An engine
+moves these in and out of its storage unread; what they mean is known to `holdfast.decide` alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+KV: Final = "kv"
+"""The space of entries. Its keys are text; the keys of every other space are bytes."""
+TRASH: Final = "trash"
+GUARD: Final = "guard"
+REQUEST: Final = "request"
+
+
+class Address(NamedTuple):
+    """Where a row is: keys are ordered by their bytes within a namespace and a space."""
+
+    namespace: str
+    space: str
+    key: str | bytes
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One stored row. `version` 0 marks a row that somebody else wrote into the table.
+
+    `value` is None only where a load left it out; `size` is its length in UTF-8 bytes all the same.
+    """
+
+    value: str | None
+    size: int
+    version: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None = None
+    last_writer: str = ""
+    semantics: str | None = None
+    request_id: str | None = None
+    spec_ref: str | None = None
+
+    def alive(self, now: int) -> bool:
+        """Whether the row is still there for a reader at `now`: a deadline that is reached is passed."""
+        return self.expires_at is None or self.expires_at > now
+
+
+class Namespace(msgspec.Struct, kw_only=True, gc=False):
+    """The row of a namespace: the source of its versions, and what it holds.
+
+    `revision` is the last version given. `keys` and `bytes` count rows of the space `kv`, also those whose
+    deadline has passed unnoticed. `journal_floor` is the newest version whose record has been dropped.
+    """
+
+    name: str
+    revision: int = 0
+    keys: int = 0
+    bytes: int = 0
+    requests: int = 0
+    journal_floor: int = 0
+    created_at: int = 0
+    changed_at: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One record of a namespace's journal."""
+
+    namespace: str
+    version: int
+    op: str
+    key: str
+    at: int
+    last_writer: str | None = None
+    request_id: str | None = None
+    purpose: str | None = None
+    lag_ms: int | None = None
+    expired_version: int | None = None

@@ -1,0 +1,292 @@
+"""What is legal: every limit and every form that input may have.
+
+Law: each rule of the contract about a field stands here once, and every door goes through it. A function
+takes what a caller gave, of any type, and returns it in its legal form or raises with the field, the
+offending size or name, and the limit. Nothing here depends on what is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.commands import Fence
+from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
+from holdfast.model import Semantics
+
+MAX_KEY_CHARACTERS: Final = 255
+MAX_SEMANTIC_KEY_CHARACTERS: Final = 128
+MAX_VALUE_BYTES: Final = 65_536
+MAX_NESTING: Final = 64
+MAX_TTL: Final = 2_147_483_647
+MAX_LIMIT: Final = 10_000
+DEFAULT_LIMIT: Final = 1_000
+MAX_IDENTITY_CHARACTERS: Final = 200
+MAX_SPEC_REF_CHARACTERS: Final = 500
+MAX_HINTS: Final = 16
+MAX_HINT_CHARACTERS: Final = 100
+MAX_BATCH: Final = 1_000
+MAX_TRANSFER_BYTES: Final = 524_288
+"""What one page, one batch and one reply of get_many may hold."""
+MAX_VERSION: Final = 2**63 - 1
+
+TRASH_RETENTION: Final = 7 * 86_400
+"""For how many seconds what was removed can be restored."""
+REQUEST_RETENTION: Final = 86_400
+MAX_REQUESTS: Final = 1_000_000
+"""For how many seconds a request is remembered, and how many of a namespace at the most."""
+JOURNAL_RETENTION: Final = 86_400
+MAX_JOURNAL: Final = 1_000_000
+"""For how many seconds a change is told of, and how many of a namespace at the most."""
+
+_PLUGIN: Final = re.compile(r"[a-z0-9_-]{1,100}")
+_TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_COMPONENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
+
+
+def plugin_name(name: object) -> str:
+    """The name of a plugin."""
+    if not isinstance(name, str) or not _PLUGIN.fullmatch(name):
+        raise InvalidPluginName(
+            f"Plugin name {_shown(name)} must be 1 to 100 of the characters a-z, 0-9, _ and -",
+            field="plugin_name",
+        )
+    return name
+
+
+def tenant_part(name: object, *, field: str) -> str:
+    """The name of a tenant or a project."""
+    if not isinstance(name, str) or not _TENANT.fullmatch(name):
+        raise ValidationError(
+            f"{field} {_shown(name)} must be 1 to 63 of the characters a-z, 0-9, _ and -, "
+            "beginning with a letter or digit",
+            field=field,
+        )
+    return name
+
+
+def key(text: object) -> str:
+    """A key: text of 1 to 255 characters without U+0000."""
+    checked = _text(text, field="key", most=MAX_KEY_CHARACTERS)
+    if not checked:
+        raise ValidationError("key must not be empty", field="key")
+    return checked
+
+
+def prefix(text: object) -> str:
+    """The beginning of keys; the empty one is that of all."""
+    return _text(text, field="prefix", most=MAX_KEY_CHARACTERS)
+
+
+def semantic_key(text: object, root: str) -> str:
+    """A key of a tenant's project, complete: `root` is `tenant/<t>/project/<p>/`."""
+    full = _under(_text(text, field="key", most=MAX_KEY_CHARACTERS), root, field="key")
+    for number, component in enumerate(full.removeprefix(root).split("/"), start=1):
+        if not _COMPONENT.fullmatch(component):
+            raise ValidationError(
+                f"key component {number} after {root!r} is {_shown(component)}: components begin with "
+                "a letter or digit and hold only a-z, 0-9, '.', '_' and '-'",
+                field="key",
+            )
+    if len(full) > MAX_SEMANTIC_KEY_CHARACTERS:
+        raise ValidationError(
+            f"key has {len(full)} characters in full; at most {MAX_SEMANTIC_KEY_CHARACTERS} are allowed",
+            field="key",
+        )
+    return full
+
+
+def semantic_prefix(text: object, root: str) -> str:
+    """The beginning of keys of a tenant's project, complete."""
+    given = prefix(text)
+    return (
+        root
+        if root.startswith(given) and given.startswith("tenant/")
+        else _under(given, root, field="prefix")
+    )
+
+
+def encode_value(value: Any) -> tuple[str, int]:
+    """The compact form of a JSON value, and its size in bytes."""
+    _walk(value, MAX_NESTING)
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise ValidationError("value holds text with a lone surrogate", field="value") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValidationError(
+            "value is not JSON-serializable or holds too long a number", field="value"
+        ) from None
+    size = len(encoded)
+    if size > MAX_VALUE_BYTES:
+        raise ValueTooLarge(
+            f"Value size ({size} bytes) exceeds 64KB limit ({MAX_VALUE_BYTES} bytes)", field="value"
+        )
+    return encoded.decode(), size
+
+
+def ttl(seconds: object, *, field: str = "ttl") -> int | None:
+    """A time to live in whole seconds; None is for ever."""
+    return None if seconds is None else required_ttl(seconds, field=field)
+
+
+def required_ttl(seconds: object, *, field: str = "ttl") -> int:
+    """A time to live where there must be one."""
+    if type(seconds) is not int or not 1 <= seconds <= MAX_TTL:
+        raise ValidationError(
+            f"{field} must be a whole number of seconds from 1 to {MAX_TTL}, not {_shown(seconds)}",
+            field=field,
+        )
+    return seconds
+
+
+def limit(number: object) -> int:
+    """How many results at the most."""
+    if number is None:
+        return DEFAULT_LIMIT
+    if type(number) is not int or not 1 <= number <= MAX_LIMIT:
+        raise ValidationError(
+            f"limit must be a whole number from 1 to {MAX_LIMIT}, not {_shown(number)}", field="limit"
+        )
+    return number
+
+
+def version(number: object, *, field: str = "expected_version") -> int:
+    """A version as a caller names it; 0 stands for nothing there."""
+    if type(number) is not int or not 0 <= number <= MAX_VERSION:
+        raise ValidationError(f"{field} must be a whole number from 0, not {_shown(number)}", field=field)
+    return number
+
+
+def increment(by: object) -> int | float:
+    """What to add to a number."""
+    if type(by) is not int and type(by) is not float:
+        raise ValidationError(f"by must be a number, not {_shown(by)}", field="by")
+    _walk(by, MAX_NESTING, field="by")
+    return by
+
+
+def identity(text: object, *, field: str) -> str:
+    """The name of a writer or of a request."""
+    checked = _text(text, field=field, most=MAX_IDENTITY_CHARACTERS)
+    if not checked or _CONTROL.search(checked):
+        raise ValidationError(
+            f"{field} must be 1 to {MAX_IDENTITY_CHARACTERS} characters without control characters",
+            field=field,
+        )
+    return checked
+
+
+def spec_ref(text: object) -> str | None:
+    """A pointer to the governing document."""
+    return None if text is None else _text(text, field="spec_ref", most=MAX_SPEC_REF_CHARACTERS)
+
+
+def fence(given: object) -> Fence | None:
+    """The lock and token that a write relies on."""
+    if given is None or isinstance(given, Fence):
+        return given
+    if not isinstance(given, dict) or set(given) != {"lock", "token"}:
+        raise ValidationError("fence must have the fields lock and token", field="fence")
+    return Fence(
+        lock=lock_name(given["lock"], field="fence.lock"), token=version(given["token"], field="fence.token")
+    )
+
+
+def lock_name(text: object, *, field: str) -> str:
+    """The name of a lock."""
+    return identity(text, field=field)
+
+
+def semantics(given: object) -> Semantics | None:
+    """Why an entry exists and for whom; nothing said is None."""
+    if given is None:
+        return None
+    if isinstance(given, Semantics):
+        given = msgspec.structs.asdict(given)
+    if not isinstance(given, dict):
+        raise ValidationError("semantics must be an object", field="semantics")
+    fields = {name: value for name, value in given.items() if name in _SEMANTICS_FIELDS and value is not None}
+    if "purpose" in fields and not (
+        isinstance(fields["purpose"], str) and _PURPOSE.fullmatch(fields["purpose"])
+    ):
+        raise ValidationError(
+            f"semantics.purpose {_shown(fields['purpose'])} must be 1 to 32 of the characters a-z, 0-9 "
+            "and _, beginning with a letter",
+            field="semantics.purpose",
+        )
+    if "producer" in fields:
+        identity(fields["producer"], field="semantics.producer")
+    if "ttl_seconds" in fields:
+        required_ttl(fields["ttl_seconds"], field="semantics.ttl_seconds")
+    if "consumer_hints" in fields:
+        fields["consumer_hints"] = _hints(fields["consumer_hints"])
+    checked = Semantics(**fields)
+    return None if checked == Semantics() else checked
+
+
+def _hints(given: object) -> tuple[str, ...]:
+    field = "semantics.consumer_hints"
+    if not isinstance(given, (list, tuple)) or len(given) > MAX_HINTS:
+        raise ValidationError(f"{field} must be a list of at most {MAX_HINTS} texts", field=field)
+    return tuple(_text(hint, field=field, most=MAX_HINT_CHARACTERS) for hint in given)
+
+
+def _under(text: str, root: str, *, field: str) -> str:
+    if not text.startswith("tenant/"):
+        return root + text
+    if not text.startswith(root):
+        raise ValidationError(f"{field} does not belong here: full keys begin with {root!r}", field=field)
+    return text
+
+
+def _text(text: object, *, field: str, most: int) -> str:
+    if not isinstance(text, str):
+        raise ValidationError(f"{field} must be text, not {_shown(text)}", field=field)
+    if len(text) > most:
+        raise ValidationError(f"{field} has {len(text)} characters; at most {most} are allowed", field=field)
+    if "\x00" in text:
+        raise ValidationError(f"{field} must not contain U+0000", field=field)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValidationError(f"{field} holds a lone surrogate, which is not valid UTF-8", field=field)
+    return text
+
+
+def _walk(value: Any, room: int, *, field: str = "value") -> None:
+    """Refuse what JSON has no form for and the encoder would bend into something else."""
+    if value is None or isinstance(value, (str, int)):
+        return
+    if isinstance(value, float):
+        if value - value != 0:
+            raise ValidationError(f"{field} holds NaN or Infinity, which JSON has no form for", field=field)
+    elif not isinstance(value, (dict, list, tuple)):
+        raise ValidationError(
+            f"{field} is not JSON-serializable: it holds a {type(value).__name__}", field=field
+        )
+    elif room == 0:
+        raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if not isinstance(name, str):
+                raise ValidationError(
+                    f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}",
+                    field=field,
+                )
+            _walk(member, room - 1, field=field)
+    else:
+        for member in value:
+            _walk(member, room - 1, field=field)
+
+
+def _shown(given: object) -> str:
+    """A short form for messages; the length of what a caller sent must not matter."""
+    if isinstance(given, str):
+        return ascii(given[:40]) + ("..." if len(given) > 40 else "")
+    if given is None or isinstance(given, float) or (isinstance(given, int) and abs(given) <= MAX_VERSION):
+        return str(given)
+    return f"a {type(given).__name__}"

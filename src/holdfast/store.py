@@ -1,0 +1,257 @@
+"""The store: what callers hold. Commands go through it to the engine, results and hints come back.
+
+Law: everything asynchronous here has an owner, and closing waits for it. The store groups, orders, retries a
+poisoned group one by one, logs, and rings the watchers' bells; what a command means is not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from holdfast import rules
+from holdfast.batcher import Batcher
+from holdfast.clock import SystemClock
+from holdfast.commands import Change, Get, Got
+from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
+from holdfast.kv import KV
+from holdfast.model import Stats, moment
+from holdfast.reaper import Reaper
+from holdfast.report import report
+from holdfast.rows import KV as KV_SPACE
+from holdfast.rows import Address, Row
+from holdfast.verbs import Verbs, id_maker
+from holdfast.watch import Bell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Command, Result
+    from holdfast.engine import Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
+
+CLOCK_INTERVAL = 30.0
+"""Every how many seconds the offset to the storage's clock is measured."""
+
+_log = logging.getLogger("holdfast")
+
+
+class Store:
+    """Everything behind one URL. Use it as an asynchronous context manager.
+
+    Args:
+        engine: Where rows are kept.
+        clock: The time to go by.
+        writer: Who writes when a call does not say.
+        sweep_interval: Every how many seconds plain entries that have expired are removed at the latest.
+        reap: Whether this store notices expiry by itself.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Clock | None = None,
+        writer: str = "embedded",
+        sweep_interval: float = 300,
+        reap: bool = True,
+    ) -> None:
+        self._engine = engine
+        self._clock = SystemClock() if clock is None else clock
+        self._writer = rules.identity(writer, field="writer")
+        self._new_id = id_maker()
+        self._batcher = Batcher(self._run, lane_per_namespace=engine.capabilities.lane_per_namespace)
+        self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
+        self._reap = reap
+        self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._open = False
+
+    async def start(self) -> None:
+        """Open the store; `async with` does it for you."""
+        await self._engine.start()
+        self._open = True
+        await self._steer()
+        self._tasks.append(asyncio.create_task(self._keep_time(), name="holdfast clock"))
+        if self._reap:
+            self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
+
+    async def aclose(self) -> None:
+        """Close the store: nothing more is accepted, and all that was is finished first."""
+        self._open = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._batcher.aclose()
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.close()
+        await self._engine.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def kv(self, plugin: str) -> KV:
+        """The keys of a plugin."""
+        return KV(self, self.verbs(f"kv/{rules.plugin_name(plugin)}"))
+
+    def semantic(self, tenant: str, project: str) -> KV:
+        """The keys of a tenant's project. Keys are given relative or full and shown full."""
+        tenant = rules.tenant_part(tenant, field="tenant")
+        project = rules.tenant_part(project, field="project")
+        root = f"tenant/{tenant}/project/{project}/"
+        return KV(self, self.verbs(f"semantic/{tenant}/{project}", root=root))
+
+    def verbs(self, namespace: str, *, root: str | None = None) -> Verbs:
+        """What makes commands for a namespace, for a door that executes them itself."""
+        return Verbs(namespace, writer=self._writer, new_id=self._new_id, root=root)
+
+    async def namespaces(self) -> list[Stats]:
+        """What every namespace holds, by name."""
+        return [_stats(totals) for totals in await self._reading().totals(self.now())]
+
+    async def stats(self, namespace: str) -> Stats:
+        """What one namespace holds, at a cost that does not grow with it. One never written to is empty."""
+        await self._batcher.settled(namespace)
+        found = await self._reading().totals(self.now(), namespace=namespace)
+        if found:
+            return _stats(found[0])
+        return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
+
+    async def sweep(self) -> int:
+        """Remove what has expired, now; how many entries that was."""
+        return await self._reaper.sweep()
+
+    async def upkeep(self) -> None:
+        """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
+        await self._reaper.upkeep()
+
+    def now(self) -> int:
+        """The store's time."""
+        return self._clock.now()
+
+    async def execute(self, command: Command) -> Result:
+        """Have a command done; the error that refused it is raised."""
+        if not self._open:
+            raise Unavailable("the store is not open")
+        if not self._engine.capabilities.batching:
+            [result] = await self._run([command])
+            if isinstance(result, HoldfastError):
+                raise result
+            return result
+        return await self._batcher.submit(command)
+
+    async def get(self, namespace: str, key: str) -> Row | None:
+        """The row of an entry."""
+        row, _ = await self.get_at(namespace, key)
+        return row
+
+    async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
+        """The row of an entry, and the time at which it was there.
+
+        A key that is being written to is read in its turn, so that a caller sees a write that it did not
+        wait for.
+        """
+        if self._batcher.writing(namespace, key):
+            result = await self.execute(Get(namespace=namespace, key=key))
+            assert isinstance(result, Got)
+            now = self.now()
+            return (result.row if result.row is not None and result.row.alive(now) else None), now
+        now = self.now()
+        [row] = await self._reading().read([Address(namespace, KV_SPACE, key)], now)
+        return row, now
+
+    async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
+        """The rows of several entries, by position."""
+        await self._batcher.settled(namespace)
+        addresses = [Address(namespace, KV_SPACE, key) for key in keys]
+        return await self._reading().read(addresses, self.now())
+
+    async def scan(self, query: Scan) -> Scanned:
+        """Rows of a range of keys."""
+        await self._batcher.settled(query.namespace)
+        return await self._reading().scan(query, self.now())
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """Records of a namespace's journal."""
+        await self._batcher.settled(query.namespace)
+        return await self._reading().journal(query)
+
+    def bell(self, namespace: str) -> Bell:
+        """A bell that rings when something may have changed in a namespace."""
+        bell = Bell(lambda: self._bells[namespace].discard(bell))
+        self._bells[namespace].add(bell)
+        return bell
+
+    def _reading(self) -> Engine:
+        if not self._open:
+            raise Unavailable("the store is not open")
+        return self._engine
+
+    async def _run(self, commands: list[Command]) -> list[Result | HoldfastError]:
+        try:
+            results = await self._engine.transact(commands, self.now())
+        except Exception as error:
+            if isinstance(error, HoldfastError) and not isinstance(error, Defect):
+                raise
+            results = await self._one_by_one(commands, error)
+        for namespace in {command.namespace for command in commands}:
+            for bell in self._bells.get(namespace, ()):
+                bell.ring()
+        for command, result in zip(commands, results, strict=True):
+            report(command, result)
+        return results
+
+    async def _one_by_one(self, commands: list[Command], error: Exception) -> list[Result | HoldfastError]:
+        """Find out which command of a group can't be done, so that it fails alone."""
+        if len(commands) == 1:
+            return [_defect(commands[0], error)]
+        results: list[Result | HoldfastError] = []
+        for command in commands:
+            try:
+                results += await self._engine.transact([command], self.now())
+            except Exception as alone:
+                results.append(_defect(command, alone))
+        return results
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(CLOCK_INTERVAL)
+            await self._steer()
+
+    async def _steer(self) -> None:
+        try:
+            self._clock.steer(await self._engine.clock_offset())
+        except HoldfastError as error:
+            _log.warning("the storage's clock could not be read: %s", error.message)
+
+
+def _defect(command: Command, error: Exception) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    name = type(command).__name__
+    request_id = command.origin.request_id if isinstance(command, Change) else None
+    _log.error("%s in %s failed, request %s", name, command.namespace, request_id, exc_info=error)
+    return InternalError(f"{name} failed for a reason that Holdfast did not foresee")
+
+
+def _stats(totals: Totals) -> Stats:
+    namespace = totals.namespace
+    return Stats(
+        namespace=namespace.name,
+        keys=namespace.keys - totals.due_keys,
+        bytes=namespace.bytes - totals.due_bytes,
+        version=namespace.revision,
+        changed_at=moment(namespace.changed_at),
+    )

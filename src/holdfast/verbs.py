@@ -1,0 +1,349 @@
+"""The only way to make a caller's command: the fields of a call go in, a legal command comes out.
+
+Law: every door makes its commands here, so that the same call is legal or refused, with the same error, at
+all of them. Nothing here waits, reads or writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, TypedDict, TypeVar
+
+import msgspec
+
+from holdfast import rules
+from holdfast.commands import Batch, Check, Delete, Guard, Incr, Many, Origin, Restore, Set, SetTtl
+from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge
+from holdfast.model import KEEP, Keep, Semantics
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Provenance(TypedDict, total=False):
+    """What every writing verb takes beside its own fields."""
+
+    request_id: str | None
+    writer: str | None
+    spec_ref: str | None
+    fence: Mapping[str, Any] | None
+
+
+def id_maker() -> Callable[[], str]:
+    """A source of request ids that no other source shares."""
+    source = secrets.token_hex(6)
+    numbers = itertools.count(1)
+    return lambda: f"{source}-{next(numbers):x}"
+
+
+class Several(Generic[T]):
+    """The members of one call that stand each for themselves: the legal ones, and errors by position."""
+
+    def __init__(self, legal: list[T], refused: dict[int, HoldfastError]) -> None:
+        self.legal = legal
+        self.refused = refused
+
+    @classmethod
+    def of(cls, makers: Sequence[Callable[[], T]]) -> Several[T]:
+        """Make each member, and keep the error of one that is not legal in its place."""
+        legal: list[T] = []
+        refused: dict[int, HoldfastError] = {}
+        for position, make in enumerate(makers):
+            try:
+                legal.append(make())
+            except HoldfastError as error:
+                refused[position] = error
+        return cls(legal, refused)
+
+    def merge(self, results: Iterable[R]) -> list[R | HoldfastError]:
+        """The results of the legal members and the errors of the others, in the order of the call."""
+        found = iter(results)
+        return [
+            self.refused[position] if position in self.refused else next(found)
+            for position in range(len(self.legal) + len(self.refused))
+        ]
+
+
+class Verbs:
+    """The verbs of one namespace, as one caller may use them.
+
+    Args:
+        namespace: The namespace of every command made.
+        writer: Who writes when a call does not say.
+        new_id: Gives a request id to a call that has none.
+        root: The beginning of full keys in the semantic family; None elsewhere.
+    """
+
+    def __init__(
+        self, namespace: str, *, writer: str, new_id: Callable[[], str], root: str | None = None
+    ) -> None:
+        self.namespace = namespace
+        self._writer = writer
+        self._new_id = new_id
+        self._root = root
+
+    def key(self, text: object) -> str:
+        """A legal key, complete."""
+        return rules.key(text) if self._root is None else rules.semantic_key(text, self._root)
+
+    def prefix(self, text: object) -> str:
+        """A legal prefix of keys, complete."""
+        return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
+
+    def get_many(self, keys: object) -> Several[str]:
+        """The legal keys, complete, of a read that takes several."""
+        return Several.of([partial(self.key, text) for text in _several(keys, field="keys")])
+
+    def set(
+        self,
+        key: object,
+        value: object,
+        *,
+        ttl: object = None,
+        expected_version: object = None,
+        semantics: object = None,
+        **provenance: Any,
+    ) -> Set:
+        """Put a value."""
+        return self._set(
+            self._origin(**provenance),
+            key,
+            value,
+            ttl=ttl,
+            expected_version=expected_version,
+            semantics=semantics,
+        )
+
+    def delete(self, key: object, *, expected_version: object = None, **provenance: Any) -> Delete:
+        """Remove a key."""
+        return self._delete(self._origin(**provenance), key, expected_version)
+
+    def incr(
+        self,
+        key: object,
+        by: object = 1,
+        *,
+        ttl: object = None,
+        expected_version: object = None,
+        **provenance: Any,
+    ) -> Incr:
+        """Add to a number."""
+        return self._incr(self._origin(**provenance), key, by, ttl, expected_version)
+
+    def set_ttl(
+        self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
+    ) -> SetTtl:
+        """Move a deadline."""
+        seconds = rules.required_ttl(ttl_seconds, field="ttl_seconds")
+        return self._set_ttl(key, seconds, expected_version, provenance)
+
+    def remove_ttl(self, key: object, *, expected_version: object = None, **provenance: Any) -> SetTtl:
+        """Take a deadline away."""
+        return self._set_ttl(key, None, expected_version, provenance)
+
+    def restore(
+        self, key: object, *, ttl: object = None, expected_version: object = None, **provenance: Any
+    ) -> Restore:
+        """Bring a key back from the trash."""
+        return Restore(
+            namespace=self.namespace,
+            origin=self._origin(**provenance),
+            key=self.key(key),
+            expected=_expected(expected_version),
+            ttl=rules.ttl(ttl),
+        )
+
+    def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
+        """Put several values, each for itself. An item has the fields of a set."""
+        origin = self._origin(**provenance)
+        sets = Several.of([partial(self._set_item, origin, item) for item in _several(items, field="items")])
+        _bound(sets.legal, "set_many")
+        return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
+
+    def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
+        """Remove several keys, each for itself."""
+        origin = self._origin(**provenance)
+        deletes = Several.of(
+            [partial(self._delete, origin, key, None) for key in _several(keys, field="keys")]
+        )
+        return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
+
+    def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
+        """All of the writes or none."""
+        origin = self._origin(**provenance)
+        made = tuple(self._write(origin, write) for write in _several(writes, field="writes"))
+        _bound(made, "batch")
+        return Batch(
+            namespace=self.namespace,
+            origin=origin,
+            checks=tuple(self._check(check) for check in _several(checks, field="checks")),
+            writes=made,
+        )
+
+    def _origin(
+        self,
+        *,
+        request_id: object = None,
+        writer: object = None,
+        spec_ref: object = None,
+        fence: object = None,
+    ) -> Origin:
+        return Origin(
+            writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
+            request_id=self._new_id()
+            if request_id is None
+            else rules.identity(request_id, field="request_id"),
+            repeatable=request_id is not None,
+            spec_ref=rules.spec_ref(spec_ref),
+            fence=rules.fence(fence),
+        )
+
+    def _set(
+        self,
+        origin: Origin,
+        key: object,
+        value: object,
+        *,
+        ttl: object = None,
+        expected_version: object = None,
+        semantics: object = None,
+    ) -> Set:
+        text, size = rules.encode_value(value)
+        meaning = None if semantics is None else rules.semantics(semantics)
+        return Set(
+            namespace=self.namespace,
+            origin=origin,
+            key=self.key(key),
+            expected=_expected(expected_version),
+            value=text,
+            size=size,
+            ttl=_ttl(ttl, meaning),
+            keep_ttl=isinstance(ttl, Keep),
+            semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
+        )
+
+    def _delete(self, origin: Origin, key: object, expected_version: object) -> Delete:
+        return Delete(
+            namespace=self.namespace, origin=origin, key=self.key(key), expected=_expected(expected_version)
+        )
+
+    def _incr(self, origin: Origin, key: object, by: object, ttl: object, expected_version: object) -> Incr:
+        return Incr(
+            namespace=self.namespace,
+            origin=origin,
+            key=self.key(key),
+            expected=_expected(expected_version),
+            by=rules.increment(by),
+            ttl=rules.ttl(ttl),
+        )
+
+    def _set_ttl(
+        self, key: object, seconds: int | None, expected_version: object, provenance: dict[str, Any]
+    ) -> SetTtl:
+        return SetTtl(
+            namespace=self.namespace,
+            origin=self._origin(**provenance),
+            key=self.key(key),
+            expected=_expected(expected_version),
+            ttl=seconds,
+        )
+
+    def _set_item(self, origin: Origin, item: object) -> Set:
+        fields = _object(item, field="items")
+        return self._set(
+            origin,
+            _field(fields, "key"),
+            _field(fields, "value"),
+            ttl=_ttl_field(fields),
+            expected_version=fields.get("expected_version"),
+            semantics=fields.get("semantics"),
+        )
+
+    def _check(self, check: object) -> Check:
+        fields = _object(check, field="checks")
+        return Check(
+            key=self.key(_field(fields, "key")),
+            version=rules.version(_field(fields, "version"), field="version"),
+        )
+
+    def _write(self, origin: Origin, write: object) -> Set | Delete | Incr | Guard:
+        fields = _object(write, field="writes")
+        kinds = [kind for kind in ("delete", "incr", "guard") if fields.get(kind) is not None]
+        if "value" in fields:
+            kinds.append("value")
+        if len(kinds) != 1:
+            raise ValidationError("a write has exactly one of value, delete, incr and guard", field="writes")
+        if kinds == ["guard"]:
+            lock = rules.lock_name(fields["guard"], field="guard")
+            return Guard(namespace=self.namespace, origin=origin, lock=lock)
+        if fields.get("expected_version") is not None:
+            raise ValidationError("a batch expects versions in its checks, not in its writes", field="writes")
+        if kinds == ["value"]:
+            return self._set_item(origin, fields)
+        if kinds == ["incr"]:
+            return self._incr(origin, _field(fields, "key"), fields["incr"], _ttl_field(fields), None)
+        if fields["delete"] is not True:
+            raise ValidationError("delete must be true", field="delete")
+        return self._delete(origin, _field(fields, "key"), None)
+
+
+def _expected(version: object) -> int | None:
+    return None if version is None else rules.version(version)
+
+
+def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
+    """The one time to live that a call asks for, whichever way it says so."""
+    declared = None if meaning is None else meaning.ttl_seconds
+    seconds = None if ttl is KEEP else rules.ttl(ttl)
+    if declared is None or declared == seconds:
+        return seconds
+    if ttl is not None:
+        raise ValidationError(f"ttl and semantics.ttl_seconds ({declared}) differ", field="ttl")
+    return declared
+
+
+def _ttl_field(fields: Mapping[str, Any]) -> object:
+    """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
+    ttl, seconds = fields.get("ttl"), fields.get("ttl_seconds")
+    if ttl is not None and seconds is not None and ttl != seconds:
+        raise ValidationError("ttl and ttl_seconds differ", field="ttl")
+    given = seconds if ttl is None else ttl
+    keep = fields.get("keep_ttl")
+    if keep is not None and not isinstance(keep, bool):
+        raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
+    if not keep:
+        return given
+    if given is not None and given is not KEEP:
+        raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
+    return KEEP
+
+
+def _several(given: object, *, field: str) -> Sequence[Any]:
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise ValidationError(f"{field} must be a list", field=field)
+    if len(given) > rules.MAX_BATCH:
+        raise ValidationError(
+            f"{field} has {len(given)} members; at most {rules.MAX_BATCH} are allowed", field=field
+        )
+    return given
+
+
+def _object(given: object, *, field: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"each of {field} must be an object", field=field)
+    return given
+
+
+def _field(fields: Mapping[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise MissingField(f"Missing required field: {name}", field=name)
+    return fields[name]
+
+
+def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
+    size = sum(write.size + len(write.key.encode()) for write in writes if isinstance(write, Set))
+    if size > rules.MAX_TRANSFER_BYTES:
+        raise ValueTooLarge(f"{verb} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")

@@ -1,0 +1,137 @@
+"""Reading the journal forwards: `changes` once, `watch` for ever.
+
+Law: the journal is the truth and events are hints. A watch that is woken too often, too late or not at all
+still yields every change once and in order, since it looks again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast import rules
+from holdfast.engine import JournalPage, JournalQuery, successor
+from holdfast.errors import Transient
+from holdfast.model import Change, Changes, change_of, moment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from holdfast.rows import Record
+
+LOOK_AGAIN: Final = 1.0
+"""After how many seconds without a hint a watch looks for itself."""
+
+_log = logging.getLogger("holdfast.watch")
+
+
+class Source(Protocol):
+    """What a watch needs of a store."""
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """Records of a journal."""
+        ...
+
+    def bell(self, namespace: str) -> Bell:
+        """A bell that rings when something may have changed in a namespace."""
+        ...
+
+    def now(self) -> int:
+        """The store's time."""
+        ...
+
+
+class Bell:
+    """Rings for one watch; `closed` says that it has rung for the last time."""
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self.closed = False
+        self._rung = asyncio.Event()
+        self._forget = forget
+
+    def ring(self) -> None:
+        """Say that there may be something to see."""
+        self._rung.set()
+
+    def close(self) -> None:
+        """Say that nothing more will come."""
+        self.closed = True
+        self._rung.set()
+
+    def put_away(self) -> None:
+        """Say that nobody listens any more."""
+        self._forget()
+
+    async def heard(self) -> None:
+        """Wait for the next ring, or as long as a watch waits without one."""
+        try:
+            async with asyncio.timeout(LOOK_AGAIN):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+
+
+async def changes_after(
+    source: Source, namespace: str, prefix: str, since: int, limit: int
+) -> tuple[JournalPage, Changes]:
+    """One page of changes, and the journal's page that it was made of.
+
+    A `since` that the journal does not reach back to, or has not reached yet, is a gap: the page then begins
+    with the oldest record that is known.
+    """
+    query = JournalQuery(namespace=namespace, since=since, start=prefix, stop=successor(prefix), limit=limit)
+    page = await source.journal(query)
+    gap = since < page.floor or since > page.head
+    if since > page.head:
+        page = await source.journal(
+            JournalQuery(namespace=namespace, since=page.floor, start=prefix, stop=query.stop, limit=limit)
+        )
+    records = _fitting(page.records)
+    complete = page.complete and len(records) == len(page.records)
+    return page, Changes(
+        changes=[change_of(record) for record in records],
+        next=page.head if complete else records[-1].version,
+        gap=gap,
+        oldest=page.floor + 1 if gap else None,
+    )
+
+
+async def watch(source: Source, namespace: str, prefix: str, since: int | None) -> AsyncIterator[Change]:
+    """Yield changes as they come, until the store is closed."""
+    bell = source.bell(namespace)
+    epoch: str | None = None
+    try:
+        if since is None:
+            start = await source.journal(JournalQuery(namespace=namespace, limit=1))
+            since, epoch = start.head, start.epoch
+        while not bell.closed:
+            try:
+                page, changes = await changes_after(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
+            except Transient as error:
+                _log.warning("watch of %s waits for the storage: %s", namespace, error.message)
+                await bell.heard()
+                continue
+            if epoch not in (None, page.epoch):
+                changes = Changes(changes=[], next=page.floor, gap=True, oldest=page.floor + 1)
+            epoch = page.epoch
+            if changes.gap:
+                yield Change(op="gap", key="", version=page.floor, at=moment(source.now()))
+            for change in changes.changes:
+                yield change
+            since = changes.next
+            if not changes.changes and not changes.gap:
+                await bell.heard()
+    finally:
+        bell.put_away()
+
+
+def _fitting(records: Sequence[Record]) -> Sequence[Record]:
+    """As many records as one reply may hold."""
+    room = rules.MAX_TRANSFER_BYTES
+    for position, record in enumerate(records):
+        room -= len(record.key.encode()) + 256
+        if room < 0 and position > 0:
+            return records[:position]
+    return records
