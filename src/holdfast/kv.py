@@ -196,7 +196,7 @@ class KV:
         """All of at most 1,000 writes or none.
 
         Args:
-            checks: `{"key", "version"}` each; 0 for no entry. `VersionConflict.conflicts` lists all that fail.
+            checks: `{"key", "version"}` each; 0 for no entry. `VersionConflict.conflicts` lists what failed.
             writes: `{"key", "value", …}` with the fields of `set`, `{"key", "delete": True}`,
                 `{"key", "incr": n}`, or `{"guard": lock}`, whose version is the newest token of that lock.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence`.

@@ -1,0 +1,182 @@
+"""The relational schema of a store: its tables, its view, and the scripts that make an empty one.
+
+Law: the shape of a store of this version is said here and in `holdfast.engines.orm`. The files in `ddl` are
+rendered from it by `python -m holdfast.engines.schema`, and the tests prove that the migrations lead to it.
+No store imports this module to work: they read the rendered files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import (
+    Column,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    create_mock_engine,
+    insert,
+    select,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateTable, CreateView
+from sqlalchemy.sql.functions import FunctionElement
+
+from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.orm import HAS_DEADLINE, Base, Count, Instant, Name, PluginKVStorage
+
+if TYPE_CHECKING:
+    from sqlalchemy.sql.compiler import SQLCompiler
+
+_DIALECTS: Final = {"sqlite": "sqlite://", "postgresql": "postgresql+asyncpg://"}
+_STRICT: Final[dict[str, Any]] = {"sqlite_strict": True, "sqlite_with_rowid": False}
+
+metadata: Final = Base.metadata
+
+rows = Table(
+    "holdfast_rows",
+    metadata,
+    Column("namespace", Name, primary_key=True),
+    Column("space", Name, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("expires_at", Instant),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("version", Count, nullable=False),
+    Column("last_writer", Text, nullable=False),
+    Column("semantics", Text),
+    Column("request_id", Text),
+    Column("spec_ref", Text),
+    Index(
+        "idx_rows_expires_at",
+        "namespace",
+        "space",
+        "expires_at",
+        sqlite_where=HAS_DEADLINE,
+        postgresql_where=HAS_DEADLINE,
+    ),
+    **_STRICT,
+)
+"""The rows of every space but `kv`."""
+
+namespaces = Table(
+    "holdfast_namespaces",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("revision", Count, nullable=False),
+    Column("keys", Count, nullable=False),
+    Column("bytes", Count, nullable=False),
+    Column("requests", Count, nullable=False),
+    Column("journal_floor", Count, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    # Every group of writes changes its namespace's row. With most of a page free the new version of the row
+    # finds room beside the old one, and the primary key's index need not be touched.
+    postgresql_with={"fillfactor": 20},
+    **_STRICT,
+)
+"""One row for each namespace, never deleted."""
+
+# Nothing but the primary key: the history of a key walks the journal backwards. An index by key would serve
+# that better, but it would double the pages that every write dirties.
+journal = Table(
+    "holdfast_journal",
+    metadata,
+    Column("namespace", Name, primary_key=True),
+    Column("version", Count, primary_key=True),
+    Column("op", Text, nullable=False),
+    Column("key", Name, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("last_writer", Text),
+    Column("request_id", Text),
+    Column("purpose", Text),
+    Column("lag_ms", Count),
+    Column("expired_version", Count),
+    **_STRICT,
+)
+"""What changed, in the order of the versions."""
+
+meta = Table(
+    "holdfast_meta",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("value", Text, nullable=False),
+    **_STRICT,
+)
+"""What is known of the store itself: `epoch` names its life."""
+
+
+class Readable(FunctionElement[str]):
+    """An `Instant` as people read it: ISO 8601 in UTC with milliseconds and a Z."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(Readable, "sqlite")
+def _readable_sqlite(element: Readable, compiler: SQLCompiler, **kwargs: Any) -> str:
+    time = compiler.process(element.clauses, **kwargs)
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {time} / 1000.0, 'unixepoch')"
+
+
+@compiles(Readable, "postgresql")
+def _readable_postgresql(element: Readable, compiler: SQLCompiler, **kwargs: Any) -> str:
+    time = compiler.process(element.clauses, **kwargs)
+    return f"""to_char({time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
+
+
+plugin_kv = CreateView(
+    select(
+        *(
+            Readable(column).label(column.name) if isinstance(column.type, Instant) else column
+            for column in PluginKVStorage.__table__.columns
+        )
+    ),
+    "plugin_kv",
+    metadata=metadata,
+).table
+"""The view of `plugin_kv_storage` for people."""
+
+_alembic_version = Table(
+    "alembic_version",
+    # Apart, since it is Alembic's own: here it stands only to be rendered as Alembic would make it.
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+
+
+def render(dialect: str) -> str:
+    """The script that makes an empty store of this version, for `sqlite` or `postgresql`.
+
+    It begins and commits nothing itself, and it may find the `alembic_version` that a downgrade leaves.
+    """
+    statements = ["-- Rendered from the schema by ./dev schema, not to be edited."]
+
+    def collect(element: Any, *args: Any, **kwargs: Any) -> None:
+        compiled = element.compile(dialect=engine.dialect, compile_kwargs={"literal_binds": True})
+        lines = (line.rstrip() for line in str(compiled).strip().splitlines())
+        statements.append("\n".join(lines) + ";")
+
+    engine = create_mock_engine(_DIALECTS[dialect], collect)
+    metadata.create_all(engine, checkfirst=False)
+    collect(CreateTable(_alembic_version, if_not_exists=True))
+    collect(insert(_alembic_version).values(version_num=SCHEMA_REVISION))
+    return "\n\n".join(statements).replace("\t", "    ") + "\n"
+
+
+def main() -> None:
+    """Write the rendered scripts anew."""
+    for dialect in _DIALECTS:
+        path = Path(__file__).with_name("ddl") / f"{dialect}.sql"
+        path.write_text(render(dialect), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""The SQLite engine: one file, one writer, many readers.
+
+A group is loaded and decided on the event loop and committed on the writer's thread; a get is answered on the
+loop, everything that may take long on a reader's thread. Since the store has one writer and one group in
+flight, nothing changes between load and commit, and the writer makes sure of it.
+
+Law: rows in, rows out. Which process may write is settled in `files`, how in `writer`, in which words in
+`statements`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from holdfast.commands import Batch, Delete, Expire, Many, Trim
+from holdfast.decide import Loaded, decide, needs
+from holdfast.engine import Capabilities, Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+from holdfast.engines.layout import namespace_of, plugin_column
+from holdfast.engines.sqlite import queries, statements
+from holdfast.engines.sqlite.files import Ballast, WriterLock
+from holdfast.engines.sqlite.setup import connect, prepare, require_current
+from holdfast.engines.sqlite.translate import primary_code, translated
+from holdfast.engines.sqlite.writer import Stale, Writer
+from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable
+from holdfast.rows import KV, Address, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.commands import Command, Result
+    from holdfast.decide import Needs
+
+T = TypeVar("T")
+
+INLINE_ROWS: Final = 1024
+"""Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
+STALE_ATTEMPTS: Final = 10
+
+
+class SqliteEngine:
+    """See `holdfast.engine.Engine`.
+
+    Args:
+        path: The file, or None for a private temporary one that is gone at the end.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._temporary = None if path is not None else Path(tempfile.mkdtemp(prefix="holdfast-"))
+        self._path = (self._temporary or Path()) / "store.db" if path is None else path
+        self._where = str(self._path)
+        self._lock = WriterLock(self._beside(".lock"))
+        self._ballast = Ballast(self._beside(".ballast"))
+        self._writer = Writer(self._where, self._idle)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
+        self._inline: sqlite3.Connection | None = None
+        self._patient: sqlite3.Connection | None = None
+        self._epoch = ""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Another process that holds the right to write also sweeps."""
+        return Capabilities(durable=self._temporary is None, owns_reaper=not self._lock.held)
+
+    async def start(self) -> None:
+        """Take the right to write if it is free, else be content with reading."""
+        self._writer.start()
+        try:
+            await self._writer.run(self._open)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+        """See `Engine.transact`."""
+        if not self._lock.held:
+            await self._writer.run(self._become_writer)
+        try:
+            return await self._transact(commands, now)
+        except StorageFull as full:
+            removing = [command for command in commands if _only_removes(command)]
+            if not removing or not self._ballast.drop():
+                raise
+            done = iter(await self._transact(removing, now))
+            return [next(done) if _only_removes(command) else full for command in commands]
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """See `Engine.read`."""
+        if len(addresses) == 1 and addresses[0].space == KV:
+            row = await self._look(lambda connection: queries.get(connection, addresses[0]))
+            return [row if row is not None and row.alive(now) else None]
+        found = await self._load_rows(dict.fromkeys(addresses, True), now)
+        rows = [found.get(address) for address in addresses]
+        return [row if row is not None and row.alive(now) else None for row in rows]
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """See `Engine.scan`."""
+        sql = statements.scan(
+            query.space,
+            values=query.values,
+            bounded=query.stop is not None,
+            after=query.after is not None,
+        )
+        owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
+        bounds = [bound for bound in (query.start, query.stop, query.after) if bound is not None]
+        return await self._aside(queries.scan, sql, [*owner, *bounds, now, query.limit + 1], query)
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """See `Engine.due`."""
+        sql = statements.due(space, owned=namespace is not None)
+        if space == KV:
+            owner = [] if namespace is None else [plugin_column(namespace)]
+        else:
+            owner = [space] if namespace is None else [namespace, space]
+        found = await self._aside(queries.fetch, sql, [now, *owner, limit])
+        return [
+            Due(namespace=namespace_of(name) if space == KV else name, key=key, expires_at=expires_at)
+            for name, key, expires_at in found
+        ]
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """See `Engine.journal`."""
+        return await self._aside(queries.journal, query, self._epoch)
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """See `Engine.totals`."""
+        return await self._aside(queries.totals, now, namespace)
+
+    async def clock_offset(self) -> float:
+        """The storage's clock is this machine's."""
+        return 0.0
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
+        await asyncio.to_thread(self._close)
+
+    async def _transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+        wanted = needs(commands)
+        for _ in range(STALE_ATTEMPTS):
+            outcome = decide(await self._load(wanted, now), commands, now)
+            if outcome.empty:
+                return outcome.results
+            plan = statements.save(outcome)
+            try:
+                await self._writer.run(partial(self._writer.commit, plan))
+            except Stale:
+                continue
+            return outcome.results
+        raise Busy(f"{self._where} is being written to by another program all the time")
+
+    async def _load(self, wanted: Needs, now: int) -> Loaded:
+        rows = await self._load_rows(wanted.rows, now)
+        names = sorted(wanted.namespaces)
+        found = await self._look(lambda connection: queries.load_namespaces(connection, names))
+        return Loaded(namespaces=found, rows=rows)
+
+    async def _load_rows(self, wanted: dict[Address, bool], now: int) -> dict[Address, Row]:
+        if len(wanted) > INLINE_ROWS:
+            return await self._aside(queries.load_rows, wanted, now)
+        return await self._look(lambda connection: queries.load_rows(connection, wanted, now))
+
+    async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""
+        if self._inline is None:
+            raise Unavailable(f"{self._where} is not open")
+        try:
+            return query(self._inline)
+        except sqlite3.Error as error:
+            if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise translated(error, self._where) from error
+        return await self._aside(query)
+
+    async def _aside(self, query: Callable[..., T], *arguments: object) -> T:
+        """Have a look that may take its time, on the reader's thread."""
+        if self._patient is None:
+            raise Unavailable(f"{self._where} is not open")
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, query, self._patient, *arguments)
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    def _open(self) -> None:
+        if not self._path.parent.is_dir():
+            raise Unavailable(f"the folder of {self._where} does not exist")
+        try:
+            if self._take_lock():
+                self._open_writer()
+            self._inline = connect(self._path, patience=0)
+            self._patient = connect(self._path, patience=5)
+            require_current(self._patient, self._where)
+            [self._epoch] = self._patient.execute(statements.EPOCH).fetchone()
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
+    def _take_lock(self) -> bool:
+        try:
+            return self._lock.acquire()
+        except OSError as error:
+            if self._path.exists():
+                return False
+            raise Unavailable(f"{self._where} can't be created: its folder can't be written to") from error
+
+    def _open_writer(self) -> None:
+        connection = prepare(self._path, keeps=self._temporary is None)
+        self._writer.use(connection)
+        if self._temporary is None:
+            self._ballast.keep()
+
+    def _become_writer(self) -> None:
+        """Another process wrote when this one opened the file. Perhaps it is gone."""
+        if not self._take_lock():
+            raise Unavailable(
+                f"{self._where} is being written to by {self._lock.holder()}: send the write through it, "
+                "or stop it and try again"
+            )
+        try:
+            self._open_writer()
+        except sqlite3.Error as error:
+            self._lock.release()
+            raise translated(error, self._where) from error
+
+    def _idle(self) -> None:
+        if self._temporary is None:
+            self._ballast.keep()
+
+    def _close(self) -> None:
+        self._writer.stop()
+        self._threads.shutdown()
+        for connection in (self._inline, self._patient):
+            if connection is not None:
+                connection.close()
+        self._inline = self._patient = None
+        self._lock.release()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _only_removes(command: Command) -> bool:
+    match command:
+        case Delete() | Expire() | Trim():
+            return True
+        case Batch():
+            return all(isinstance(write, Delete) for write in command.writes)
+        case Many():
+            return all(isinstance(item, Delete) for item in command.items)
+        case _:
+            return False

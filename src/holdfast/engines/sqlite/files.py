@@ -1,0 +1,88 @@
+"""The files beside a SQLite store: who may write, and room kept for deleting when the disk is full.
+
+Law: the lock file says which process writes, and holds as long as that process lives; the database is never
+opened for writing without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BALLAST_BYTES: Final = 2 * 1024 * 1024
+
+
+class WriterLock:
+    """The right to write, held by one process at a time through `flock` on a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may write."""
+        return self._file is not None
+
+    def acquire(self) -> bool:
+        """Take the right to write if nobody has it."""
+        if self._file is not None:
+            return True
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            return False
+        self._file = file
+        with contextlib.suppress(OSError):  # on a full disk the lock holds though the pid can't be told
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        return True
+
+    def holder(self) -> str:
+        """The process that holds the lock, for a message."""
+        try:
+            text = self._path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        if text == str(os.getpid()):
+            return f"this process ({text}), which has opened it already"
+        return f"process {text}" if text.isdecimal() else "another process"
+
+    def release(self) -> None:
+        """Give the right to write back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class Ballast:
+    """Bytes on disk that are given up when it is full, so that there is room to delete."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def keep(self) -> None:
+        """Have the ballast on disk, if the disk has plenty of room."""
+        if self._path.exists() or shutil.disk_usage(self._path.parent).free < 4 * BALLAST_BYTES:
+            return
+        try:
+            with self._path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, BALLAST_BYTES)
+        except OSError:
+            self.drop()
+
+    def drop(self) -> bool:
+        """Give the room up; whether there was any."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True

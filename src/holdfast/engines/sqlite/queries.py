@@ -1,0 +1,127 @@
+"""The reading side of the SQLite engine: queries that run to their end on one connection.
+
+Law: a query never leaves a cursor or a transaction open behind it; an open one would keep the write-ahead log
+from being checkpointed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
+from holdfast.engines.layout import namespace_of, plugin_column
+from holdfast.engines.sqlite import statements
+from holdfast.rows import KV, Address, Namespace, Record, Row
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+
+def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    """Rows as they are."""
+    return connection.execute(sql, parameters).fetchall()
+
+
+def get(connection: sqlite3.Connection, address: Address) -> Row | None:
+    """One entry."""
+    found = connection.execute(statements.GET, (plugin_column(address.namespace), address.key)).fetchone()
+    return None if found is None else statements.row(found)
+
+
+def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool], now: int) -> dict[Address, Row]:
+    """Rows by address; of a living one the value only where it is wanted."""
+    entries: list[tuple[Any, ...]] = [
+        (plugin_column(namespace), key, shown)
+        for (namespace, space, key), shown in wanted.items()
+        if space == KV
+    ]
+    others: list[tuple[Any, ...]] = [
+        (namespace, space, key, shown) for (namespace, space, key), shown in wanted.items() if space != KV
+    ]
+    rows: dict[Address, Row] = {}
+    for sql, parameters in statements.load_kv(entries, now):
+        for values in connection.execute(sql, parameters).fetchall():
+            rows[Address(namespace_of(values[0]), KV, values[1])] = statements.row(values[2:])
+    for sql, parameters in statements.load_rows(others, now):
+        for values in connection.execute(sql, parameters).fetchall():
+            rows[Address(*values[:3])] = statements.row(values[3:])
+    return rows
+
+
+def scan(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
+    """A walk over a range of keys, ended early where the page is full."""
+    rows: list[tuple[str | bytes, Row]] = []
+    room = query.max_bytes
+    found = connection.execute(sql, parameters)
+    try:
+        for key, *values in found:
+            row = statements.row(values)
+            room -= row_size(key, row, values=query.values)
+            if len(rows) == query.limit or (rows and room < 0):
+                return Scanned(rows=rows, more=True)
+            rows.append((key, row))
+    finally:
+        found.close()
+    return Scanned(rows=rows, more=False)
+
+
+def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> JournalPage:
+    """Records of a journal with its bounds, all of one instant."""
+    sql = statements.journal(
+        key=query.key is not None, bounded=query.stop is not None, newest_first=query.newest_first
+    )
+    bounds = [bound for bound in (query.stop, query.key) if bound is not None]
+    connection.execute("BEGIN")  # the records and the bounds are those of one instant
+    try:
+        found = connection.execute(
+            sql, [query.namespace, query.since, query.start, *bounds, query.limit + 1]
+        ).fetchall()
+        floor, head = connection.execute(statements.JOURNAL_BOUNDS, [query.namespace]).fetchone() or (0, 0)
+    finally:
+        connection.execute("COMMIT")
+    return JournalPage(
+        records=[_record(values) for values in found[: query.limit]],
+        complete=len(found) <= query.limit,
+        floor=floor,
+        head=head,
+        epoch=epoch,
+    )
+
+
+def _record(values: Sequence[Any]) -> Record:
+    return Record(**dict(zip(Record.__struct_fields__, values, strict=True)))
+
+
+def load_namespaces(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, Namespace]:
+    """The rows of namespaces."""
+    return {
+        values[0]: _namespace(values)
+        for sql, parameters in statements.load_namespaces(names)
+        for values in connection.execute(sql, parameters).fetchall()
+    }
+
+
+def _namespace(values: Sequence[Any]) -> Namespace:
+    return Namespace(**dict(zip(Namespace.__struct_fields__, values, strict=True)))
+
+
+def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> list[Totals]:
+    """What namespaces hold."""
+    rows_sql, due_sql = statements.totals(owned=namespace is not None)
+    owner = [] if namespace is None else [namespace]
+    connection.execute("BEGIN")
+    try:
+        rows = connection.execute(rows_sql, owner).fetchall()
+        due = connection.execute(due_sql, [now, *map(plugin_column, owner)]).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    overdue = {namespace_of(name): (count, size) for name, count, size in due}
+    return [
+        Totals(
+            namespace=found,
+            due_keys=overdue.get(found.name, (0, 0))[0],
+            due_bytes=overdue.get(found.name, (0, 0))[1],
+        )
+        for found in map(_namespace, rows)
+    ]

@@ -1,0 +1,87 @@
+"""Opening a SQLite file: connections as the engine wants them, and a schema that is up to date.
+
+Law: only a process that holds the right to write creates or migrates. The revision is compared first;
+SQLAlchemy and Alembic are imported only where there is something to migrate.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from holdfast.engines.layout import SCHEMA_REVISION, ddl
+from holdfast.errors import Unavailable, Unsupported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLDEST_SQLITE: Final = (3, 37, 0)
+"""The first SQLite that knows STRICT tables."""
+CACHE_KIB: Final = 16_384
+
+
+def connect(path: Path, *, patience: float) -> sqlite3.Connection:
+    """A connection that only reads; it waits for a locked file for `patience` seconds."""
+    connection = _connect(path, patience=patience)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
+    """The connection that writes, to a file with today's schema."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
+    connection = _connect(path, patience=5)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if keeps else 'OFF'}")
+        found = revision(connection)
+        if found is None:
+            _create(connection)
+        elif found != SCHEMA_REVISION:
+            from holdfast.engines.migrate import upgrade_sqlite
+
+            upgrade_sqlite(connection, found)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def require_current(connection: sqlite3.Connection, where: str) -> None:
+    """Make sure that a file which another process writes is of this version's schema."""
+    found = revision(connection)
+    if found != SCHEMA_REVISION:
+        raise Unavailable(
+            f"{where} has the schema {found or 'of no store'} and this version needs {SCHEMA_REVISION}, "
+            "but another process holds the right to write"
+        )
+
+
+def revision(connection: sqlite3.Connection) -> str | None:
+    """The schema's revision; None for a file that is no store yet."""
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    if known is None:
+        return None
+    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return None if found is None else str(found[0])
+
+
+def _connect(path: Path, *, patience: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=patience, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Make an empty store, all of it or nothing."""
+    epoch = secrets.token_hex(8)
+    connection.executescript(
+        f"BEGIN IMMEDIATE;\n{ddl('sqlite')}\nINSERT INTO holdfast_meta VALUES ('epoch', '{epoch}');\nCOMMIT;"
+    )

@@ -1,0 +1,279 @@
+"""The SQL of the SQLite engine: set-based, so that a group costs a handful of statements.
+
+Law: text and parameters are made here and nowhere else. Values reach SQL only as parameters. A statement over
+many rows has as many rows as a power of two, so that few texts exist and each is compiled once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from holdfast.engines.layout import plugin_column
+from holdfast.rows import KV, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.decide import Outcome
+
+Statement: TypeAlias = "tuple[str, Sequence[Any]]"
+
+MAX_ROWS: Final = 1024
+"""How many rows one statement takes: 12 parameters each stay within SQLite's 32,766."""
+
+_ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, semantics, request_id, spec_ref"
+_KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
+_ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
+_JOURNAL: Final = "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version"
+_NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at"
+
+GET: Final = f"SELECT value_json, NULL, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
+EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
+JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces WHERE name = ?"
+
+
+def row(values: Sequence[Any]) -> Row:
+    """A row from a value, its size (None: to be taken from the value) and the envelope's columns."""
+    value, size, version, created_at, updated_at, expires_at, writer, semantics, request_id, spec_ref = values
+    if size is None:
+        size = len(value) if value.isascii() else len(value.encode())
+    return Row(
+        value=value,
+        size=size,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        expires_at=expires_at,
+        last_writer=writer,
+        semantics=semantics,
+        request_id=request_id,
+        spec_ref=spec_ref,
+    )
+
+
+def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
+    """The rows in runs whose lengths are powers of two: each length, and the parameters of its rows."""
+    start = 0
+    while start < len(rows):
+        length = min(MAX_ROWS, 1 << ((len(rows) - start).bit_length() - 1))
+        yield length, [value for one in rows[start : start + length] for value in one]
+        start += length
+
+
+def load_kv(wanted: Sequence[tuple[Any, ...]], now: int) -> Iterator[Statement]:
+    """Entries by plugin and key; the value of a living one only where it is wanted."""
+    for length, parameters in chunks(wanted):
+        yield _load_kv(length), [*parameters, now]
+
+
+def load_rows(wanted: Sequence[tuple[Any, ...]], now: int) -> Iterator[Statement]:
+    """Rows of the other spaces, likewise."""
+    for length, parameters in chunks(wanted):
+        yield _load_rows(length), [*parameters, now]
+
+
+def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
+    """The rows of namespaces."""
+    for length, parameters in chunks([(name,) for name in names]):
+        yield _load_namespaces(length), parameters
+
+
+def save(outcome: Outcome) -> list[Statement]:
+    """Everything that an outcome comes to."""
+    puts: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    gone: list[tuple[Any, ...]] = []
+    others_gone: list[tuple[Any, ...]] = []
+    for (namespace, space, key), new in outcome.rows.items():
+        if space == KV:
+            name = plugin_column(namespace)
+            if new is None:
+                gone.append((name, key))
+            else:
+                puts.append((name, key, *_columns(new)))
+        elif new is None:
+            others_gone.append((namespace, space, key))
+        else:
+            others.append((namespace, space, key, *_columns(new)))
+    plan: list[Statement] = []
+    plan += ((_put_kv(length), parameters) for length, parameters in chunks(puts))
+    plan += ((_drop_kv(length), parameters) for length, parameters in chunks(gone))
+    plan += ((_put_rows(length), parameters) for length, parameters in chunks(others))
+    plan += ((_drop_rows(length), parameters) for length, parameters in chunks(others_gone))
+    plan += ((_put_journal(length), parameters) for length, parameters in chunks(_records(outcome)))
+    plan += ((_put_namespaces(length), parameters) for length, parameters in chunks(_namespaces(outcome)))
+    plan += (
+        ("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim)
+        for trim in outcome.trims.items()
+    )
+    return plan
+
+
+def scan(space: str, *, values: bool, bounded: bool, after: bool) -> str:
+    """Living rows of a range, in the order of their keys. Parameters: see `SqliteEngine.scan`."""
+    if space == KV:
+        table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
+    else:
+        table, owner, value = "holdfast_rows", "namespace = ? AND space = ?", "value"
+    shown = f"{value}, NULL" if values else "NULL, 0"
+    return (
+        f"SELECT key, {shown}, {_ENVELOPE} FROM {table} WHERE {owner} AND key >= ?"
+        + (" AND key < ?" if bounded else "")
+        + (" AND key > ?" if after else "")
+        + " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?"
+    )
+
+
+def due(space: str, *, owned: bool) -> str:
+    """Rows past a deadline, the longest overdue first."""
+    if space == KV:
+        owner = " AND plugin_name = ?" if owned else ""
+        return (
+            "SELECT plugin_name, key, expires_at FROM plugin_kv_storage "
+            f"WHERE expires_at <= ?{owner} ORDER BY expires_at LIMIT ?"
+        )
+    owner = " AND namespace = ?" if owned else ""
+    return (
+        "SELECT namespace, key, expires_at FROM holdfast_rows "
+        f"WHERE expires_at <= ?{owner} AND space = ? ORDER BY expires_at LIMIT ?"
+    )
+
+
+def journal(*, key: bool, bounded: bool, newest_first: bool) -> str:
+    """Records of a journal after a version, of one key or of a range of keys."""
+    return (
+        f"SELECT {_JOURNAL} FROM holdfast_journal WHERE namespace = ? AND version > ? AND key >= ?"
+        + (" AND key < ?" if bounded else "")
+        + (" AND key = ?" if key else "")
+        + (" ORDER BY version DESC LIMIT ?" if newest_first else " ORDER BY version LIMIT ?")
+    )
+
+
+def totals(*, owned: bool) -> tuple[str, str]:
+    """The rows of namespaces, and what each holds that is past its deadline and was counted."""
+    return (
+        f"SELECT {_NAMESPACE} FROM holdfast_namespaces" + (" WHERE name = ?" if owned else " ORDER BY name"),
+        "SELECT plugin_name, count(*), "
+        "sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM plugin_kv_storage "
+        "WHERE expires_at <= ? AND version > 0"
+        + (" AND plugin_name = ?" if owned else "")
+        + " GROUP BY plugin_name",
+    )
+
+
+def _columns(new: Row) -> tuple[Any, ...]:
+    return (
+        new.value,
+        new.version,
+        new.created_at,
+        new.updated_at,
+        new.expires_at,
+        new.last_writer,
+        new.semantics,
+        new.request_id,
+        new.spec_ref,
+    )
+
+
+def _records(outcome: Outcome) -> list[tuple[Any, ...]]:
+    return [
+        (
+            record.namespace,
+            record.version,
+            record.op,
+            record.key,
+            record.at,
+            record.last_writer,
+            record.request_id,
+            record.purpose,
+            record.lag_ms,
+            record.expired_version,
+        )
+        for record in outcome.journal
+    ]
+
+
+def _namespaces(outcome: Outcome) -> list[tuple[Any, ...]]:
+    return [
+        (
+            namespace.name,
+            namespace.revision,
+            namespace.keys,
+            namespace.bytes,
+            namespace.requests,
+            namespace.journal_floor,
+            namespace.created_at,
+            namespace.changed_at,
+        )
+        for namespace in outcome.namespaces
+    ]
+
+
+def _values(length: int, width: int) -> str:
+    one = "(" + ", ".join("?" * width) + ")"
+    return "VALUES " + ", ".join([one] * length)
+
+
+@cache
+def _load_kv(length: int) -> str:
+    return (
+        f"WITH wanted(plugin, name, shown) AS ({_values(length, 3)}) "
+        "SELECT plugin_name, key, CASE WHEN shown OR expires_at <= ? THEN value_json END, "
+        f"length(CAST(value_json AS BLOB)), {_ENVELOPE} "
+        "FROM wanted CROSS JOIN plugin_kv_storage ON plugin_name = plugin AND key = name"
+    )
+
+
+@cache
+def _load_rows(length: int) -> str:
+    return (
+        f"WITH wanted(owner, room, name, shown) AS ({_values(length, 4)}) "
+        "SELECT namespace, space, key, CASE WHEN shown OR expires_at <= ? THEN value END, "
+        f"length(CAST(value AS BLOB)), {_ENVELOPE} "
+        "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
+    )
+
+
+@cache
+def _load_namespaces(length: int) -> str:
+    return f"SELECT {_NAMESPACE} FROM holdfast_namespaces WHERE name IN ({', '.join('?' * length)})"
+
+
+@cache
+def _put_kv(length: int) -> str:
+    return _upsert("plugin_kv_storage", _KV, "plugin_name, key", length)
+
+
+@cache
+def _put_rows(length: int) -> str:
+    return _upsert("holdfast_rows", _ROWS, "namespace, space, key", length)
+
+
+@cache
+def _put_namespaces(length: int) -> str:
+    return _upsert("holdfast_namespaces", _NAMESPACE, "name", length)
+
+
+@cache
+def _put_journal(length: int) -> str:
+    return f"INSERT INTO holdfast_journal ({_JOURNAL}) {_values(length, _JOURNAL.count(',') + 1)}"
+
+
+@cache
+def _drop_kv(length: int) -> str:
+    return f"DELETE FROM plugin_kv_storage WHERE (plugin_name, key) IN ({_values(length, 2)})"
+
+
+@cache
+def _drop_rows(length: int) -> str:
+    return f"DELETE FROM holdfast_rows WHERE (namespace, space, key) IN ({_values(length, 3)})"
+
+
+def _upsert(table: str, columns: str, key: str, length: int) -> str:
+    names = columns.split(", ")
+    new = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key.split(", "))
+    return (
+        f"INSERT INTO {table} ({columns}) {_values(length, len(names))} "
+        f"ON CONFLICT ({key}) DO UPDATE SET {new}"
+    )

@@ -1,0 +1,30 @@
+"""From SQLite's errors to ours, by their codes.
+
+Law: one translator, and it never looks at an error's text.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 for an error that the driver made up itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def translated(error: sqlite3.Error, where: str) -> HoldfastError:
+    """What an error of the database at `where` means to a caller, before anything was committed."""
+    match primary_code(error):
+        case sqlite3.SQLITE_FULL:
+            return StorageFull(f"the disk of {where} is full: deleting goes on, writing when there is room")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy(f"{where} is held by another program")
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return Unavailable(f"{where} can't be opened for this: look at its permissions and its folder")
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            return DatabaseError(f"{where} is not a database that can be read")
+        case _:
+            return DatabaseError(f"the database {where} failed")

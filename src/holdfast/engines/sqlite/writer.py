@@ -1,0 +1,170 @@
+"""The one thread that writes to a SQLite file, and checkpoints it.
+
+Law: the loop thinks, this thread writes. A job is a list of finished statements; nothing here knows what they
+mean, and Python code between them is kept to a minimum, since it would fight the loop for the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from holdfast.engines.sqlite.translate import primary_code, translated
+from holdfast.errors import OutcomeUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.engines.sqlite.statements import Statement
+
+T = TypeVar("T")
+
+CHECKPOINT_PAGES: Final = 4096
+"""How many pages the write-ahead log may hold (16 MB) before it is checkpointed between two commits."""
+IDLE_SECONDS: Final = 0.25
+"""After how long without work the log is checkpointed whatever it holds."""
+
+
+class Stale(Exception):
+    """Somebody else has written to the file since it was read."""
+
+
+class Writer:
+    """Runs jobs on a thread of its own, one after the other."""
+
+    def __init__(self, where: str, on_idle: Callable[[], None]) -> None:
+        self._where = where
+        self._on_idle = on_idle
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
+        self._connection: sqlite3.Connection | None = None
+        self._data_version = -1
+        self._log_pages = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Have a job done on the thread. Cancelling the wait does not stop the job."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                tell = partial(_succeed, future, job())
+            except BaseException as error:
+                tell = partial(_fail, future, error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell)
+
+        self._jobs.put(work)
+        return await future
+
+    def use(self, connection: sqlite3.Connection) -> None:
+        """Write through this connection from now on."""
+        self._connection = connection
+        self._data_version = _data_version(connection)
+
+    def commit(self, plan: Sequence[Statement]) -> None:
+        """Do all of a plan or nothing. On the writer's thread only.
+
+        Raises:
+            Stale: Another connection has written since the last look, so that the plan may be wrong.
+        """
+        try:
+            self._attempt(plan)
+        except sqlite3.Error as error:
+            if primary_code(error) != sqlite3.SQLITE_FULL:
+                raise translated(error, self._where) from error
+            # What the log holds goes to the database, and the log is used again from its beginning.
+            self.checkpoint("RESTART")
+            try:
+                self._attempt(plan)
+            except sqlite3.Error as again:
+                raise translated(again, self._where) from again
+
+    def checkpoint(self, mode: str) -> None:
+        """Move the log into the database as far as readers let it."""
+        assert self._connection is not None
+        try:
+            _, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        except sqlite3.Error:
+            return  # the disk is full or a reader is in the way: the next commit tries again
+        self._log_pages = pages - moved
+
+    def stop(self) -> None:
+        """Finish what was handed in, checkpoint, close, and end the thread. Blocks."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _attempt(self, plan: Sequence[Statement]) -> None:
+        connection = self._connection
+        assert connection is not None
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            data_version = _data_version(connection)
+            if data_version != self._data_version:
+                self._data_version = data_version
+                raise Stale
+            for sql, parameters in plan:
+                connection.execute(sql, parameters)
+        except BaseException:
+            self._roll_back()
+            raise
+        self._finish()
+        self._log_pages += len(plan) + sum(len(parameters) for _, parameters in plan) // 10
+
+    def _finish(self) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+                raise  # SQLite says of these two that nothing was kept
+            raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
+
+    def _roll_back(self) -> None:
+        assert self._connection is not None
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            job()
+            if self._log_pages > CHECKPOINT_PAGES:
+                self.checkpoint("PASSIVE")
+        if self._connection is not None:
+            self.checkpoint("TRUNCATE")
+            self._connection.close()
+
+    def _next(self) -> Callable[[], None] | None:
+        if self._log_pages > 0:
+            try:
+                return self._jobs.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self.checkpoint("PASSIVE")
+                self._log_pages = 0
+                self._on_idle()
+        return self._jobs.get()
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    [version] = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
+
+
+def _succeed(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[T], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
