@@ -149,15 +149,17 @@ class Got(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Deleted(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The version of the deletion; None if there was nothing to delete."""
+    """The version of the deletion and the purpose of what was there; None if there was nothing to delete."""
 
     version: int | None
+    purpose: str | None = None
 
 
 class Versions(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The versions of a batch's writes, by position."""
+    """The versions of a batch's writes and the purposes of what they changed, by position."""
 
     versions: tuple[int | None, ...]
+    purposes: tuple[str | None, ...]
 
 
 class Results(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,6 @@ and results into entries, and decides nothing.
 from __future__ import annotations
 
 import base64
-import binascii
 import builtins
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -284,8 +283,9 @@ def _after(cursor: object, prefix: str) -> str:
     try:
         if not isinstance(cursor, str):
             raise TypeError
-        key = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (TypeError, ValueError, binascii.Error):
+        padded = cursor + "=" * (-len(cursor) % 4)
+        key = rules.key(base64.b64decode(padded, altchars=b"-_", validate=True).decode())
+    except (TypeError, ValueError, ValidationError):
         raise ValidationError("cursor is not one that a page of this store gave", field="cursor") from None
     if not key.startswith(prefix):
         raise ValidationError("cursor belongs to a listing with another prefix", field="cursor")

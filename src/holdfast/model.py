@@ -6,6 +6,7 @@ validates, decides or does I/O.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -134,9 +135,14 @@ def moment(ms: int) -> datetime:
 
 def value_of(key: str, row: Row) -> Any:
     """The value in a row of the space `kv`."""
+    text = row.value or ""
     try:
-        return msgspec.json.decode(row.value or "")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(text)  # msgspec counts the sign as a digit of the longest negative integers
+    except (ValueError, RecursionError):
         raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key") from None
 
 

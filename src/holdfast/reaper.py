@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from holdfast import rules
 from holdfast.commands import Expire, Removed, Trim
 from holdfast.engine import JournalQuery
-from holdfast.errors import HoldfastError
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ class Reaper:
                     due_at = time.monotonic() + self._interval
                     await self.upkeep()
                     self._log_interval()
-            except HoldfastError as error:
-                _log.error("sweeping failed and goes on after a pause: %s", error.message, exc_info=error)
+            except Exception as error:
+                _log.error("sweeping failed and goes on after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
 
     async def sweep(self) -> int:

@@ -46,6 +46,8 @@ def open(
 def engine_for(url: str | Path) -> Engine:
     """The engine that serves a URL, not started."""
     text = str(url)
+    if not text:
+        raise ValidationError("url is empty: name a file, or memory:// to keep nothing", field="url")
     scheme, separator, rest = text.partition("://")
     if isinstance(url, Path) or not separator:
         return _sqlite_file(text)

@@ -9,22 +9,28 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.commands import Change, Deleted, KeyChange, Stored
+from holdfast.commands import Batch, Change, Deleted, Guard, KeyChange, Many, Results, Stored, Versions
 from holdfast.decide.keys import purpose_of
 from holdfast.errors import Defect, HoldfastError, VersionConflict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.commands import Command, Result
 
 _log = logging.getLogger("holdfast.writes")
 
 
-def report(command: Command, result: Result | HoldfastError) -> None:
+def report(command: Command, result: Result | Exception) -> None:
     """Log what became of a command."""
     if isinstance(result, HoldfastError):
         _report_error(command, result)
-    elif command.namespace.startswith("semantic/") and isinstance(command, KeyChange):
-        _report_write(command, result)
+    elif isinstance(command, Many) and isinstance(result, Results):
+        for item, found in zip(command.items, result.items, strict=True):
+            report(item, found)
+    elif command.namespace.startswith("semantic/") and isinstance(command, Change):
+        for key, version, purpose in _written(command, result):
+            _report_write(command, key, version, purpose)
 
 
 def _report_error(command: Command, error: HoldfastError) -> None:
@@ -42,18 +48,27 @@ def _report_error(command: Command, error: HoldfastError) -> None:
         )
 
 
-def _report_write(command: KeyChange, result: Result) -> None:
-    if isinstance(result, Stored):
-        version, purpose = result.row.version, purpose_of(result.row.semantics)
-    elif isinstance(result, Deleted) and result.version is not None:
-        version, purpose = result.version, None
-    else:
-        return
+def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
+    """The keys that a command changed, each with its new version and the purpose of the entry."""
+    match command, result:
+        case KeyChange(), Stored():
+            yield command.key, result.row.version, purpose_of(result.row.semantics)
+        case KeyChange(), Deleted(version=int(version)):
+            yield command.key, version, result.purpose
+        case Batch(), Versions():
+            for write, version, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
+                if version is not None and not isinstance(write, Guard):
+                    yield write.key, version, purpose
+        case _:
+            return
+
+
+def _report_write(command: Change, key: str, version: int, purpose: str | None) -> None:
     _log.info(
         "%s directive=%s key=%s purpose=%s request_id=%s version=%d",
         type(command).__name__.lower(),
         command.origin.writer.partition(":")[2] or command.origin.writer,
-        command.key,
+        key,
         purpose,
         command.origin.request_id,
         version,

@@ -20,6 +20,7 @@ MAX_KEY_CHARACTERS: Final = 255
 MAX_SEMANTIC_KEY_CHARACTERS: Final = 128
 MAX_VALUE_BYTES: Final = 65_536
 MAX_NESTING: Final = 64
+MAX_DIGITS: Final = 4_300
 MAX_TTL: Final = 2_147_483_647
 MAX_LIMIT: Final = 10_000
 DEFAULT_LIMIT: Final = 1_000
@@ -46,6 +47,8 @@ _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _COMPONENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURE_BITS: Final = 14_284
+"""An integer of no more bits has at most 4,300 digits."""
 _SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
 
 
@@ -85,7 +88,7 @@ def prefix(text: object) -> str:
 
 def semantic_key(text: object, root: str) -> str:
     """A key of a tenant's project, complete: `root` is `tenant/<t>/project/<p>/`."""
-    full = _under(_text(text, field="key", most=MAX_KEY_CHARACTERS), root, field="key")
+    full = _under(_text(text, field="key", most=MAX_SEMANTIC_KEY_CHARACTERS), root, field="key")
     for number, component in enumerate(full.removeprefix(root).split("/"), start=1):
         if not _COMPONENT.fullmatch(component):
             raise ValidationError(
@@ -119,9 +122,7 @@ def encode_value(value: Any) -> tuple[str, int]:
     except UnicodeEncodeError:
         raise ValidationError("value holds text with a lone surrogate", field="value") from None
     except (TypeError, ValueError, OverflowError):
-        raise ValidationError(
-            "value is not JSON-serializable or holds too long a number", field="value"
-        ) from None
+        raise ValidationError("value is not JSON-serializable", field="value") from None
     size = len(encoded)
     if size > MAX_VALUE_BYTES:
         raise ValueTooLarge(
@@ -259,9 +260,12 @@ def _text(text: object, *, field: str, most: int) -> str:
 
 def _walk(value: Any, room: int, *, field: str = "value") -> None:
     """Refuse what JSON has no form for and the encoder would bend into something else."""
-    if value is None or isinstance(value, (str, int)):
+    if value is None or isinstance(value, str):
         return
-    if isinstance(value, float):
+    if isinstance(value, int):
+        if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
+            raise ValidationError(f"{field} holds an integer of more than {MAX_DIGITS} digits", field=field)
+    elif isinstance(value, float):
         if value - value != 0:
             raise ValidationError(f"{field} holds NaN or Infinity, which JSON has no form for", field=field)
     elif not isinstance(value, (dict, list, tuple)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, Get, Got
+from holdfast.commands import Change, Get, Got, Trim
 from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
 from holdfast.kv import KV
 from holdfast.model import Stats, moment
@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
-    from holdfast.engine import Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
+
+_PROBED = "kv/holdfast"
+"""The namespace in which readiness is tried out; nothing is written to it."""
 
 _log = logging.getLogger("holdfast")
 
@@ -64,12 +67,17 @@ class Store:
         self._clock = SystemClock() if clock is None else clock
         self._writer = rules.identity(writer, field="writer")
         self._new_id = id_maker()
-        self._batcher = Batcher(self._run, lane_per_namespace=engine.capabilities.lane_per_namespace)
+        self._batcher = Batcher(self._run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
         self._reap = reap
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this store's engine is like."""
+        return self._engine.capabilities
 
     async def start(self) -> None:
         """Open the store; `async with` does it for you."""
@@ -137,6 +145,10 @@ class Store:
         """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
         await self._reaper.upkeep()
 
+    async def ready(self) -> None:
+        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        await self.execute(Trim(namespace=_PROBED, upto=0))
+
     def now(self) -> int:
         """The store's time."""
         return self._clock.now()
@@ -145,7 +157,7 @@ class Store:
         """Have a command done; the error that refused it is raised."""
         if not self._open:
             raise Unavailable("the store is not open")
-        if not self._engine.capabilities.batching:
+        if not self.capabilities.batching:
             [result] = await self._run([command])
             if isinstance(result, HoldfastError):
                 raise result
@@ -190,6 +202,7 @@ class Store:
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
+        self._reading()
         bell = Bell(lambda: self._bells[namespace].discard(bell))
         self._bells[namespace].add(bell)
         return bell

@@ -307,8 +307,9 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
 
 def _ttl_field(fields: Mapping[str, Any]) -> object:
     """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
-    ttl, seconds = fields.get("ttl"), fields.get("ttl_seconds")
-    if ttl is not None and seconds is not None and ttl != seconds:
+    ttl = fields.get("ttl")
+    seconds = rules.ttl(fields.get("ttl_seconds"), field="ttl_seconds")
+    if ttl is not None and seconds is not None and rules.ttl(ttl) != seconds:
         raise ValidationError("ttl and ttl_seconds differ", field="ttl")
     given = seconds if ttl is None else ttl
     keep = fields.get("keep_ttl")
@@ -344,6 +345,19 @@ def _field(fields: Mapping[str, Any], name: str) -> Any:
 
 
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
-    size = sum(write.size + len(write.key.encode()) for write in writes if isinstance(write, Set))
+    size = sum(map(_size, writes))
     if size > rules.MAX_TRANSFER_BYTES:
         raise ValueTooLarge(f"{verb} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")
+
+
+def _size(write: Set | Delete | Incr | Guard) -> int:
+    """The bytes that a write brings along: its key, and whatever it puts there."""
+    match write:
+        case Set():
+            return len(write.key.encode()) + write.size + len((write.semantics or "").encode())
+        case Incr():
+            return len(write.key.encode()) + len(msgspec.json.encode(write.by))
+        case Delete():
+            return len(write.key.encode())
+        case Guard():
+            return len(write.lock.encode())

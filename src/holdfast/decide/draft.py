@@ -126,10 +126,9 @@ class Draft:
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
         """What all this comes to: only what is different from what was loaded."""
-        before = self._loaded.namespaces
         return Outcome(
             results=results,
-            namespaces=[now for name, now in self._namespaces.items() if before.get(name) != now],
+            namespaces=[now for name, now in self._namespaces.items() if now != self._found(name)],
             rows={address: row for address, row in self._rows.items() if row or address in self._loaded.rows},
             journal=self._journal,
             trims=self._trims,
@@ -140,12 +139,13 @@ class Draft:
         self.name = name
         namespace = self._namespaces.get(name)
         if namespace is None:
-            found = self._loaded.namespaces.get(name)
-            namespace = (
-                Namespace(name=name, created_at=self._group_now) if found is None else copy.copy(found)
-            )
-            self._namespaces[name] = namespace
+            namespace = self._namespaces[name] = copy.copy(self._found(name))
         self.now = max(self._group_now, namespace.changed_at)
+
+    def _found(self, name: str) -> Namespace:
+        """The namespace as it was loaded, or as it is before its first change."""
+        found = self._loaded.namespaces.get(name)
+        return Namespace(name=name, created_at=self._group_now) if found is None else found
 
     def _take_back(self, length: int) -> None:
         while len(self._undo) > length:

@@ -125,7 +125,7 @@ def _delete(draft: Draft, command: Delete) -> Deleted:
             draft, "deleted", command.key, version=version, origin=command.origin, semantics=before.semantics
         )
     )
-    return Deleted(version)
+    return Deleted(version, purpose_of(before.semantics))
 
 
 def _incr(draft: Draft, command: Incr) -> Stored:
@@ -228,11 +228,14 @@ def _batch(draft: Draft, command: Batch) -> Versions:
             current=conflicts[0].current,
             conflicts=conflicts,
         )
-    versions: list[int | None] = []
-    for write in command.writes:
-        result = APPLY[type(write)](draft, write)
-        versions.append(result.row.version if isinstance(result, Stored) else result.version)
-    return Versions(tuple(versions))
+    made = [_version_and_purpose(APPLY[type(write)](draft, write)) for write in command.writes]
+    return Versions(tuple(version for version, _ in made), tuple(purpose for _, purpose in made))
+
+
+def _version_and_purpose(result: Stored | Deleted) -> tuple[int | None, str | None]:
+    if isinstance(result, Stored):
+        return result.row.version, purpose_of(result.row.semantics)
+    return result.version, result.purpose
 
 
 def _many(draft: Draft, command: Many) -> Results:

@@ -146,6 +146,6 @@ class MemoryEngine:
         due = [
             row_size(key, row, values=False) + row.size
             for key, row in self._range(namespace.name, KV, "", None)
-            if not row.alive(now)
+            if not row.alive(now) and row.version > 0
         ]
         return Totals(namespace=namespace, due_keys=len(due), due_bytes=sum(due))
