@@ -9,7 +9,10 @@ from __future__ import annotations
 from importlib import resources
 from typing import Final
 
-SCHEMA_REVISION: Final = "0001"
+KNOWN_REVISIONS: Final = ("0001",)
+"""Every migration there is, the oldest first."""
+
+SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]
 """The newest migration: what `alembic_version` holds in a store of this version."""
 
 OUTSIDE_WRITER: Final = "external"

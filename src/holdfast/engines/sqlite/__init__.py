@@ -57,7 +57,7 @@ class SqliteEngine:
         self._where = str(self._path)
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
-        self._writer = Writer(self._where, self._idle)
+        self._writer = Writer(self._where, self._covered)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
@@ -85,7 +85,7 @@ class SqliteEngine:
             return await self._transact(commands, now)
         except StorageFull as full:
             removing = [command for command in commands if _only_removes(command)]
-            if not removing or not self._ballast.drop():
+            if not removing or not await self._writer.run(self._make_room):
                 raise
             done = iter(await self._transact(removing, now))
             return [next(done) if _only_removes(command) else full for command in commands]
@@ -146,9 +146,9 @@ class SqliteEngine:
             outcome = decide(await self._load(wanted, now), commands, now)
             if outcome.empty:
                 return outcome.results
-            plan = statements.save(outcome)
+            plan, pages = statements.save(outcome), statements.pages(outcome)
             try:
-                await self._writer.run(partial(self._writer.commit, plan))
+                await self._writer.run(partial(self._writer.commit, plan, pages))
             except Stale:
                 continue
             return outcome.results
@@ -213,8 +213,7 @@ class SqliteEngine:
     def _open_writer(self) -> None:
         connection = prepare(self._path, keeps=self._temporary is None)
         self._writer.use(connection)
-        if self._temporary is None:
-            self._ballast.keep()
+        self._covered(0)
 
     def _become_writer(self) -> None:
         """Another process wrote when this one opened the file. Perhaps it is gone."""
@@ -229,9 +228,15 @@ class SqliteEngine:
             self._lock.release()
             raise translated(error, self._where) from error
 
-    def _idle(self) -> None:
-        if self._temporary is None:
-            self._ballast.keep()
+    def _covered(self, log_bytes: int) -> bool:
+        return self._temporary is not None or self._ballast.cover(log_bytes)
+
+    def _make_room(self) -> bool:
+        """Give the ballast up for the database, so that the log can begin anew; whether there was any."""
+        if not self._ballast.drop():
+            return False
+        self._writer.checkpoint("RESTART")
+        return True
 
     def _close(self) -> None:
         self._writer.stop()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-BALLAST_BYTES: Final = 2 * 1024 * 1024
+BALLAST_STEP: Final = 1024 * 1024
+"""By how many bytes the ballast grows."""
 
 
 class WriterLock:
@@ -64,23 +64,35 @@ class WriterLock:
 
 
 class Ballast:
-    """Bytes on disk that are given up when it is full, so that there is room to delete."""
+    """Bytes on disk that are given up when it is full, so that there is room to delete.
+
+    To delete means to append to the write-ahead log, and the log can be used again from its beginning only
+    after what it holds has gone into the database, which may grow by as much. So the ballast grows with the
+    log, and where the disk has no room for that, the log has to be emptied instead.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._size = 0
 
-    def keep(self) -> None:
-        """Have the ballast on disk, if the disk has plenty of room."""
-        if self._path.exists() or shutil.disk_usage(self._path.parent).free < 4 * BALLAST_BYTES:
-            return
+    def cover(self, log_bytes: int) -> bool:
+        """Have enough ballast on disk for a log of this size; False if the disk does not have the room."""
+        wanted = (log_bytes // BALLAST_STEP + 2) * BALLAST_STEP
+        if wanted <= self._size:
+            return True
         try:
-            with self._path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, BALLAST_BYTES)
+            with self._path.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, wanted)
         except OSError:
-            self.drop()
+            with contextlib.suppress(OSError):  # a part that was had must not take the last room
+                os.truncate(self._path, self._size)
+            return False
+        self._size = wanted
+        return True
 
     def drop(self) -> bool:
         """Give the room up; whether there was any."""
+        self._size = 0
         try:
             self._path.unlink()
         except FileNotFoundError:

@@ -11,6 +11,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Final
 
 from holdfast.engines.layout import SCHEMA_REVISION, ddl
+from holdfast.engines.migrate import Need, needed, upgrade_sqlite
 from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -36,13 +37,11 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if keeps else 'OFF'}")
-        found = revision(connection)
-        if found is None:
-            _create(connection)
-        elif found != SCHEMA_REVISION:
-            from holdfast.engines.migrate import upgrade_sqlite
-
-            upgrade_sqlite(connection, found)
+        match needed(revision(connection)):
+            case Need.CREATE:
+                _create(connection)
+            case Need.MIGRATE:
+                upgrade_sqlite(connection)
     except BaseException:
         connection.close()
         raise
@@ -52,7 +51,7 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
 def require_current(connection: sqlite3.Connection, where: str) -> None:
     """Make sure that a file which another process writes is of this version's schema."""
     found = revision(connection)
-    if found != SCHEMA_REVISION:
+    if needed(found) is not Need.NOTHING:
         raise Unavailable(
             f"{where} has the schema {found or 'of no store'} and this version needs {SCHEMA_REVISION}, "
             "but another process holds the right to write"

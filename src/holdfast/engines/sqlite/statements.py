@@ -6,6 +6,7 @@ many rows has as many rows as a power of two, so that few texts exist and each i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -27,6 +28,9 @@ _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 _JOURNAL: Final = "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version"
 _NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at"
+
+_BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
+"""SQLite would rather walk all keys of a plugin than the few that are due."""
 
 GET: Final = f"SELECT value_json, NULL, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
@@ -83,24 +87,24 @@ def save(outcome: Outcome) -> list[Statement]:
     """Everything that an outcome comes to."""
     puts: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
-    gone: list[tuple[Any, ...]] = []
-    others_gone: list[tuple[Any, ...]] = []
+    gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
     for (namespace, space, key), new in outcome.rows.items():
         if space == KV:
             name = plugin_column(namespace)
             if new is None:
-                gone.append((name, key))
+                gone[name,].append(key)
             else:
                 puts.append((name, key, *_columns(new)))
         elif new is None:
-            others_gone.append((namespace, space, key))
+            gone[namespace, space].append(key)
         else:
             others.append((namespace, space, key, *_columns(new)))
     plan: list[Statement] = []
     plan += ((_put_kv(length), parameters) for length, parameters in chunks(puts))
-    plan += ((_drop_kv(length), parameters) for length, parameters in chunks(gone))
     plan += ((_put_rows(length), parameters) for length, parameters in chunks(others))
-    plan += ((_drop_rows(length), parameters) for length, parameters in chunks(others_gone))
+    for owner, keys in gone.items():
+        drop = _drop_kv if len(owner) == 1 else _drop_rows
+        plan += ((drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys]))
     plan += ((_put_journal(length), parameters) for length, parameters in chunks(_records(outcome)))
     plan += ((_put_namespaces(length), parameters) for length, parameters in chunks(_namespaces(outcome)))
     plan += (
@@ -108,6 +112,12 @@ def save(outcome: Outcome) -> list[Statement]:
         for trim in outcome.trims.items()
     )
     return plan
+
+
+def pages(outcome: Outcome) -> int:
+    """About how many pages of 4 KiB an outcome adds to the log: a bit too many rather than too few."""
+    values = sum(row.size // 4096 + 1 for row in outcome.rows.values() if row is not None)
+    return values + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces) + 4
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool) -> str:
@@ -130,7 +140,7 @@ def due(space: str, *, owned: bool) -> str:
     if space == KV:
         owner = " AND plugin_name = ?" if owned else ""
         return (
-            "SELECT plugin_name, key, expires_at FROM plugin_kv_storage "
+            f"SELECT plugin_name, key, expires_at FROM {_BY_DEADLINE} "
             f"WHERE expires_at <= ?{owner} ORDER BY expires_at LIMIT ?"
         )
     owner = " AND namespace = ?" if owned else ""
@@ -155,7 +165,7 @@ def totals(*, owned: bool) -> tuple[str, str]:
     return (
         f"SELECT {_NAMESPACE} FROM holdfast_namespaces" + (" WHERE name = ?" if owned else " ORDER BY name"),
         "SELECT plugin_name, count(*), "
-        "sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM plugin_kv_storage "
+        f"sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM {_BY_DEADLINE} "
         "WHERE expires_at <= ? AND version > 0"
         + (" AND plugin_name = ?" if owned else "")
         + " GROUP BY plugin_name",
@@ -262,12 +272,14 @@ def _put_journal(length: int) -> str:
 
 @cache
 def _drop_kv(length: int) -> str:
-    return f"DELETE FROM plugin_kv_storage WHERE (plugin_name, key) IN ({_values(length, 2)})"
+    return f"DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ({', '.join('?' * length)})"
 
 
 @cache
 def _drop_rows(length: int) -> str:
-    return f"DELETE FROM holdfast_rows WHERE (namespace, space, key) IN ({_values(length, 3)})"
+    return (
+        f"DELETE FROM holdfast_rows WHERE namespace = ? AND space = ? AND key IN ({', '.join('?' * length)})"
+    )
 
 
 def _upsert(table: str, columns: str, key: str, length: int) -> str:

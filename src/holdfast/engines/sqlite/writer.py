@@ -35,16 +35,22 @@ class Stale(Exception):
 
 
 class Writer:
-    """Runs jobs on a thread of its own, one after the other."""
+    """Runs jobs on a thread of its own, one after the other.
 
-    def __init__(self, where: str, on_idle: Callable[[], None]) -> None:
+    Args:
+        where: The file, for messages.
+        cover: Says whether the log may hold that many bytes. If not, it is checkpointed at once.
+    """
+
+    def __init__(self, where: str, cover: Callable[[int], bool]) -> None:
         self._where = where
-        self._on_idle = on_idle
+        self._cover = cover
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
         self._connection: sqlite3.Connection | None = None
         self._data_version = -1
         self._log_pages = 0
+        self._checkpointed = True
 
     def start(self) -> None:
         """Start the thread."""
@@ -71,8 +77,8 @@ class Writer:
         self._connection = connection
         self._data_version = _data_version(connection)
 
-    def commit(self, plan: Sequence[Statement]) -> None:
-        """Do all of a plan or nothing. On the writer's thread only.
+    def commit(self, plan: Sequence[Statement], pages: int) -> None:
+        """Do all of a plan or nothing, which adds some pages to the log. On the writer's thread only.
 
         Raises:
             Stale: Another connection has written since the last look, so that the plan may be wrong.
@@ -88,6 +94,8 @@ class Writer:
                 self._attempt(plan)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
+        self._log_pages += pages
+        self._checkpointed = False
 
     def checkpoint(self, mode: str) -> None:
         """Move the log into the database as far as readers let it."""
@@ -118,7 +126,6 @@ class Writer:
             self._roll_back()
             raise
         self._finish()
-        self._log_pages += len(plan) + sum(len(parameters) for _, parameters in plan) // 10
 
     def _finish(self) -> None:
         assert self._connection is not None
@@ -138,20 +145,22 @@ class Writer:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             job()
-            if self._log_pages > CHECKPOINT_PAGES:
+            if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
         if self._connection is not None:
             self.checkpoint("TRUNCATE")
             self._connection.close()
 
+    def _fits(self) -> bool:
+        return self._log_pages <= CHECKPOINT_PAGES and self._cover(self._log_pages * 4096)
+
     def _next(self) -> Callable[[], None] | None:
-        if self._log_pages > 0:
+        if not self._checkpointed:
             try:
                 return self._jobs.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 self.checkpoint("PASSIVE")
-                self._log_pages = 0
-                self._on_idle()
+                self._checkpointed = True
         return self._jobs.get()
 
 

@@ -1,0 +1,166 @@
+"""Brings a store from one revision of its schema to another.
+
+Law: whether there is anything to do is decided here by comparing two words. Alembic and SQLAlchemy take
+seconds to import, so they are imported only once there is, and never on the thread of a coroutine's loop.
+What the driver raises comes out as the driver raised it, for the engine to translate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+
+    Store = sqlite3.Connection | str | os.PathLike[str]
+
+_ALONE: Final = threading.Lock()
+"""Alembic keeps the migration that runs in a global variable: there can be one in a process at a time."""
+
+
+class Need(Enum):
+    """What a store needs before it can be used."""
+
+    NOTHING = "nothing"
+    CREATE = "create"
+    MIGRATE = "migrate"
+
+
+def needed(found: str | None) -> Need:
+    """What a store needs in whose table `alembic_version` this revision was found; None if there was none.
+
+    Raises:
+        Unsupported: The revision is not known: a newer Holdfast has made it.
+    """
+    if found is None:
+        return Need.CREATE
+    if found not in KNOWN_REVISIONS:
+        raise Unsupported(
+            f"the store was written by a newer Holdfast (schema {found}; "
+            f"this version knows up to {SCHEMA_REVISION}): upgrade Holdfast"
+        )
+    return Need.NOTHING if found == SCHEMA_REVISION else Need.MIGRATE
+
+
+def upgrade_sqlite(store: Store) -> None:
+    """Bring a SQLite store to the newest schema, or leave it as it was.
+
+    A connection must be outside a transaction. It is left open, with SQLAlchemy's functions `regexp` and
+    `floor` added.
+
+    Raises:
+        Unsupported: A newer Holdfast has made the store.
+        sqlite3.Error: The database failed.
+    """
+    _migrate_sqlite(store, "upgrade", "head")
+
+
+def downgrade_sqlite(store: Store, revision: str = "base") -> None:
+    """Take a SQLite store back to an older schema, or to an empty database.
+
+    Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
+
+    Raises:
+        Unsupported: A newer Holdfast has made the store.
+        sqlite3.Error: The database failed.
+    """
+    _migrate_sqlite(store, "downgrade", revision)
+
+
+async def upgrade_postgres(dsn: str) -> None:
+    """Bring a PostgreSQL store to the newest schema, or leave it as it was.
+
+    Several processes may do so at once. The address is one that asyncpg takes.
+
+    Raises:
+        Unsupported: A newer Holdfast has made the store.
+    """
+    await asyncio.to_thread(_migrate_postgres, dsn, "upgrade", "head")
+
+
+async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
+    """Take a PostgreSQL store back to an older schema, or to an empty database.
+
+    Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
+
+    Raises:
+        Unsupported: A newer Holdfast has made the store.
+    """
+    await asyncio.to_thread(_migrate_postgres, dsn, "downgrade", revision)
+
+
+def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:
+    from sqlalchemy import StaticPool, create_engine, event
+
+    with _connected(store) as raw:
+        engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            # A transaction that began by reading could find, when it comes to write, that another was faster.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+        with _driver_errors(), engine.connect() as connection:
+            _run(connection, direction, revision)
+
+
+@contextlib.contextmanager
+def _connected(store: Store) -> Iterator[sqlite3.Connection]:
+    """A connection that begins no transaction by itself: the module would begin one too late for DDL."""
+    if not isinstance(store, sqlite3.Connection):
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+            yield connection
+        return
+    settings = store.isolation_level, store.row_factory
+    store.isolation_level = store.row_factory = None
+    try:
+        yield store
+    finally:
+        store.isolation_level, store.row_factory = settings
+
+
+def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
+    from sqlalchemy import NullPool
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    async def migrate() -> None:
+        # The address goes to the driver as it is, because SQLAlchemy reads some of its parameters otherwise.
+        engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": dsn}, poolclass=NullPool)
+        async with engine.connect() as connection:
+            await connection.run_sync(_run, direction, revision)
+
+    with _driver_errors():
+        asyncio.run(migrate())
+
+
+def _run(connection: Connection, direction: str, revision: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", "holdfast.engines:migrations")
+    config.set_main_option("path_separator", "os")
+    with _ALONE:
+        (command.upgrade if direction == "upgrade" else command.downgrade)(config, revision)
+
+
+@contextlib.contextmanager
+def _driver_errors() -> Iterator[None]:
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except DBAPIError as error:
+        cause: Any = error.driver_exception
+        raise cause from error

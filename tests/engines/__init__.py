@@ -1,0 +1,1 @@
+"""What is particular to one engine, behind the store: files, locks, connections, driver errors."""

@@ -1,0 +1,406 @@
+"""What only the PostgreSQL engine can get wrong: opening, conversions, grouping, and its translation of errors.
+
+Law: what holds for every engine is certified by `holdfast.testing`; here stands what is peculiar to this one,
+looked at from behind with plain SQL where that says more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import pytest
+
+from holdfast import errors
+from holdfast.commands import Stored, Trim
+from holdfast.engine import JournalQuery, Scan
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.translate import server, translate, unreachable
+from holdfast.rows import KV, TRASH, Address
+from holdfast.verbs import Verbs, id_maker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.postgres import Server
+
+NOW: Final = 1_700_000_000_123
+NAMESPACE: Final = "kv/trivia"
+
+
+@pytest.fixture
+async def engine(pg_url: str) -> AsyncIterator[PostgresEngine]:
+    """An engine on an empty database."""
+    async with started(pg_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def sql(pg_url: str, engine: PostgresEngine) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection past the engine, once the store is there."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def verbs() -> Verbs:
+    """A maker of commands for one plugin."""
+    return Verbs(NAMESPACE, writer="tester", new_id=id_maker())
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, **settings: Any) -> AsyncIterator[PostgresEngine]:
+    """An engine that is ready, and closed at the end."""
+    engine = PostgresEngine(url, **settings)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+def everything(namespace: str = NAMESPACE, space: str = KV, **changes: Any) -> Scan:
+    """A scan of a whole space."""
+    start = "" if space == KV else b""
+    return Scan(namespace=namespace, space=space, start=start, limit=10_000, max_bytes=2**30, **changes)
+
+
+class TestOpening:
+    """Before the first command."""
+
+    async def test_many_open_an_empty_database_at_once(self, pg_url: str) -> None:
+        """Of several that open the same empty database at once all succeed, and they see one store."""
+        engines = [PostgresEngine(pg_url, connections=3) for _ in range(6)]
+        await asyncio.gather(*(engine.start() for engine in engines))
+        pages = [await engine.journal(JournalQuery(namespace=NAMESPACE, limit=1)) for engine in engines]
+        assert len({page.epoch for page in pages}) == 1
+        await asyncio.gather(*(engine.aclose() for engine in engines))
+
+    async def test_data_and_epoch_survive(self, pg_url: str, verbs: Verbs) -> None:
+        """Opening a store again finds what was written, in the same life."""
+        query = JournalQuery(namespace=NAMESPACE, limit=10)
+        async with started(pg_url) as engine:
+            await engine.transact([verbs.set("a", 1)], NOW)
+            before = await engine.journal(query)
+        async with started(pg_url) as engine:
+            assert await engine.journal(query) == before
+
+    async def test_fsync_off_is_refused(self, pg_alone: Server) -> None:
+        """A server that may lose acknowledged writes is refused, with what to do."""
+        connection = await asyncpg.connect(pg_alone.dsn)
+        await connection.execute("ALTER SYSTEM SET fsync = off")
+        await connection.close()
+        await asyncio.to_thread(pg_alone.restart)
+        engine = PostgresEngine(pg_alone.dsn)
+        with pytest.raises(errors.Unsupported, match="turn fsync on"):
+            await engine.start()
+        await engine.aclose()
+
+    async def test_other_encodings_are_refused(self, pg_dsn: str) -> None:
+        """A database that can't hold every text is refused."""
+        connection = await asyncpg.connect(pg_dsn)
+        name = f"latin_{time.time_ns()}"
+        await connection.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        try:
+            engine = PostgresEngine(pg_dsn.rpartition("/")[0] + f"/{name}")
+            with pytest.raises(errors.Unsupported, match="UTF8"):
+                await engine.start()
+            await engine.aclose()
+        finally:
+            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            await connection.close()
+
+    async def test_a_newer_store_is_refused(self, pg_url: str, engine: PostgresEngine, sql: Any) -> None:
+        """A store that a newer Holdfast has migrated is left alone."""
+        await sql.execute("UPDATE alembic_version SET version_num = 'from the future'")
+        late = PostgresEngine(pg_url)
+        with pytest.raises(errors.Unsupported, match="newer Holdfast"):
+            await late.start()
+        await late.aclose()
+
+    async def test_foreign_tables_are_not_touched(self, pg_url: str) -> None:
+        """Where others have tables of the same names, nothing is created."""
+        connection = await asyncpg.connect(pg_url)
+        await connection.execute("CREATE TABLE plugin_kv_storage (mine integer)")
+        engine = PostgresEngine(pg_url)
+        with pytest.raises(errors.Unsupported, match="did not make"):
+            await engine.start()
+        await engine.aclose()
+        assert await connection.fetchval("SELECT to_regclass('holdfast_meta')") is None
+        await connection.close()
+
+    async def test_an_unreachable_server_is_named_without_the_password(self) -> None:
+        """The refusal says where the server was looked for, and tells no secret."""
+        engine = PostgresEngine("postgresql://somebody:s3cret@127.0.0.1:1/store")
+        with pytest.raises(errors.Unavailable, match=r"127\.0\.0\.1:1 can't be reached") as caught:
+            await engine.start()
+        assert "s3cret" not in str(caught.value)
+        await engine.aclose()
+
+    async def test_a_wrong_password_is_a_sentence(self, pg_dsn: str) -> None:
+        """A login that is refused is told apart from a server that is not there."""
+        user, _, place = pg_dsn.rpartition("@")
+        engine = PostgresEngine(f"{user.rpartition(':')[0]}:wrong@{place}")
+        with pytest.raises(errors.Unavailable, match="refuses the login"):
+            await engine.start()
+        await engine.aclose()
+
+    async def test_after_the_end_nothing_is_accepted(self, pg_url: str, verbs: Verbs) -> None:
+        """A closed engine refuses, and says that nothing was written."""
+        async with started(pg_url) as engine:
+            pass
+        with pytest.raises(errors.Unavailable):
+            await engine.transact([verbs.set("a", 1)], NOW)
+        with pytest.raises(errors.Unavailable):
+            await engine.read([Address(NAMESPACE, KV, "a")], NOW)
+
+    def test_too_few_connections_are_a_mistake(self) -> None:
+        """Each kind of work has a connection of its own."""
+        with pytest.raises(ValueError, match="at least 3"):
+            PostgresEngine("postgresql://localhost/store", connections=2)
+
+
+class TestFidelity:
+    """What goes in comes out."""
+
+    async def test_odd_values_round_trip(self, engine: PostgresEngine, verbs: Verbs) -> None:
+        """Every character that the rules allow, in keys and in values, comes back as it was."""
+        planes = [chr(point) for point in (*range(0x20, 0x300), 0x2028, 0xFEFF, 0xFFFF, 0x1F600, 0x10FFFF)]
+        value = {
+            "text": "".join(planes),
+            "nul": "\0",
+            "back": "\\'\"$1%s{}",
+            "deep": [[{}], -0.0, 1e300, 2**63],
+        }
+        keys = ["'; DROP TABLE holdfast_meta; --", "\\", "%_", "é", "e\u0301", "\U0010ffff", "a" * 255, " "]
+        results = await engine.transact([verbs.set(key, value, spec_ref=key) for key in keys], NOW)
+        rows = await engine.read([Address(NAMESPACE, KV, key) for key in keys], NOW)
+        assert rows == [result.row for result in results if isinstance(result, Stored)]
+        assert all(row is not None and row.size == len((row.value or "").encode()) for row in rows)
+
+    async def test_keys_are_ordered_by_their_bytes(self, engine: PostgresEngine, verbs: Verbs) -> None:
+        """No locale has a say in the order of keys."""
+        keys = [
+            "a",
+            "B",
+            "b",
+            "A",
+            "é",
+            "z",
+            "Z",
+            "_",
+            "-",
+            "a-b",
+            "ab",
+            "\U0001f600",
+            "\uffff",
+            "1",
+            "10",
+            "2",
+        ]
+        await engine.transact([verbs.set(key, 1) for key in keys], NOW)
+        found = await engine.scan(everything(), NOW)
+        assert [key for key, _ in found.rows] == sorted(keys, key=str.encode)
+
+    @pytest.mark.parametrize("now", [1, 999, NOW, 253_000_000_000_001, 4_102_444_799_999])
+    async def test_times_are_exact(self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int) -> None:
+        """A time is kept to the millisecond, and the database shows the same instant."""
+        (stored,) = await engine.transact([verbs.set("a", 1, ttl=3)], now)
+        (row,) = await engine.read([Address(NAMESPACE, KV, "a")], now)
+        assert isinstance(stored, Stored)
+        assert row == stored.row
+        assert row is not None
+        assert (row.created_at, row.updated_at, row.expires_at) == (now, now, now + 3000)
+        micros = await sql.fetchval("SELECT extract(epoch FROM created_at) * 1000000 FROM plugin_kv_storage")
+        assert int(micros) == now * 1000
+
+    async def test_a_deadline_between_milliseconds(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
+        """A deadline that somebody set more finely than we count is passed for all verbs at the same instant."""
+        await sql.execute(
+            "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at) "
+            "VALUES ('trivia', 'a', '1', timestamptz 'epoch' + interval '1000.7 milliseconds')"
+        )
+        address = Address(NAMESPACE, KV, "a")
+        for now, there in ((999, True), (1000, False)):
+            assert [row is not None for row in await engine.read([address], now)] == [there]
+            assert len((await engine.scan(everything(), now)).rows) == there
+            assert len(await engine.due(KV, now, limit=1)) == (not there)
+        (result,) = await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], 1000)
+        assert isinstance(result, Stored)
+        assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[0].op == "expired"
+
+    async def test_endless_times_of_others(self, engine: PostgresEngine, sql: Any) -> None:
+        """An infinity that somebody wrote past Holdfast stops neither a read nor a sweep."""
+        await sql.execute(
+            "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at, created_at) VALUES "
+            "('trivia', 'a', '1', 'infinity', '-infinity'), ('trivia', 'b', '1', '-infinity', 'infinity')"
+        )
+        assert [key for key, _ in (await engine.scan(everything(), NOW)).rows] == ["a"]
+        assert [due.key for due in await engine.due(KV, NOW, limit=9)] == ["b"]
+
+    async def test_rows_of_others_are_entries(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+        """A row written past Holdfast is read, has version 0, is not counted, and can be overwritten."""
+        await sql.execute(
+            "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('trivia', 'a', '7')"
+        )
+        (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
+        assert row is not None
+        assert (row.value, row.version, row.last_writer) == ("7", 0, "external")
+        await engine.transact([verbs.incr("a", 1)], NOW)
+        (totals,) = await engine.totals(NOW)
+        assert (totals.namespace.keys, totals.namespace.bytes) == (1, 2)
+
+    async def test_a_name_that_needs_quoting(self, engine: PostgresEngine) -> None:
+        """A plugin's name that only somebody past Holdfast can have written is handled, not interpreted."""
+        odd = Verbs("kv/o'dd\\ name", writer="tester", new_id=id_maker())
+        for version in (1, 2):
+            (result,) = await engine.transact([odd.set("a", version)], NOW)
+            assert isinstance(result, Stored)
+            assert result.row.version == version
+
+    async def test_the_clock_is_the_servers(self, engine: PostgresEngine) -> None:
+        """On the same machine the server's clock is this one's."""
+        assert abs(await engine.clock_offset()) < 1000
+
+
+class TestTransactions:
+    """One group, one transaction."""
+
+    async def test_a_namespace_lost_while_running(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
+        """When the database is emptied under a running engine, the next write makes the namespace anew."""
+        await engine.transact([verbs.set("a", 1)], NOW)
+        await sql.execute("TRUNCATE holdfast_namespaces, plugin_kv_storage, holdfast_journal")
+        (result,) = await engine.transact([verbs.set("a", 1)], NOW)
+        assert isinstance(result, Stored)
+        assert result.row.version == 1
+        assert [totals.namespace.revision for totals in await engine.totals(NOW)] == [1]
+
+    async def test_what_is_trimmed_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
+        """A record that is dropped by the group that made it is not there afterwards."""
+        group = [verbs.set("a", 1), verbs.set("b", 1), Trim(namespace=NAMESPACE, upto=1), verbs.set("c", 1)]
+        await engine.transact(group, NOW)
+        page = await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))
+        assert [record.version for record in page.records] == [2, 3]
+        assert (page.floor, page.head, page.complete) == (1, 3, True)
+
+    async def test_reads_pass_writes_that_wait(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+        """While every write waits for a lock, reads of all kinds go on."""
+        await engine.transact([verbs.set("a", 1)], NOW)
+        async with sql.transaction():
+            await sql.execute("SELECT 1 FROM holdfast_namespaces FOR UPDATE")
+            writes = [asyncio.create_task(engine.transact([verbs.incr("a")], NOW)) for _ in range(16)]
+            rows = await asyncio.gather(*(engine.read([Address(NAMESPACE, KV, "a")], NOW) for _ in range(64)))
+            assert {row.version for (row,) in rows if row is not None} == {1}
+            assert len((await engine.scan(everything(), NOW)).rows) == 1
+            assert not any(write.done() for write in writes)
+        await asyncio.gather(*writes)
+        (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
+        assert row is not None
+        assert row.value == "17"
+
+    async def test_a_refusal_of_the_database_keeps_nothing(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
+        """When the database refuses a row, the whole group is undone and the next one works."""
+        await engine.transact([verbs.set("a", 1)], NOW)
+        await sql.execute("ALTER TABLE plugin_kv_storage ADD CONSTRAINT no CHECK (key <> 'poison')")
+        with pytest.raises(errors.DatabaseError) as caught:
+            await engine.transact([verbs.set("b", 1), verbs.set("poison", 1)], NOW)
+        assert isinstance(caught.value.__cause__, asyncpg.CheckViolationError)
+        assert "poison" not in caught.value.message
+        (result,) = await engine.transact([verbs.set("b", 1)], NOW)
+        assert isinstance(result, Stored)
+        assert result.row.version == 2
+
+    async def test_a_read_alone_writes_nothing(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+        """A group that changes nothing leaves the namespace's row as it was."""
+        await engine.transact([verbs.set("a", 1)], NOW)
+        before = await sql.fetchval("SELECT xmin FROM holdfast_namespaces")
+        results = await engine.transact([verbs.set("a", 2, expected_version=9)], NOW)
+        assert isinstance(results[0], errors.VersionConflict)
+        assert await sql.fetchval("SELECT xmin FROM holdfast_namespaces") == before
+
+    async def test_large_groups_and_other_spaces(self, engine: PostgresEngine) -> None:
+        """A thousand rows go in one group, and so do their removals, in the trash as well."""
+        verbs = Verbs("semantic/t/p", writer="tester", new_id=id_maker())
+        keys = [f"k{number:04}" for number in range(1000)]
+        await engine.transact([verbs.set(key, {"n": key}) for key in keys], NOW)
+        await engine.transact([verbs.delete(key) for key in keys], NOW)
+        trash = await engine.scan(everything("semantic/t/p", TRASH), NOW)
+        assert [key for key, _ in trash.rows] == [key.encode() for key in keys]
+        await engine.transact([verbs.restore(key) for key in keys], NOW)
+        assert not (await engine.scan(everything("semantic/t/p", TRASH), NOW)).rows
+        assert len((await engine.scan(everything("semantic/t/p"), NOW)).rows) == 1000
+
+
+class TestErrors:
+    """The one translator."""
+
+    @pytest.mark.parametrize(
+        ("state", "expected"),
+        [
+            ("08000", errors.Unavailable),
+            ("08003", errors.Unavailable),
+            ("08006", errors.Unavailable),
+            ("25006", errors.Unavailable),
+            ("25P03", errors.Unavailable),
+            ("40001", errors.Busy),
+            ("40P01", errors.Busy),
+            ("53100", errors.StorageFull),
+            ("53300", errors.Unavailable),
+            ("55P03", errors.Busy),
+            ("57014", errors.Unavailable),
+            ("57P01", errors.Unavailable),
+            ("57P02", errors.Unavailable),
+            ("57P03", errors.Unavailable),
+            ("57P05", errors.Unavailable),
+            ("22P05", errors.DatabaseError),
+            ("23505", errors.DatabaseError),
+            ("42P01", errors.DatabaseError),
+            ("XX000", errors.DatabaseError),
+        ],
+    )
+    def test_states(self, state: str, expected: type[errors.HoldfastError]) -> None:
+        """Each SQLSTATE has one meaning, and none of the driver's words are passed on."""
+        error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "ERROR"})
+        assert type(translate(error)) is expected
+        assert "secret" not in str(translate(error))
+
+    @pytest.mark.parametrize(
+        ("error", "expected"),
+        [
+            (ConnectionResetError("secret"), errors.Unavailable),
+            (TimeoutError("secret"), errors.Unavailable),
+            (asyncpg.InterfaceError("secret"), errors.Unavailable),
+            (asyncpg.InternalClientError("secret"), errors.DatabaseError),
+        ],
+    )
+    def test_types(self, error: Exception, expected: type[errors.HoldfastError]) -> None:
+        """Errors without a SQLSTATE are told apart by their type."""
+        assert type(translate(error)) is expected
+
+    def test_an_address_that_is_none(self) -> None:
+        """An address that can't be read is the caller's mistake."""
+        error = asyncpg.exceptions.ClientConfigurationError("secret")
+        assert type(unreachable(error, "nonsense")) is errors.ValidationError
+
+    @pytest.mark.parametrize(
+        ("dsn", "shown"),
+        [
+            ("postgresql://u:p@db.example:5433/x", "db.example:5433"),
+            ("postgresql://u:p@a:1,b:2/x", "a:1,b:2"),
+            ("postgresql:///x?host=/run/pg&port=5433&password=p", "/run/pg:5433"),
+            ("postgresql:///x?password=p", "the default address"),
+        ],
+    )
+    def test_where(self, dsn: str, shown: str) -> None:
+        """Messages name host and port, and nothing else of the address."""
+        assert server(dsn) == shown

@@ -1,0 +1,375 @@
+"""The SQLite engine behind the store: its files, its one writer, its readers, and what others do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.clock import ManualClock
+from holdfast.engines.sqlite import SqliteEngine, statements
+from holdfast.engines.sqlite.translate import translated
+from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOLDER = """
+import asyncio, sys, holdfast
+async def hold():
+    async with holdfast.open(sys.argv[1]) as store:
+        await store.kv("p").set("k", "held")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        await store.kv("p").set("k", "last word")
+asyncio.run(hold())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A place for a store."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the store open for writing until a line is sent to it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    _let_go(process)
+
+
+def _let_go(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.communicate("\n", timeout=30)
+
+
+async def test_another_process_may_read_but_not_write(path: Path, holder: subprocess.Popen[str]) -> None:
+    """The lock file marks the writer: a second process reads, and its writes name the holder's pid."""
+    async with holdfast.open(path) as store:
+        kv = store.kv("p")
+        entry = await kv.get("k")
+        assert entry is not None
+        assert entry.value == "held"
+        assert (await kv.list()).keys == ["k"]
+        with pytest.raises(Unavailable, match=rf"process {holder.pid}: .* stop it"):
+            await kv.set("k", 2)
+        with pytest.raises(Unavailable):
+            await store.ready()
+        assert store.capabilities.owns_reaper
+
+
+async def test_a_reader_becomes_the_writer_when_the_holder_is_gone(
+    path: Path, holder: subprocess.Popen[str]
+) -> None:
+    """A refused write is retryable in earnest: it succeeds once the other process has ended."""
+    async with holdfast.open(path) as store:
+        kv = store.kv("p")
+        with pytest.raises(Unavailable):
+            await kv.set("k", 2)
+        _let_go(holder)
+        entry = await kv.get("k")
+        assert entry is not None
+        assert entry.value == "last word"
+        assert (await kv.set("k", 2)).version == entry.version + 1
+        assert not store.capabilities.owns_reaper
+
+
+async def test_two_stores_of_one_process_do_not_write_to_one_file(path: Path) -> None:
+    """The right to write is one store's, and the message says that this very process has it."""
+    async with holdfast.open(path) as first, holdfast.open(path) as second:
+        await first.kv("p").set("k", 1)
+        with pytest.raises(Unavailable, match="this process"):
+            await second.kv("p").set("k", 2)
+        assert await second.kv("p").get("k") is not None
+
+
+async def test_a_write_past_holdfast_is_seen_and_counted_from_its_first_change(path: Path) -> None:
+    """Rows that others add with SQL have version 0, are seen by every verb, and a CAS minds them."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("mine", 1)
+        with sqlite3.connect(path) as outside:
+            outside.execute(
+                "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('p', 'theirs', '7')"
+            )
+        outside.close()
+        entry = await kv.get("theirs")
+        assert entry is not None
+        assert (entry.value, entry.version, entry.last_writer) == (7, 0, "external")
+        assert (await kv.list()).keys == ["mine", "theirs"]
+        with pytest.raises(holdfast.VersionConflict) as conflict:
+            await kv.set("theirs", 8, expected_version=0)
+        assert conflict.value.current == entry
+        assert (await kv.incr("theirs")).value == 8
+        assert (await store.stats("kv/p")).keys == 2
+
+
+async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(path: Path) -> None:
+    """A group that was decided on rows which have changed meanwhile is decided again."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("n", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        load, interfered = engine._load, False
+
+        async def load_and_interfere(*arguments: object) -> object:
+            nonlocal interfered
+            loaded = await load(*arguments)  # type: ignore[arg-type]
+            if not interfered:
+                interfered = True
+                with sqlite3.connect(path) as outside:
+                    outside.execute("UPDATE plugin_kv_storage SET value_json = '41' WHERE key = 'n'")
+                outside.close()
+            return loaded
+
+        engine._load = load_and_interfere  # type: ignore[assignment, method-assign]
+        assert (await kv.incr("n")).value == 42
+
+
+async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> None:
+    """Rather than loop for ever or overwrite, a write that can't get a quiet moment is refused as BUSY."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("n", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        load = engine._load
+
+        async def load_and_interfere(*arguments: object) -> object:
+            loaded = await load(*arguments)  # type: ignore[arg-type]
+            with sqlite3.connect(path) as outside:
+                outside.execute("UPDATE plugin_kv_storage SET value_json = value_json + 1")
+            outside.close()
+            return loaded
+
+        engine._load = load_and_interfere  # type: ignore[assignment, method-assign]
+        with pytest.raises(Busy):
+            await kv.incr("n")
+
+
+async def test_durability_settings(path: Path) -> None:
+    """The file is in WAL mode, the writer syncs fully, and nobody else checkpoints."""
+    async with holdfast.open(path, reap=False) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        connection = engine._writer._connection
+        assert connection is not None
+
+        def pragmas() -> list[object]:
+            names = ("journal_mode", "synchronous", "wal_autocheckpoint")
+            return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+        assert await engine._writer.run(pragmas) == ["wal", 2, 0]
+        with pytest.raises(sqlite3.OperationalError):
+            engine._inline.execute("DELETE FROM plugin_kv_storage")  # type: ignore[union-attr]
+
+
+async def test_nothing_is_left_of_a_store_that_keeps_nothing() -> None:
+    """`sqlite://` and its like use a private file that is gone after closing."""
+    for url in ("sqlite://", "sqlite:///:memory:", ":memory:"):
+        async with holdfast.open(url) as store:
+            await store.kv("p").set("k", 1)
+            engine = store._engine
+            assert isinstance(engine, SqliteEngine)
+            folder = engine._path.parent
+            assert (folder / "store.db").exists()
+        assert not folder.exists()
+
+
+async def test_two_temporary_stores_are_apart() -> None:
+    """What one store keeps in a private file, another does not see."""
+    async with holdfast.open("sqlite://") as one, holdfast.open("sqlite://") as other:
+        await one.kv("p").set("k", 1)
+        assert await other.kv("p").get("k") is None
+
+
+async def test_closing_leaves_one_plain_file(path: Path) -> None:
+    """After closing, the log is in the database, so that the file alone can be copied."""
+    async with holdfast.open(path) as store:
+        await store.kv("p").set("k", 1)
+    assert not path.with_name("store.db-wal").exists()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT key, value_json FROM plugin_kv").fetchall() == [("k", "1")]
+    connection.close()
+
+
+async def test_idle_writer_empties_the_log(path: Path) -> None:
+    """The writer checkpoints when it has nothing to do, so the log does not linger."""
+    async with holdfast.open(path, reap=False) as store:
+        await store.kv("p").set("k", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        checkpoint = engine._writer.checkpoint
+
+        def and_tell(mode: str) -> None:
+            checkpoint(mode)
+            loop.call_soon_threadsafe(done.set)
+
+        engine._writer.checkpoint = and_tell  # type: ignore[method-assign]
+        await store.kv("p").set("k", 2)
+        async with asyncio.timeout(10):
+            await done.wait()
+        assert engine._writer._log_pages == 0
+
+
+async def test_full_log_is_checkpointed_between_commits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log does not grow past its bound while writing goes on without a pause."""
+    monkeypatch.setattr("holdfast.engines.sqlite.writer.CHECKPOINT_PAGES", 64)
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        for number in range(300):
+            await kv.set(f"k{number % 3}", "x" * 4000)
+        assert path.with_name("store.db-wal").stat().st_size < 2_000_000
+
+
+async def test_missing_folder_is_said(tmp_path: Path) -> None:
+    """A path whose folder does not exist is refused with a sentence, and nothing is made."""
+    with pytest.raises(Unavailable, match="folder"):
+        async with holdfast.open(tmp_path / "nowhere" / "store.db"):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_no_database_is_said(path: Path) -> None:
+    """Something else at the path is refused as such and left alone."""
+    path.write_bytes(b"not a database, but long enough to look like one: " * 100)
+    with pytest.raises(DatabaseError, match="not a database"):
+        asyncio.run(holdfast.open(path).start())
+    assert path.read_bytes().startswith(b"not a database")
+
+
+async def test_reading_a_locked_file_waits_on_the_thread(path: Path) -> None:
+    """A get that finds the file locked does not fail: it waits where waiting blocks nobody."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("k", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        inline = engine._inline
+
+        class Locked:
+            def execute(self, *_: object) -> object:
+                error = sqlite3.OperationalError("locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+
+        engine._inline = Locked()  # type: ignore[assignment]
+        entry = await kv.get("k")
+        engine._inline = inline
+        assert entry is not None
+        assert entry.value == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (sqlite3.SQLITE_FULL, StorageFull),
+        (sqlite3.SQLITE_BUSY, Busy),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, Busy),
+        (sqlite3.SQLITE_LOCKED, Busy),
+        (sqlite3.SQLITE_CANTOPEN, Unavailable),
+        (sqlite3.SQLITE_READONLY, Unavailable),
+        (sqlite3.SQLITE_NOTADB, DatabaseError),
+        (sqlite3.SQLITE_CORRUPT, DatabaseError),
+        (sqlite3.SQLITE_IOERR, DatabaseError),
+    ],
+)
+def test_driver_errors_are_told_apart_by_code(code: int, expected: type[Exception]) -> None:
+    """Each driver error becomes ours by its code; its text never reaches a caller."""
+    error = sqlite3.OperationalError("secret words")
+    error.sqlite_errorcode = code
+    ours = translated(error, "store.db")
+    assert type(ours) is expected
+    assert "secret" not in ours.message
+
+
+async def test_an_error_during_commit_leaves_the_outcome_open(path: Path) -> None:
+    """A commit that fails half way is OUTCOME_UNKNOWN, never a plain failure; the store stays usable."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("k", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        real = engine._writer._connection
+        assert real is not None
+        execute = real.execute
+
+        class Failing:
+            in_transaction = True
+
+            def execute(self, sql: str, parameters: object = ()) -> object:
+                if sql == "COMMIT":
+                    error = sqlite3.OperationalError("disk I/O error")
+                    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                    raise error
+                return execute(sql, parameters)  # type: ignore[arg-type]
+
+        engine._writer._connection = Failing()  # type: ignore[assignment]
+        with pytest.raises(holdfast.OutcomeUnknown):
+            await kv.set("k", 2)
+        engine._writer._connection = real
+        assert (await kv.set("k", 3)).value == 3
+
+
+async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:
+    """A batch of the largest size goes in whole, whatever SQLite's limit on parameters is."""
+    async with holdfast.open(path, reap=False, clock=ManualClock()) as store:
+        kv = store.kv("p")
+        writes = [{"key": f"k{number:04}", "value": number} for number in range(1000)]
+        sets = [kv.batch(writes=writes) for _ in range(3)]
+        results = await asyncio.gather(*sets)
+        assert [result.versions[-1] for result in results] == [1000, 2000, 3000]
+        assert len(await kv.get_many([f"k{number:04}" for number in range(1000)])) == 1000
+        assert (await store.stats("kv/p")).keys == 1000
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "index"),
+    [
+        (statements.due("kv", owned=False), (1, 1), "idx_kv_expires_at"),
+        (statements.due("kv", owned=True), (1, "p", 1), "idx_kv_expires_at"),
+        (statements.due("trash", owned=True), (1, "kv/p", "trash", 1), "idx_rows_expires_at"),
+        (statements.totals(owned=True)[1], (1, "p"), "idx_kv_expires_at"),
+        (
+            statements.scan("kv", values=False, bounded=True, after=True),
+            ("p", "a", "b", "a", 1, 1),
+            "PRIMARY KEY",
+        ),
+        (
+            statements.journal(key=False, bounded=True, newest_first=False),
+            ("kv/p", 0, "", "z", 1),
+            "PRIMARY KEY",
+        ),
+        (statements._drop_kv(2), ("p", "a", "b"), "PRIMARY KEY"),
+        (statements._drop_rows(2), ("n", "s", b"k", b"l"), "PRIMARY KEY"),
+        (statements._load_kv(2), ("p", "a", 1, "p", "b", 1, 1), "PRIMARY KEY"),
+    ],
+)
+async def test_statements_use_an_index(
+    path: Path, sql: str, parameters: tuple[object, ...], index: str
+) -> None:
+    """No statement of the engine walks a table that grows with the data."""
+    async with holdfast.open(path, reap=False):
+        connection = sqlite3.connect(path)
+        plan = " / ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters))
+        connection.close()
+    assert index in plan
+    assert "TEMP B-TREE FOR ORDER BY" not in plan
+    walked = [step for step in plan.split(" / ") if step.startswith("SCAN")]
+    assert [step for step in walked if "CONSTANT ROW" not in step and "wanted" not in step] == []

@@ -1,0 +1,114 @@
+"""A full disk is said so; reading and deleting go on, and writing resumes when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite.files import BALLAST_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DISK_MIB = 24
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes, of this test's own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small tmpfs can't be mounted here (needs root): {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_full_disk(small_disk: Path) -> None:
+    """STORAGE_FULL refuses a write; gets and deletes work; writing resumes; nothing acknowledged is lost."""
+    path = small_disk / "store.db"
+    value = "x" * 20_000
+    kept: dict[str, int] = {}
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        full = await _set_until_refused(kv, kept, value)
+        assert full.retryable
+        assert len(kept) > 100
+
+        assert [key for key in kept if await kv.get(key) is None] == []
+        for number in range(0, len(kept), 2):
+            assert await kv.delete(f"k{number}")
+            del kept[f"k{number}"]
+
+        again = {f"n{number}": (await kv.set(f"n{number}", value)).version for number in range(20)}
+        kept |= again
+
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        found = {key: entry.version for key in kept if (entry := await kv.get(key)) is not None}
+        assert found == kept
+        assert (await store.stats("kv/p")).keys == len(kept)
+
+
+async def test_a_group_of_sets_and_deletes_on_a_full_disk(small_disk: Path) -> None:
+    """When the disk is full, the deletes of a group are done and its sets alone are refused."""
+    async with holdfast.open(small_disk / "store.db", reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("old", 1)
+        filler = small_disk / "filler"
+        _fill(filler)
+        await _set_until_refused(kv, {}, "x" * 60_000)
+        refused, deleted = await _both(kv)
+        assert isinstance(refused, holdfast.StorageFull)
+        assert deleted is True
+        assert await kv.get("old") is None
+        filler.unlink()
+        await kv.set("new", 1)
+
+
+async def test_ballast_comes_back_when_there_is_room(small_disk: Path) -> None:
+    """The room that was given up for deleting is taken again once the disk has plenty."""
+    path = small_disk / "store.db"
+    ballast = path.with_name("store.db.ballast")
+    async with holdfast.open(path, reap=False):
+        assert ballast.stat().st_blocks * 512 >= BALLAST_STEP
+    ballast.unlink()
+    async with holdfast.open(path, reap=False):
+        assert ballast.exists()
+
+
+async def _set_until_refused(kv: holdfast.KV, kept: dict[str, int], value: str) -> holdfast.StorageFull:
+    """Fill the disk; `kept` gets the version of each key that was taken."""
+    for number in range(DISK_MIB * 60):
+        try:
+            kept[f"k{number}"] = (await kv.set(f"k{number}", value)).version
+        except holdfast.StorageFull as full:
+            return full
+    pytest.fail("the disk was never full")
+
+
+async def _both(kv: holdfast.KV) -> tuple[object, object]:
+    return await asyncio.gather(kv.set("new", "x" * 60_000), kv.delete("old"), return_exceptions=True)
+
+
+def _fill(path: Path) -> None:
+    """Take all the room that is left."""
+    with path.open("wb") as file:
+        try:
+            while True:
+                file.write(b"\0" * 65_536)
+                file.flush()
+        except OSError:
+            os.truncate(path, path.stat().st_size // 65_536 * 65_536)

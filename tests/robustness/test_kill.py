@@ -1,0 +1,82 @@
+"""What a caller was told is there survives `kill -9`."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "20"))
+
+
+async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
+    """The reply comes after the data is durable: each acknowledged write is there with its version."""
+    path = tmp_path / "store.db"
+    seed = random.Random(11)
+    acknowledged: dict[str, int] = {}
+    for cycle in range(CYCLES):
+        acknowledged |= _write_and_kill(path, f"life{cycle}", after_lines=seed.randint(20, 400))
+        assert await _lost(path, acknowledged) == {}
+    assert len(acknowledged) > CYCLES * 20
+
+
+async def test_acknowledging_before_the_commit_is_noticed(tmp_path: Path) -> None:
+    """Negative control: an engine that answers before it commits loses writes, and the check sees it."""
+    path = tmp_path / "store.db"
+    acknowledged = _write_and_kill(path, "early", "early", after_lines=50)
+    assert await _lost(path, acknowledged) != {}
+
+
+def _write_and_kill(path: Path, life: str, *plant: str, after_lines: int) -> dict[str, int]:
+    """Let a process write until it has said so many lines, kill it, and return all that it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.robustness.writing_process", str(path), life, *plant],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if len(said) == after_lines:
+            process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    watchdog.cancel()
+    if len(said) < after_lines:
+        pytest.fail(f"the writing process stopped by itself after {len(said)} lines")
+    whole = [line.split() for line in said if line.endswith("\n")]
+    return {key: int(version) for key, version in whole}
+
+
+async def _lost(path: Path, acknowledged: dict[str, int]) -> dict[str, tuple[int, int | None]]:
+    """What was acknowledged and is not there, with the version that is there instead."""
+    lost: dict[str, tuple[int, int | None]] = {}
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("crash")
+        for key, version in acknowledged.items():
+            entry = await kv.get(key)
+            found = None if entry is None else entry.version
+            if found != version:
+                lost[key] = (version, found)
+        stats = await store.stats("kv/crash")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        [count] = connection.execute("SELECT count(*) FROM plugin_kv_storage").fetchone()
+    connection.close()
+    assert stats.keys == count
+    return lost

@@ -1,0 +1,66 @@
+"""A process that writes without pause and says what was acknowledged, to be killed at any moment.
+
+Law: a line on standard output means that the call had returned before. With the planted bug `early` the
+engine answers before it commits, which is what the test that kills this process must notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import holdfast
+from holdfast.decide import decide, needs
+from holdfast.engines.sqlite import SqliteEngine, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command, Result
+    from holdfast.errors import HoldfastError
+
+WRITERS = 16
+
+
+async def write(path: str, life: str) -> None:
+    """Write new keys until killed."""
+    async with holdfast.open(path) as store:
+        kv = store.kv("crash")
+
+        async def writer(number: int) -> None:
+            count = 0
+            while True:
+                key = f"{life}:{number}:{count}"
+                entry = await kv.set(key, {"life": life, "count": count})
+                sys.stdout.write(f"{key} {entry.version}\n")
+                sys.stdout.flush()
+                count += 1
+
+        await asyncio.gather(*(writer(number) for number in range(WRITERS)))
+
+
+async def acknowledge_early(
+    self: SqliteEngine, commands: Sequence[Command], now: int
+) -> list[Result | HoldfastError]:
+    """The planted bug: decide, answer, and commit a little later, in order."""
+    backlog: list[list[statements.Statement]] = self.__dict__.setdefault("backlog", [])
+    versions: dict[str, int] = self.__dict__.setdefault("versions", {})
+    loaded = await self._load(needs(commands), now)
+    for name, namespace in loaded.namespaces.items():
+        namespace.revision = max(namespace.revision, versions.get(name, 0))
+    outcome = decide(loaded, commands, now)
+    versions.update({namespace.name: namespace.revision for namespace in outcome.namespaces})
+    backlog.append(statements.save(outcome))
+    if len(backlog) > 20:
+        for plan in backlog:
+            await self._writer.run(partial(self._writer.commit, plan, 1))
+        backlog.clear()
+    return outcome.results
+
+
+if __name__ == "__main__":
+    if "early" in sys.argv[3:]:
+        SqliteEngine.transact = acknowledge_early  # type: ignore[method-assign]
+    asyncio.run(write(sys.argv[1], sys.argv[2]))
