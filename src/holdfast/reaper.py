@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TICK: Final = 1.0
 """Every how many seconds the reaper looks for entries that are due."""
 LOOK: Final = 1_000
-CHUNK: Final = 100
+CHUNK: Final = 50
 """How many due rows are asked for at a time, and how many go in one command."""
 SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0

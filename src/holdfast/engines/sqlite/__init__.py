@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 INLINE_ROWS: Final = 1024
 """Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
+LOOKS_PER_TURN: Final = 32
+"""After how many looks the loop gets a turn: a caller who only reads would otherwise never let it go."""
 STALE_ATTEMPTS: Final = 10
 
 
@@ -61,6 +63,7 @@ class SqliteEngine:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
+        self._looks = 0
         self._epoch = ""
 
     @property
@@ -169,6 +172,9 @@ class SqliteEngine:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""
         if self._inline is None:
             raise Unavailable(f"{self._where} is not open")
+        self._looks += 1
+        if self._looks % LOOKS_PER_TURN == 0:
+            await asyncio.sleep(0)
         try:
             return query(self._inline)
         except sqlite3.Error as error:

@@ -1,0 +1,5 @@
+"""The benchmark: Holdfast measured so that nobody need take our word.
+
+Law: what is compared is run in one process, round by round in turn, and told as medians of ratios with their
+range. Durability is never turned down.
+"""

@@ -1,0 +1,110 @@
+"""What a store costs the process that opens it, and what asking for its size costs."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import statements
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEYS = 100_000
+MEGABYTES = 50
+
+READER = """
+import asyncio, sys, holdfast
+
+async def read_all(path):
+    async with holdfast.open(path) as store:
+        kv, cursor, seen = store.kv("p"), None, 0
+        while True:
+            page = await kv.list(limit=10_000, cursor=cursor, values=True)
+            seen += page.count
+            cursor = page.cursor
+            if cursor is None:
+                break
+        await kv.set("one more", 1)
+        for line in open("/proc/self/status"):
+            if line.startswith("VmRSS"):
+                print(seen, line.split()[1])
+
+asyncio.run(read_all(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Stores with few and with many keys, by how many."""
+    folder = tmp_path_factory.mktemp("footprint")
+    sizes = {0: folder / "empty.db", 1_000: folder / "small.db", KEYS: folder / "large.db"}
+    for count, path in sizes.items():
+        asyncio.run(_fill(path, count))
+    return sizes
+
+
+async def _fill(path: Path, count: int) -> None:
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        for start in range(0, count, 1_000):
+            writes = [
+                {"key": f"key:{start + n:07}", "value": {"n": n, "pad": "x" * 80}} for n in range(1_000)
+            ]
+            await kv.batch(writes=writes)
+
+
+def test_many_keys_cost_little_memory(stores: dict[int, Path]) -> None:
+    """A process that opened and read 100,000 keys stays within 50 MB of one that opened none."""
+    seen, memory = zip(*(_read_all(stores[count]) for count in (0, KEYS)), strict=True)
+    assert seen == (0, KEYS)
+    assert memory[1] - memory[0] < MEGABYTES * 1024
+
+
+@pytest.mark.parametrize("statement", statements.totals(owned=True))
+def test_count_and_bytes_cost_the_same_for_every_size(stores: dict[int, Path], statement: str) -> None:
+    """Asking how much a namespace holds takes as many steps with 100,000 keys as with 1,000."""
+    parameters = (1, "p") if "expires_at" in statement else ("kv/p",)
+    steps = [_steps(stores[count], statement, parameters) for count in (1_000, KEYS)]
+    assert steps[0] == steps[1]
+
+
+async def test_count_and_bytes_are_exact(stores: dict[int, Path]) -> None:
+    """The counters of a namespace say what a full walk would."""
+    async with holdfast.open(stores[1_000], reap=False) as store:
+        stats = await store.stats("kv/p")
+    with sqlite3.connect(stores[1_000]) as connection:
+        expected = connection.execute(
+            "SELECT count(*), sum(length(key) + length(value_json)) FROM plugin_kv_storage"
+        ).fetchone()
+    connection.close()
+    assert (stats.keys, stats.bytes) == expected
+
+
+def _read_all(path: Path) -> tuple[int, int]:
+    """How many keys a fresh process read, and how many kilobytes it then held."""
+    said = subprocess.run([sys.executable, "-c", READER, path], capture_output=True, text=True, check=True)
+    seen, kilobytes = said.stdout.split()
+    return int(seen), int(kilobytes)
+
+
+def _steps(path: Path, sql: str, parameters: tuple[object, ...]) -> int:
+    """How many steps of SQLite's machine a statement takes."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection = sqlite3.connect(path)
+    connection.set_progress_handler(count, 1)
+    connection.execute(sql, parameters).fetchall()
+    connection.close()
+    return steps
