@@ -39,8 +39,8 @@ class Result:
         """One line for people."""
         low, middle, high = min(self.ratios), statistics.median(self.ratios), max(self.ratios)
         return (
-            f"{self.scenario:<44} {statistics.median(self.base):>10.2f} {statistics.median(self.measured):>10.2f} "
-            f"{self.unit:<8} ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
+            f"{self.scenario:<46} {statistics.median(self.base):>10.2f} "
+            f"{statistics.median(self.measured):>10.2f} {self.unit:<8} ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
             f"{self.bar}: {'reached' if self.passed else 'MISSED'}"
         )
 
@@ -89,7 +89,7 @@ async def throughput(
 async def latencies(
     operation: Callable[[int], Awaitable[object]], *, per_second: float, until: Callable[[], bool]
 ) -> list[float]:
-    """Milliseconds from when each call was due, in an open loop: a stall counts for all that it kept waiting."""
+    """Milliseconds from when each call was due, in an open loop: a stall counts for all that it delays."""
     found: list[float] = []
     calls: set[asyncio.Task[None]] = set()
     began = time.perf_counter()

@@ -5,9 +5,11 @@ Law: a scenario runs both sides of its comparison in turn, in one process, on th
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +17,7 @@ import holdfast
 from bench.measure import Result, compare, latencies, percentile, throughput
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 VALUE: Final = {"turn": "alice", "score": [3, 1, 4], "pad": "x" * 60}
 EXPIRED: Final = 100_000
@@ -58,8 +60,7 @@ async def sweep(rounds: int, seconds: float) -> Result:
             kv = store.kv("bench")
             await _fill(kv, "live", 10_000, ttl=None)
             for _ in range(rounds):
-                end = time.perf_counter() + seconds
-                quiet.append(await _p99(kv, lambda end=end: time.perf_counter() > end))  # type: ignore[misc]
+                quiet.append(await _p99(kv, partial(_past, time.perf_counter() + seconds)))
                 await _fill(kv, "dead", EXPIRED, ttl=60)
                 clock.jump(61)
                 swept.append(await _p99_during(kv, store))
@@ -74,7 +75,7 @@ async def sweep(rounds: int, seconds: float) -> Result:
     )
 
 
-SCENARIOS: Final[dict[str, Callable[[int, float], Awaitable[Result]]]] = {
+SCENARIOS: Final[dict[str, Callable[[int, float], Coroutine[None, None, Result]]]] = {
     "group_commit": group_commit,
     "sweep": sweep,
 }
@@ -96,6 +97,10 @@ class _Ahead:
         self._ahead += seconds
 
 
+def _past(end: float) -> bool:
+    return time.perf_counter() > end
+
+
 async def _fill(kv: holdfast.KV, name: str, count: int, *, ttl: int | None) -> None:
     for start in range(0, count, 1_000):
         keys = range(start, min(start + 1_000, count))
@@ -103,15 +108,13 @@ async def _fill(kv: holdfast.KV, name: str, count: int, *, ttl: int | None) -> N
 
 
 async def _p99(kv: holdfast.KV, until: Callable[[], bool]) -> float:
-    found = await latencies(
-        lambda number: kv.get(f"live:{number % 10_000:06}"), per_second=1_000, until=until
-    )
-    return percentile(found, 0.99)
+    def get(number: int) -> Awaitable[object]:
+        return kv.get(f"live:{number % 10_000:06}")
+
+    return percentile(await latencies(get, per_second=1_000, until=until), 0.99)
 
 
 async def _p99_during(kv: holdfast.KV, store: holdfast.Store) -> float:
-    import asyncio
-
     sweeping = asyncio.create_task(store.sweep())
     p99 = await _p99(kv, sweeping.done)
     if await sweeping != EXPIRED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import holdfast
 from holdfast.clock import ManualClock
@@ -14,10 +15,9 @@ async def main(url: str) -> None:
     clock = ManualClock()
     async with holdfast.open(url, clock=clock, reap=False) as store:
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
-            first = await kv.set(
-                "game/42", {"turn": "alice", "é": [1.5, -0.0, 2**70]}, ttl=1800, request_id="1"
-            )
-            print(first, await kv.get("game/42"), await kv.get_ttl("game/42"))
+            value = {"turn": "alice", "é": [1.5, -0.0, 2**70]}
+            print(await kv.set("game/42", value, ttl=1800, request_id="1"))
+            print(await kv.get("game/42"), await kv.get_ttl("game/42"))
             print(await kv.set("game/42", None, ttl=holdfast.KEEP, expected_version=1, request_id="2"))
             print(await kv.incr("n", 41, ttl=9, request_id="3"), await kv.incr("n", request_id="4"))
             print(await kv.set_ttl("n", 60, request_id="5"), await kv.remove_ttl("n", request_id="6"))
@@ -26,7 +26,7 @@ async def main(url: str) -> None:
             print(*map(shown, await kv.get_many(["a", "nothing", ""])))
             print(*map(shown, await kv.delete_many(["a", "nothing"], request_id="8")))
             checks = [{"key": "n", "version": 5}]
-            writes = [{"key": "n", "incr": 1}, {"key": "b", "value": "😀"}, {"key": "c", "delete": True}]
+            writes: Any = [{"key": "n", "incr": 1}, {"key": "b", "value": "😀"}, {"key": "c", "delete": True}]
             print(shown(await attempt(kv.batch(checks=checks, writes=writes, request_id="9"))))
             print(await kv.batch(writes=writes, request_id="10"))
             print(await kv.restore("a", ttl=5, request_id="11"), await kv.delete("b", request_id="12"))

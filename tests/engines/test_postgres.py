@@ -1,4 +1,4 @@
-"""What only the PostgreSQL engine can get wrong: opening, conversions, grouping, and its translation of errors.
+"""What only the PostgreSQL engine can get wrong: opening, conversions, transactions, translation of errors.
 
 Law: what holds for every engine is certified by `holdfast.testing`; here stands what is peculiar to this one,
 looked at from behind with plain SQL where that says more.
@@ -206,7 +206,7 @@ class TestFidelity:
         found = await engine.scan(everything(), NOW)
         assert [key for key, _ in found.rows] == sorted(keys, key=str.encode)
 
-    @pytest.mark.parametrize("now", [1, 999, NOW, 253_000_000_000_001, 4_102_444_799_999])
+    @pytest.mark.parametrize("now", [1, 999, NOW, 64_000_000_000_001, 4_102_444_799_999])
     async def test_times_are_exact(self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int) -> None:
         """A time is kept to the millisecond, and the database shows the same instant."""
         (stored,) = await engine.transact([verbs.set("a", 1, ttl=3)], now)
@@ -221,7 +221,7 @@ class TestFidelity:
     async def test_a_deadline_between_milliseconds(
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
-        """A deadline that somebody set more finely than we count is passed for all verbs at the same instant."""
+        """A deadline that somebody set more finely than we count is passed for all at the same instant."""
         await sql.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at) "
             "VALUES ('trivia', 'a', '1', timestamptz 'epoch' + interval '1000.7 milliseconds')"
