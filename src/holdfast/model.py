@@ -7,6 +7,7 @@ validates, decides or does I/O.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from holdfast.errors import DatabaseError
 if TYPE_CHECKING:
     from holdfast.rows import Record, Row
 
+_LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -140,10 +142,12 @@ def value_of(key: str, row: Row) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         pass
-    try:
-        return json.loads(text)  # msgspec counts the sign as a digit of the longest negative integers
-    except (ValueError, RecursionError):
-        raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key") from None
+    if _LONGEST_NEGATIVE.search(text):  # msgspec takes the sign for one digit too many
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key")
 
 
 def semantics_of(text: str | None) -> Semantics | None:

@@ -139,10 +139,12 @@ class Store:
 
     async def sweep(self) -> int:
         """Remove what has expired, now; how many entries that was."""
+        self._reading()
         return await self._reaper.sweep()
 
     async def upkeep(self) -> None:
         """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
+        self._reading()
         await self._reaper.upkeep()
 
     async def ready(self) -> None:

@@ -47,7 +47,7 @@ async def acknowledge_early(
     """The planted bug: decide, answer, and commit a little later, in order."""
     backlog: list[list[statements.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
-    loaded = await self._load(needs(commands), now)
+    loaded = await self._load(needs(commands))
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now)

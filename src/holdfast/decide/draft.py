@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Needs:
     """What has to be loaded: namespaces, and rows with a word on whether the value matters.
 
-    An engine may leave the value out of a row that is alive and whose value is not wanted; `Row.size` is
-    given all the same. Of a row that is past its deadline the value is always loaded.
+    An engine may leave out the value where it is not wanted, but never that of a row with a deadline: it
+    may turn out to have expired, and then the trash wants it. `Row.size` is given all the same.
     """
 
     def __init__(self) -> None:

@@ -28,14 +28,15 @@ async def serve(config: Config, *, say: Callable[[str], None] = print) -> None:
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if "://" not in config.db:
         Path(config.db).parent.mkdir(parents=True, exist_ok=True)
+    stop = _stop_signal()
     async with holdfast.open(config.db) as store:
         await store.ready()
         namespaces = await store.namespaces()
         keys = sum(stats.keys for stats in namespaces)
         say(f"Holdfast keeps {keys} keys in {len(namespaces)} namespaces at {shown(config.db)}")
         say("Expired entries are removed as they fall due. Ctrl-C stops.")
-        await _told_to_stop()
-        say("Holdfast has stopped.")
+        await stop.wait()
+    say("Holdfast has stopped.")
 
 
 def shown(db: str) -> str:
@@ -47,9 +48,10 @@ def shown(db: str) -> str:
     return f"{scheme}://{credentials.partition(':')[0]}{at}{place}"
 
 
-async def _told_to_stop() -> None:
+def _stop_signal() -> asyncio.Event:
+    """An event that SIGINT or SIGTERM sets; from now on neither ends the process by itself."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    return stop

@@ -98,7 +98,7 @@ class SqliteEngine:
         if len(addresses) == 1 and addresses[0].space == KV:
             row = await self._look(lambda connection: queries.get(connection, addresses[0]))
             return [row if row is not None and row.alive(now) else None]
-        found = await self._load_rows(dict.fromkeys(addresses, True), now)
+        found = await self._load_rows(dict.fromkeys(addresses, True))
         rows = [found.get(address) for address in addresses]
         return [row if row is not None and row.alive(now) else None for row in rows]
 
@@ -146,7 +146,7 @@ class SqliteEngine:
     async def _transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
         wanted = needs(commands)
         for _ in range(STALE_ATTEMPTS):
-            outcome = decide(await self._load(wanted, now), commands, now)
+            outcome = decide(await self._load(wanted), commands, now)
             if outcome.empty:
                 return outcome.results
             plan, pages = statements.save(outcome), statements.pages(outcome)
@@ -157,16 +157,16 @@ class SqliteEngine:
             return outcome.results
         raise Busy(f"{self._where} is being written to by another program all the time")
 
-    async def _load(self, wanted: Needs, now: int) -> Loaded:
-        rows = await self._load_rows(wanted.rows, now)
+    async def _load(self, wanted: Needs) -> Loaded:
+        rows = await self._load_rows(wanted.rows)
         names = sorted(wanted.namespaces)
         found = await self._look(lambda connection: queries.load_namespaces(connection, names))
         return Loaded(namespaces=found, rows=rows)
 
-    async def _load_rows(self, wanted: dict[Address, bool], now: int) -> dict[Address, Row]:
+    async def _load_rows(self, wanted: dict[Address, bool]) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
-            return await self._aside(queries.load_rows, wanted, now)
-        return await self._look(lambda connection: queries.load_rows(connection, wanted, now))
+            return await self._aside(queries.load_rows, wanted)
+        return await self._look(lambda connection: queries.load_rows(connection, wanted))
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""

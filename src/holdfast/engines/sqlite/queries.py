@@ -29,8 +29,8 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
     return None if found is None else statements.row(found)
 
 
-def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool], now: int) -> dict[Address, Row]:
-    """Rows by address; of a living one the value only where it is wanted."""
+def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> dict[Address, Row]:
+    """Rows by address; of one without a deadline the value only where it is wanted."""
     entries: list[tuple[Any, ...]] = [
         (plugin_column(namespace), key, shown)
         for (namespace, space, key), shown in wanted.items()
@@ -40,10 +40,10 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool], now: 
         (namespace, space, key, shown) for (namespace, space, key), shown in wanted.items() if space != KV
     ]
     rows: dict[Address, Row] = {}
-    for sql, parameters in statements.load_kv(entries, now):
+    for sql, parameters in statements.load_kv(entries):
         for values in connection.execute(sql, parameters).fetchall():
             rows[Address(namespace_of(values[0]), KV, values[1])] = statements.row(values[2:])
-    for sql, parameters in statements.load_rows(others, now):
+    for sql, parameters in statements.load_rows(others):
         for values in connection.execute(sql, parameters).fetchall():
             rows[Address(*values[:3])] = statements.row(values[3:])
     return rows

@@ -65,16 +65,16 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
         start += length
 
 
-def load_kv(wanted: Sequence[tuple[Any, ...]], now: int) -> Iterator[Statement]:
-    """Entries by plugin and key; the value of a living one only where it is wanted."""
+def load_kv(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
+    """Entries by plugin and key; the value of one without a deadline only where it is wanted."""
     for length, parameters in chunks(wanted):
-        yield _load_kv(length), [*parameters, now]
+        yield _load_kv(length), parameters
 
 
-def load_rows(wanted: Sequence[tuple[Any, ...]], now: int) -> Iterator[Statement]:
+def load_rows(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
     """Rows of the other spaces, likewise."""
     for length, parameters in chunks(wanted):
-        yield _load_rows(length), [*parameters, now]
+        yield _load_rows(length), parameters
 
 
 def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
@@ -229,7 +229,7 @@ def _values(length: int, width: int) -> str:
 def _load_kv(length: int) -> str:
     return (
         f"WITH wanted(plugin, name, shown) AS ({_values(length, 3)}) "
-        "SELECT plugin_name, key, CASE WHEN shown OR expires_at <= ? THEN value_json END, "
+        "SELECT plugin_name, key, CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, "
         f"length(CAST(value_json AS BLOB)), {_ENVELOPE} "
         "FROM wanted CROSS JOIN plugin_kv_storage ON plugin_name = plugin AND key = name"
     )
@@ -239,7 +239,7 @@ def _load_kv(length: int) -> str:
 def _load_rows(length: int) -> str:
     return (
         f"WITH wanted(owner, room, name, shown) AS ({_values(length, 4)}) "
-        "SELECT namespace, space, key, CASE WHEN shown OR expires_at <= ? THEN value END, "
+        "SELECT namespace, space, key, CASE WHEN shown OR expires_at IS NOT NULL THEN value END, "
         f"length(CAST(value AS BLOB)), {_ENVELOPE} "
         "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
     )

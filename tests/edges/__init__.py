@@ -1,0 +1,1 @@
+"""The doors: configuration, the command line, the running service."""

@@ -1,0 +1,44 @@
+"""`./dev soak`: the campaigns that are too long for the suite.
+
+Law: what the suite does in small, this does in large: the same tests with more rounds. Every campaign is
+bounded and stops by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from typing import Final
+
+CAMPAIGNS: Final = {
+    "kill": (["tests/robustness/test_kill.py", "--timeout=0"], {"HOLDFAST_KILL_CYCLES": "{rounds}"}, 500),
+    "machine": (["tests/machine", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
+    "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
+}
+
+
+def main() -> int:
+    """Run the campaigns that were asked for; 0 if all passed."""
+    parser = argparse.ArgumentParser(prog="./dev soak", description="The suite's own tests, for longer.")
+    parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(CAMPAIGNS)}; without one, all")
+    parser.add_argument("--rounds", type=int, help="how many cycles (kill)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.campaign) - set(CAMPAIGNS):
+        parser.error(f"unknown campaign: {', '.join(sorted(unknown))}")
+    return max(run(name, arguments.rounds) for name in arguments.campaign or CAMPAIGNS)
+
+
+def run(name: str, rounds: int | None) -> int:
+    """Run one campaign; the exit code of its tests."""
+    tests, variables, usual = CAMPAIGNS[name]
+    settings = {key: value.format(rounds=rounds or usual) for key, value in variables.items()}
+    print(f"soak: {name} {settings}", flush=True)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *tests], env=os.environ | settings, check=False
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
