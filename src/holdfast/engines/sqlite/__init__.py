@@ -11,6 +11,7 @@ Law: rows in, rows out. Which process may write is settled in `files`, how in `w
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 import sqlite3
 import tempfile
@@ -54,8 +55,9 @@ class SqliteEngine:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._temporary = None if path is not None else Path(tempfile.mkdtemp(prefix="holdfast-"))
-        self._path = (self._temporary or Path()) / "store.db" if path is None else path
+        self._temporary = path is None
+        private = Path(tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
+        self._path = private / "store.db" if path is None else path
         self._where = str(self._path)
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
@@ -69,7 +71,7 @@ class SqliteEngine:
     @property
     def capabilities(self) -> Capabilities:
         """Another process that holds the right to write also sweeps."""
-        return Capabilities(durable=self._temporary is None, owns_reaper=not self._lock.held)
+        return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held)
 
     async def start(self) -> None:
         """Take the right to write if it is free, else be content with reading."""
@@ -196,7 +198,9 @@ class SqliteEngine:
         return self._path.with_name(self._path.name + suffix)
 
     def _open(self) -> None:
-        if not self._path.parent.is_dir():
+        if self._temporary:
+            self._path.parent.mkdir(mode=0o700)
+        elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
             if self._take_lock():
@@ -217,7 +221,7 @@ class SqliteEngine:
             raise Unavailable(f"{self._where} can't be created: its folder can't be written to") from error
 
     def _open_writer(self) -> None:
-        connection = prepare(self._path, keeps=self._temporary is None)
+        connection = prepare(self._path, keeps=not self._temporary)
         self._writer.use(connection)
         self._covered(0)
 
@@ -235,7 +239,7 @@ class SqliteEngine:
             raise translated(error, self._where) from error
 
     def _covered(self, log_bytes: int) -> bool:
-        return self._temporary is not None or self._ballast.cover(log_bytes)
+        return self._temporary or self._ballast.cover(log_bytes)
 
     def _make_room(self) -> bool:
         """Give the ballast up for the database, so that the log can begin anew; whether there was any."""
@@ -252,8 +256,8 @@ class SqliteEngine:
                 connection.close()
         self._inline = self._patient = None
         self._lock.release()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._temporary:
+            shutil.rmtree(self._path.parent, ignore_errors=True)
 
 
 def _only_removes(command: Command) -> bool:

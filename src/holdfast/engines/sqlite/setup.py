@@ -42,6 +42,9 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
                 _create(connection)
             case Need.MIGRATE:
                 upgrade_sqlite(connection)
+        connection.execute(
+            "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING", [secrets.token_hex(8)]
+        )
     except BaseException:
         connection.close()
         raise
@@ -80,7 +83,4 @@ def _connect(path: Path, *, patience: float) -> sqlite3.Connection:
 
 def _create(connection: sqlite3.Connection) -> None:
     """Make an empty store, all of it or nothing."""
-    epoch = secrets.token_hex(8)
-    connection.executescript(
-        f"BEGIN IMMEDIATE;\n{ddl('sqlite')}\nINSERT INTO holdfast_meta VALUES ('epoch', '{epoch}');\nCOMMIT;"
-    )
+    connection.executescript(f"BEGIN IMMEDIATE;\n{ddl('sqlite')}\nCOMMIT;")
