@@ -25,16 +25,26 @@ implementation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Command, Result
-    from holdfast.errors import HoldfastError
+    from holdfast.commands import Command
+    from holdfast.decide import Outcome
     from holdfast.rows import Address, Namespace, Record, Row
+
+
+class Later(Enum):
+    """The type of `LATER`: not without waiting."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +72,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
     The walk ends after `limit` rows, or before the row whose size would take the sum past `max_bytes`; the
     first row is always given. The size of a row is that of its key, and with `values` also that of its value
-    and 256 bytes for the rest. Without `values` the rows may come without them.
+    and 256 bytes for the rest.
     """
 
     namespace: str
@@ -76,9 +86,10 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scan found, and whether there is more."""
+    """The keys that a scan found, their rows if it asked for values, and whether there is more."""
 
-    rows: list[tuple[str | bytes, Row]]
+    keys: list[Any]
+    rows: list[Row]
     more: bool
 
 
@@ -138,8 +149,12 @@ class Engine(Protocol):
         """Reach the storage, and create or migrate it where that is needed."""
         ...
 
-    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
-        """Apply a group in one transaction; one result per command, or the error that refused it."""
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+        """Apply a group in one transaction. The outcome has a result per command, or what refused it."""
+        ...
+
+    def glance(self, address: Address, now: int) -> Row | Later | None:
+        """What `read` gives for one address, if it can be had without waiting; else `LATER`."""
         ...
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
@@ -171,10 +186,10 @@ class Engine(Protocol):
         ...
 
 
-def row_size(key: str | bytes, row: Row, *, values: bool) -> int:
-    """What a row counts for in a scan."""
+def row_size(key: str | bytes, row: Row | None) -> int:
+    """What a key counts for in a scan, alone or with its row."""
     width = len(key.encode()) if isinstance(key, str) else len(key)
-    return width + row.size + 256 if values else width
+    return width if row is None else width + row.size + 256
 
 
 def successor(prefix: str) -> str | None:

@@ -106,12 +106,11 @@ class KV:
             values=values,
         )
         found = await self._store.scan(query)
-        rows = [(str(key), row) for key, row in found.rows]
         return Page(
-            keys=[key for key, _ in rows],
+            keys=found.keys,
             truncated=found.more,
-            cursor=_cursor(rows[-1][0]) if found.more else None,
-            entries=[entry_of(key, row) for key, row in rows] if values else None,
+            cursor=cursor_after(found.keys[-1]) if found.more else None,
+            entries=list(map(entry_of, found.keys, found.rows)) if values else None,
         )
 
     async def incr(
@@ -274,7 +273,8 @@ def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
         return error
 
 
-def _cursor(key: str) -> str:
+def cursor_after(key: str) -> str:
+    """The cursor of a listing that has seen this key last."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Record, Row
 
 _LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Keep(Enum):
@@ -132,7 +132,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 def moment(ms: int) -> datetime:
     """The instant of a stored time, which is milliseconds since 1970."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return EPOCH + timedelta(milliseconds=ms)
 
 
 def value_of(key: str, row: Row) -> Any:

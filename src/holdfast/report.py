@@ -56,9 +56,9 @@ def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str,
         case KeyChange(), Deleted(version=int(version)):
             yield command.key, version, result.purpose
         case Batch(), Versions():
-            for write, version, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
-                if version is not None and not isinstance(write, Guard):
-                    yield write.key, version, purpose
+            for write, given, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
+                if given is not None and not isinstance(write, Guard):
+                    yield write.key, given, purpose
         case _:
             return
 

@@ -15,6 +15,8 @@ from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, Get, Got, Trim
+from holdfast.decide import Outcome
+from holdfast.engine import LATER, Later
 from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
 from holdfast.kv import KV
 from holdfast.model import Stats, moment
@@ -26,13 +28,14 @@ from holdfast.verbs import Verbs, id_maker
 from holdfast.watch import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.rows import Record
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
@@ -71,6 +74,7 @@ class Store:
         self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
         self._reap = reap
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._listeners: list[Callable[[list[Record]], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
 
@@ -155,16 +159,24 @@ class Store:
         """The store's time."""
         return self._clock.now()
 
+    def listen(self, listener: Callable[[list[Record]], None]) -> None:
+        """Have the changes of every commit of this store passed on, after it and in its order."""
+        self._listeners.append(listener)
+
     async def execute(self, command: Command) -> Result:
         """Have a command done; the error that refused it is raised."""
-        if not self._open:
-            raise Unavailable("the store is not open")
         if not self.capabilities.batching:
+            self._reading()
             [result] = await self._run([command])
             if isinstance(result, HoldfastError):
                 raise result
             return result
-        return await self._batcher.submit(command)
+        return await self.submit(command)
+
+    def submit(self, command: Command) -> asyncio.Future[Result]:
+        """Hand a command over to be grouped with others; the future gets its result or its error."""
+        self._reading()
+        return self._batcher.submit(command)
 
     async def get(self, namespace: str, key: str) -> Row | None:
         """The row of an entry."""
@@ -183,8 +195,17 @@ class Store:
             now = self.now()
             return (result.row if result.row is not None and result.row.alive(now) else None), now
         now = self.now()
-        [row] = await self._reading().read([Address(namespace, KV_SPACE, key)], now)
-        return row, now
+        address = Address(namespace, KV_SPACE, key)
+        seen = self._reading().glance(address, now)
+        if isinstance(seen, Later):
+            [seen] = await self._engine.read([address], now)
+        return seen, now
+
+    def glance(self, namespace: str, key: str) -> Row | Later | None:
+        """The row of an entry if it can be had without waiting, else `LATER`."""
+        if self._batcher.writing(namespace, key):
+            return LATER
+        return self._reading().glance(Address(namespace, KV_SPACE, key), self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of several entries, by position."""
@@ -216,29 +237,38 @@ class Store:
 
     async def _run(self, commands: list[Command]) -> list[Result | HoldfastError]:
         try:
-            results = await self._engine.transact(commands, self.now())
+            outcome = await self._engine.transact(commands, self.now())
         except Exception as error:
             if isinstance(error, HoldfastError) and not isinstance(error, Defect):
                 raise
-            results = await self._one_by_one(commands, error)
-        for namespace in {command.namespace for command in commands}:
-            for bell in self._bells.get(namespace, ()):
-                bell.ring()
-        for command, result in zip(commands, results, strict=True):
+            outcome = await self._one_by_one(commands, error)
+        self._tell(outcome.journal)
+        for command, result in zip(commands, outcome.results, strict=True):
             report(command, result)
-        return results
+        return outcome.results
 
-    async def _one_by_one(self, commands: list[Command], error: Exception) -> list[Result | HoldfastError]:
+    async def _one_by_one(self, commands: list[Command], error: Exception) -> Outcome:
         """Find out which command of a group can't be done, so that it fails alone."""
-        if len(commands) == 1:
-            return [_defect(commands[0], error)]
-        results: list[Result | HoldfastError] = []
+        together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
         for command in commands:
             try:
-                results += await self._engine.transact([command], self.now())
+                if len(commands) == 1:
+                    raise error
+                outcome = await self._engine.transact([command], self.now())
             except Exception as alone:
-                results.append(_defect(command, alone))
-        return results
+                together.results.append(_defect(command, alone))
+            else:
+                together.results.extend(outcome.results)
+                together.journal.extend(outcome.journal)
+        return together
+
+    def _tell(self, journal: list[Record]) -> None:
+        """Ring for those who watch, and pass the changes on to whoever asked for them."""
+        for namespace in {record.namespace for record in journal} & self._bells.keys():
+            for bell in self._bells[namespace]:
+                bell.ring()
+        for listener in self._listeners:
+            listener(journal)
 
     async def _keep_time(self) -> None:
         while True:

@@ -255,9 +255,9 @@ class Verbs:
         fields = _object(item, field="items")
         return self._set(
             origin,
-            _field(fields, "key"),
-            _field(fields, "value"),
-            ttl=_ttl_field(fields),
+            required(fields, "key"),
+            required(fields, "value"),
+            ttl=ttl_field(fields),
             expected_version=fields.get("expected_version"),
             semantics=fields.get("semantics"),
         )
@@ -265,8 +265,8 @@ class Verbs:
     def _check(self, check: object) -> Check:
         fields = _object(check, field="checks")
         return Check(
-            key=self.key(_field(fields, "key")),
-            version=rules.version(_field(fields, "version"), field="version"),
+            key=self.key(required(fields, "key")),
+            version=rules.version(required(fields, "version"), field="version"),
         )
 
     def _write(self, origin: Origin, write: object) -> Set | Delete | Incr | Guard:
@@ -284,10 +284,10 @@ class Verbs:
         if kinds == ["value"]:
             return self._set_item(origin, fields)
         if kinds == ["incr"]:
-            return self._incr(origin, _field(fields, "key"), fields["incr"], _ttl_field(fields), None)
+            return self._incr(origin, required(fields, "key"), fields["incr"], ttl_field(fields), None)
         if fields["delete"] is not True:
             raise ValidationError("delete must be true", field="delete")
-        return self._delete(origin, _field(fields, "key"), None)
+        return self._delete(origin, required(fields, "key"), None)
 
 
 def _expected(version: object) -> int | None:
@@ -305,7 +305,7 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
     return declared
 
 
-def _ttl_field(fields: Mapping[str, Any]) -> object:
+def ttl_field(fields: Mapping[str, Any]) -> object:
     """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
     ttl = fields.get("ttl")
     seconds = rules.ttl(fields.get("ttl_seconds"), field="ttl_seconds")
@@ -338,7 +338,8 @@ def _object(given: object, *, field: str) -> Mapping[str, Any]:
     return given
 
 
-def _field(fields: Mapping[str, Any], name: str) -> Any:
+def required(fields: Mapping[str, Any], name: str) -> Any:
+    """A field that must be there."""
     if name not in fields:
         raise MissingField(f"Missing required field: {name}", field=name)
     return fields[name]

@@ -16,9 +16,8 @@ from holdfast.rows import KV, Address, Namespace, Record, Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.commands import Command, Result
+    from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.errors import HoldfastError
 
 
 class MemoryEngine:
@@ -36,7 +35,7 @@ class MemoryEngine:
     async def start(self) -> None:
         """There is nothing to reach."""
 
-    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """No step awaits, so that nothing can come between the load and the save."""
         wanted = needs(commands)
         loaded = Loaded(
@@ -47,25 +46,32 @@ class MemoryEngine:
         )
         outcome = decide(loaded, commands, now)
         self._save(outcome)
-        return outcome.results
+        return outcome
+
+    def glance(self, address: Address, now: int) -> Row | None:
+        """There is never anything to wait for."""
+        row = self._rows.get(address)
+        return row if row is not None and row.alive(now) else None
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
-        found = [self._rows.get(address) for address in addresses]
-        return [row if row is not None and row.alive(now) else None for row in found]
+        return [self.glance(address, now) for address in addresses]
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
-        rows: list[tuple[str | bytes, Row]] = []
+        keys: list[Any] = []
+        rows: list[Row] = []
         room = query.max_bytes
         for key, row in self._range(query.namespace, query.space, query.start, query.stop):
             if not row.alive(now) or (query.after is not None and key <= query.after):
                 continue
-            room -= row_size(key, row, values=query.values)
-            if len(rows) == query.limit or (rows and room < 0):
-                return Scanned(rows=rows, more=True)
-            rows.append((key, row))
-        return Scanned(rows=rows, more=False)
+            room -= row_size(key, row if query.values else None)
+            if len(keys) == query.limit or (keys and room < 0):
+                return Scanned(keys=keys, rows=rows, more=True)
+            keys.append(key)
+            if query.values:
+                rows.append(row)
+        return Scanned(keys=keys, rows=rows, more=False)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
@@ -144,7 +150,7 @@ class MemoryEngine:
 
     def _totals(self, namespace: Namespace, now: int) -> Totals:
         due = [
-            row_size(key, row, values=False) + row.size
+            row_size(key, None) + row.size
             for key, row in self._range(namespace.name, KV, "", None)
             if not row.alive(now) and row.version > 0
         ]

@@ -20,23 +20,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from holdfast.commands import Batch, Delete, Expire, Many, Trim
 from holdfast.decide import Loaded, decide, needs
-from holdfast.engine import Capabilities, Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+from holdfast.engine import (
+    LATER,
+    Capabilities,
+    Due,
+    JournalPage,
+    JournalQuery,
+    Later,
+    Scan,
+    Scanned,
+    Totals,
+)
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import queries, statements
 from holdfast.engines.sqlite.files import Ballast, WriterLock
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
-from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable
+from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.commands import Command, Result
-    from holdfast.decide import Needs
+    from holdfast.commands import Command
+    from holdfast.decide import Needs, Outcome
 
 T = TypeVar("T")
 
@@ -82,7 +94,7 @@ class SqliteEngine:
             await self.aclose()
             raise
 
-    async def transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """See `Engine.transact`."""
         if not self._lock.held:
             await self._writer.run(self._become_writer)
@@ -92,8 +104,22 @@ class SqliteEngine:
             removing = [command for command in commands if _only_removes(command)]
             if not removing or not await self._writer.run(self._make_room):
                 raise
-            done = iter(await self._transact(removing, now))
-            return [next(done) if _only_removes(command) else full for command in commands]
+            done = await self._transact(removing, now)
+            results = iter(done.results)
+            return msgspec.structs.replace(
+                done, results=[next(results) if _only_removes(command) else full for command in commands]
+            )
+
+    def glance(self, address: Address, now: int) -> Row | Later | None:
+        """See `Engine.glance`: SQLite answers at once, unless the file is locked just now."""
+        self._looks += 1
+        if self._inline is None or self._looks % LOOKS_PER_TURN == 0:
+            return LATER
+        try:
+            row = queries.get(self._inline, address)
+        except sqlite3.Error:
+            return LATER
+        return row if row is not None and row.alive(now) else None
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
@@ -114,7 +140,8 @@ class SqliteEngine:
         )
         owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
         bounds = [bound for bound in (query.start, query.stop, query.after) if bound is not None]
-        return await self._aside(queries.scan, sql, [*owner, *bounds, now, query.limit + 1], query)
+        walk = queries.scan_rows if query.values else queries.scan_keys
+        return await self._aside(walk, sql, [*owner, *bounds, now, query.limit + 1], query)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
@@ -145,18 +172,18 @@ class SqliteEngine:
         """See `Engine.aclose`."""
         await asyncio.to_thread(self._close)
 
-    async def _transact(self, commands: Sequence[Command], now: int) -> list[Result | HoldfastError]:
+    async def _transact(self, commands: Sequence[Command], now: int) -> Outcome:
         wanted = needs(commands)
         for _ in range(STALE_ATTEMPTS):
             outcome = decide(await self._load(wanted), commands, now)
             if outcome.empty:
-                return outcome.results
+                return outcome
             plan, pages = statements.save(outcome), statements.pages(outcome)
             try:
                 await self._writer.run(partial(self._writer.commit, plan, pages))
             except Stale:
                 continue
-            return outcome.results
+            return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
 
     async def _load(self, wanted: Needs) -> Loaded:

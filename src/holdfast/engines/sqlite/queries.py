@@ -49,21 +49,35 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> di
     return rows
 
 
-def scan(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
-    """A walk over a range of keys, ended early where the page is full."""
-    rows: list[tuple[str | bytes, Row]] = []
+def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
+    """The keys of a range."""
+    keys = [key for (key,) in connection.execute(sql, parameters).fetchall()]
+    room, fitting = query.max_bytes, 0
+    for key in keys[: query.limit]:
+        room -= row_size(key, None)
+        if room < 0 and fitting:
+            break
+        fitting += 1
+    return Scanned(keys=keys[:fitting], rows=[], more=fitting < len(keys))
+
+
+def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
+    """The keys and rows of a range, read no further than the page goes."""
+    keys: list[Any] = []
+    rows: list[Row] = []
     room = query.max_bytes
     found = connection.execute(sql, parameters)
     try:
         for key, *values in found:
             row = statements.row(values)
-            room -= row_size(key, row, values=query.values)
-            if len(rows) == query.limit or (rows and room < 0):
-                return Scanned(rows=rows, more=True)
-            rows.append((key, row))
+            room -= row_size(key, row)
+            if len(keys) == query.limit or (keys and room < 0):
+                return Scanned(keys=keys, rows=rows, more=True)
+            keys.append(key)
+            rows.append(row)
     finally:
         found.close()
-    return Scanned(rows=rows, more=False)
+    return Scanned(keys=keys, rows=rows, more=False)
 
 
 def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> JournalPage:

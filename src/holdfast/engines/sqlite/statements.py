@@ -126,9 +126,9 @@ def scan(space: str, *, values: bool, bounded: bool, after: bool) -> str:
         table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
     else:
         table, owner, value = "holdfast_rows", "namespace = ? AND space = ?", "value"
-    shown = f"{value}, NULL" if values else "NULL, 0"
+    shown = f"key, {value}, NULL, {_ENVELOPE}" if values else "key"
     return (
-        f"SELECT key, {shown}, {_ENVELOPE} FROM {table} WHERE {owner} AND key >= ?"
+        f"SELECT {shown} FROM {table} WHERE {owner} AND key >= ?"
         + (" AND key < ?" if bounded else "")
         + (" AND key > ?" if after else "")
         + " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?"

@@ -1,0 +1,99 @@
+"""The PostgreSQL engine: rows in a database that several processes share.
+
+Law: this package moves rows in and out with asyncpg, which nothing else knows. A group of commands is one
+transaction of four messages; reads that come together go together.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from holdfast.engine import LATER, Capabilities, Later
+from holdfast.engines.postgres import queries
+from holdfast.engines.postgres.connections import Connections
+from holdfast.engines.postgres.lookups import Lookups
+from holdfast.engines.postgres.prepare import prepare
+from holdfast.engines.postgres.transaction import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command
+    from holdfast.decide import Outcome
+    from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.rows import Address, Row
+
+__all__ = ["PostgresEngine"]
+
+_FEWEST: Final = 3
+
+
+class PostgresEngine:
+    """See `holdfast.engine.Engine`.
+
+    Args:
+        dsn: The address of the database, as asyncpg takes it.
+        connections: How many connections to hold at the most. A quarter is for reads by address and a
+            quarter for other reads, so that neither waits for writes or for the other.
+    """
+
+    capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
+
+    def __init__(self, dsn: str, *, connections: int = 8) -> None:
+        if connections < _FEWEST:
+            raise ValueError(f"the engine needs at least {_FEWEST} connections")
+        reading = max(1, connections // 4)
+        self._dsn = dsn
+        self._connections = Connections(dsn)
+        self._lookups = Lookups(self._connections, reading)
+        self._walks = self._connections.share(reading)
+        self._writes = self._connections.share(connections - 2 * reading)
+        self._known: set[str] = set()
+
+    async def start(self) -> None:
+        """Reach the server, and create or migrate the store where that is needed.
+
+        Raises:
+            Unavailable: The server can't be reached or lets nobody in.
+            Unsupported: The server would lose acknowledged writes, or the store is not one of this version.
+        """
+        await self._writes.run(partial(prepare, dsn=self._dsn))
+
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+        """See `Engine.transact`; the commands are all for one namespace."""
+        return await self._writes.run(partial(Group(commands, now).run, known=self._known))
+
+    def glance(self, address: Address, now: int) -> Later:
+        """See `Engine.glance`: the server is always waited for."""
+        return LATER
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """See `Engine.read`."""
+        return await self._lookups.read(addresses, now) if addresses else []
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """See `Engine.scan`."""
+        return await self._walks.run(partial(queries.scan, query=query, now=now))
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """See `Engine.due`."""
+        return await self._walks.run(
+            partial(queries.due, space=space, now=now, limit=limit, namespace=namespace)
+        )
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """See `Engine.journal`."""
+        return await self._walks.run(partial(queries.journal, query=query))
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """See `Engine.totals`."""
+        return await self._walks.run(partial(queries.totals, now=now, namespace=namespace))
+
+    async def clock_offset(self) -> float:
+        """See `Engine.clock_offset`."""
+        return await self._walks.run(queries.clock_offset)
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
+        await self._connections.aclose()

@@ -1,0 +1,63 @@
+"""Makes a database fit for use: creates the store in an empty one, and has an older one brought up to date.
+
+Law: several processes may open the same database at the same moment, and all of them find it ready. What the
+schema looks like is not known here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from holdfast.engines import layout
+from holdfast.engines.migrate import Need, needed, upgrade_postgres
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from holdfast.engines.postgres.connections import Connection
+
+_LOCK: Final = int.from_bytes(b"holdfast", "big")
+"""The advisory lock that the migrations take too."""
+# Not by `to_regclass`: that would repeat what this session found before it waited for the lock.
+_FIND_REVISIONS: Final = (
+    "SELECT 1 FROM pg_catalog.pg_class "
+    "WHERE relname = 'alembic_version' AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
+)
+_ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
+
+
+async def prepare(connection: Connection, dsn: str) -> None:
+    """See to it that the database holds a store of this version.
+
+    Raises:
+        Unsupported: The store is newer than this version, or the tables are somebody else's.
+    """
+    match needed(await _revision(connection)):
+        case Need.CREATE:
+            await _create(connection)
+        case Need.MIGRATE:
+            await upgrade_postgres(dsn)
+        case Need.NOTHING:
+            pass
+    await connection.execute(_ADD_EPOCH, secrets.token_hex(8))
+
+
+async def _revision(connection: Connection) -> str | None:
+    if await connection.fetchval(_FIND_REVISIONS) is None:
+        return None
+    revision: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
+    return revision
+
+
+async def _create(connection: Connection) -> None:
+    async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = 0")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if needed(await _revision(connection)) is not Need.CREATE:
+            return
+        try:
+            await connection.execute(layout.ddl("postgresql"))
+        except asyncpg.DuplicateTableError as error:
+            raise Unsupported("the database has tables of these names that Holdfast did not make") from error

@@ -1,0 +1,118 @@
+"""Reads that walk: scans, what is due, the journal, totals, and a look at the server's clock.
+
+Law: each answer comes from one statement, so that all of it is of the same instant.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+from holdfast.engines.layout import namespace_of, plugin_column
+from holdfast.engines.postgres import statements
+from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
+from holdfast.rows import KV, Namespace, Record
+
+if TYPE_CHECKING:
+    from holdfast.engines.postgres.connections import Connection
+
+
+async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
+    """See `Engine.scan`."""
+    shape = {"values": query.values, "bounded": query.stop is not None, "after": query.after is not None}
+    owner: tuple[str, ...]
+    if query.space == KV:
+        statement = statements.scan_kv(**shape)
+        owner = (plugin_column(query.namespace),)
+    else:
+        statement = statements.scan_others(**shape)
+        owner = (query.namespace, query.space)
+    bounds = [bound for bound in (query.stop, query.after) if bound is not None]
+    found = await connection.fetch(
+        statement, now, _reach(query) + 1, query.max_bytes, query.start, *owner, *bounds
+    )
+    given = found[: query.limit]
+    if len(given) > 1 and given[-1]["total"] > query.max_bytes:
+        given.pop()
+    return Scanned(
+        keys=[answer[0] for answer in given],
+        rows=[row_of(answer[2:]) for answer in given] if query.values else [],
+        more=len(given) < len(found),
+    )
+
+
+def _reach(query: Scan) -> int:
+    """How many rows could be given at the most: the least that a row with its value counts for is known."""
+    return min(query.limit, query.max_bytes // 256 + 1) if query.values else query.limit
+
+
+async def due(
+    connection: Connection, space: str, now: int, *, limit: int, namespace: str | None
+) -> list[Due]:
+    """See `Engine.due`."""
+    one = namespace is not None
+    parameters: list[Any] = [now, limit]
+    if space == KV:
+        statement = statements.due_kv(one=one)
+        parameters += [] if namespace is None else [plugin_column(namespace)]
+    else:
+        statement = statements.due_others(one=one)
+        parameters += [space] if namespace is None else [space, namespace]
+    found = await connection.fetch(statement, *parameters)
+    return [
+        Due(namespace=namespace_of(owner) if space == KV else owner, key=key, expires_at=expires_at)
+        for owner, key, expires_at in found
+    ]
+
+
+async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
+    """See `Engine.journal`."""
+    statement = statements.journal(
+        bounded=query.stop is not None, key=query.key is not None, newest_first=query.newest_first
+    )
+    bounds = [bound for bound in (query.stop, query.key) if bound is not None]
+    found = await connection.fetch(
+        statement, query.namespace, query.since, query.start, query.limit + 1, *bounds
+    )
+    epoch, floor, head = found[0][:3]
+    records = [
+        Record(namespace=query.namespace, **dict(zip(RECORD, answer[3:], strict=True)))
+        for answer in found
+        if answer["version"] is not None
+    ]
+    return JournalPage(
+        records=records[: query.limit],
+        complete=len(records) <= query.limit,
+        floor=floor,
+        head=head,
+        epoch=epoch,
+    )
+
+
+async def totals(connection: Connection, now: int, *, namespace: str | None) -> list[Totals]:
+    """See `Engine.totals`."""
+    one = () if namespace is None else (namespace,)
+    found = await connection.fetch(statements.totals(one=bool(one)), now, *one)
+    return [
+        Totals(
+            namespace=Namespace(name=name, **dict(zip(COUNTERS, counters, strict=True))),
+            due_keys=due_keys,
+            due_bytes=due_bytes,
+        )
+        for name, *counters, due_keys, due_bytes in found
+    ]
+
+
+async def clock_offset(connection: Connection) -> float:
+    """See `Engine.clock_offset`: of three looks the quickest, taken to have been answered half way."""
+    looks = [await _look(connection) for _ in range(3)]
+    return min(looks)[1]
+
+
+async def _look(connection: Connection) -> tuple[float, float]:
+    """How long a look at the server's clock took, and how far it was ahead."""
+    wall, began = time.time(), time.monotonic()
+    theirs: float = await connection.fetchval(statements.CLOCK)
+    took = time.monotonic() - began
+    return took, theirs - (wall + took / 2) * 1000

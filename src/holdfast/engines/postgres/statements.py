@@ -1,0 +1,321 @@
+"""Every statement that the engine sends, each written once.
+
+Law: SQL only. A statement takes its rows as one array per column, whatever their number, so that its text
+depends on what is asked and never on how much. What depends on the call is left out rather than disabled by
+a parameter, since a plan is made once and must be able to use an index.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from holdfast.engines.postgres.columns import (
+    COUNTERS,
+    PUT,
+    RECORD,
+    ROW,
+    answered,
+    instant,
+    living,
+    passed,
+    row,
+    stored,
+    type_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# The steps of a transaction.
+
+BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+
+def add_namespace(name: str, now: str) -> str:
+    """Make the row of a namespace, unless it is there. What is given is SQL."""
+    return (
+        f"INSERT INTO holdfast_namespaces (name, {', '.join(COUNTERS)}) "
+        f"VALUES ({name}, 0, 0, 0, 0, 0, {instant(f'{now}::bigint')}, timestamptz 'epoch') "
+        "ON CONFLICT DO NOTHING"
+    )
+
+
+def lock_namespace(name: str) -> str:
+    """Keep all others from changing a namespace until the transaction ends. What is given is SQL."""
+    return f"SELECT 1 FROM holdfast_namespaces WHERE name = {name} FOR UPDATE"
+
+
+@cache
+def load(*, kv: bool, others: bool) -> str:
+    """The row of a namespace, at position 0, and rows by the position from 1 at which they are asked for.
+
+    Parameters: the namespace; with `kv` the plugin, keys, whether each value is wanted, and now; with
+    `others` the namespace, spaces, keys, whether each value is wanted, now, and by how much to shift the
+    positions.
+    """
+    parameters = _numbered()
+    parts = [_load_namespace(parameters)]
+    if kv:
+        parts.append(_load_kv(parameters))
+    if others:
+        parts.append(_load_others(parameters))
+    return "\nUNION ALL\n".join(parts)
+
+
+@cache
+def save(*parts: str) -> str:
+    """All of a group's changes in one statement. Its parameters are those of its parts, in their order."""
+    parameters = _numbered()
+    changes = ", ".join(f"{part} AS ({_SAVE[part](parameters)})" for part in parts)
+    return f"WITH {changes} SELECT"
+
+
+def _numbered() -> Iterator[str]:
+    return (f"${number}" for number in count(1))
+
+
+def _arrays(columns: Iterable[str], parameters: Iterator[str]) -> list[str]:
+    return [f"{next(parameters)}::{type_of(column)}[]" for column in columns]
+
+
+def _load_namespace(parameters: Iterator[str]) -> str:
+    nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW)
+    return (
+        f"SELECT 0::bigint AS position, {nothing}, ARRAY[{', '.join(map(answered, COUNTERS))}] AS counters "
+        f"FROM holdfast_namespaces WHERE name = {next(parameters)}"
+    )
+
+
+def _load_kv(parameters: Iterator[str]) -> str:
+    plugin, keys, wanted = (next(parameters) for _ in range(3))
+    shown = "CASE WHEN wanted OR expires_at IS NOT NULL THEN value_json END"
+    key = f"plugin_name = {plugin} AND key = asked_key"
+    return (
+        f"SELECT position, {', '.join(ROW)}, NULL::bigint[] "
+        f"FROM unnest({keys}::text[], {wanted}::boolean[]) "
+        "WITH ORDINALITY AS asked (asked_key, wanted, position) "
+        f"CROSS JOIN LATERAL {_looked_up(row('value_json', shown=shown), 'plugin_kv_storage', key)}"
+    )
+
+
+def _load_others(parameters: Iterator[str]) -> str:
+    namespace, spaces, keys, wanted, shift = (next(parameters) for _ in range(5))
+    shown = "CASE WHEN wanted OR expires_at IS NOT NULL THEN value END"
+    key = f"namespace = {namespace} AND space = asked_space AND key = asked_key"
+    return (
+        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] "
+        f"FROM unnest({spaces}::text[], {keys}::bytea[], {wanted}::boolean[]) "
+        "WITH ORDINALITY AS asked (asked_space, asked_key, wanted, position) "
+        f"CROSS JOIN LATERAL {_looked_up(row('value', shown=shown), 'holdfast_rows', key)}"
+    )
+
+
+def _looked_up(columns: str, table: str, key: str) -> str:
+    # As a plain join this could become a walk over all rows of the namespace, which is cheap in the eyes of a
+    # planner that has seen a small table. An OFFSET keeps it a search by the whole key.
+    return f"(SELECT {columns} FROM {table} WHERE {key} OFFSET 0) AS found"
+
+
+def _put_kv(parameters: Iterator[str]) -> str:
+    """Parameters: the plugin; arrays of keys and of the columns `PUT`."""
+    plugin = next(parameters)
+    arrays = [f"{next(parameters)}::text[]", *_arrays(PUT, parameters)]
+    return _put("plugin_kv_storage", {"plugin_name": plugin}, ("key",), "value_json", arrays)
+
+
+def _put_others(parameters: Iterator[str]) -> str:
+    """Parameters: the namespace; arrays of spaces, of keys and of the columns `PUT`."""
+    namespace = next(parameters)
+    arrays = [f"{next(parameters)}::text[]", f"{next(parameters)}::bytea[]", *_arrays(PUT, parameters)]
+    return _put("holdfast_rows", {"namespace": namespace}, ("space", "key"), "value", arrays)
+
+
+def _put(table: str, owner: dict[str, str], key: tuple[str, ...], value: str, arrays: list[str]) -> str:
+    given, written = (*key, *PUT), (value, *PUT[1:])
+    return (
+        f"INSERT INTO {table} ({', '.join([*owner, *key, *written])}) "
+        f"SELECT {', '.join([*owner.values(), *map(stored, given)])} "
+        f"FROM unnest({', '.join(arrays)}) AS put ({', '.join(given)}) "
+        f"ON CONFLICT ({', '.join([*owner, *key])}) "
+        f"DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in written)}"
+    )
+
+
+def _drop_kv(parameters: Iterator[str]) -> str:
+    """Parameters: the plugin; an array of keys."""
+    plugin, keys = next(parameters), next(parameters)
+    return f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY ({keys}::text[])"
+
+
+def _drop_others(parameters: Iterator[str]) -> str:
+    """Parameters: the namespace; arrays of spaces and of keys."""
+    namespace, spaces, keys = (next(parameters) for _ in range(3))
+    key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
+    return (
+        "DELETE FROM holdfast_rows WHERE ctid = ANY (ARRAY(SELECT found.ctid "
+        f"FROM unnest({spaces}::text[], {keys}::bytea[]) AS gone (gone_space, gone_key) "
+        f"CROSS JOIN LATERAL {_looked_up('ctid', 'holdfast_rows', key)}))"
+    )
+
+
+def _add_records(parameters: Iterator[str]) -> str:
+    """Parameters: the namespace; arrays of the columns `RECORD`."""
+    namespace = next(parameters)
+    return (
+        f"INSERT INTO holdfast_journal (namespace, {', '.join(RECORD)}) "
+        f"SELECT {namespace}, {', '.join(map(stored, RECORD))} "
+        f"FROM unnest({', '.join(_arrays(RECORD, parameters))}) AS record ({', '.join(RECORD)})"
+    )
+
+
+def _drop_records(parameters: Iterator[str]) -> str:
+    """Parameters: the namespace; the last version to drop."""
+    namespace, upto = next(parameters), next(parameters)
+    return f"DELETE FROM holdfast_journal WHERE namespace = {namespace} AND version <= {upto}"
+
+
+def _set_namespace(parameters: Iterator[str]) -> str:
+    """Parameters: the name; the columns `COUNTERS`."""
+    name = next(parameters)
+    changes = [f"{column} = {stored(column, f'{next(parameters)}::bigint')}" for column in COUNTERS]
+    return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE name = {name}"
+
+
+_SAVE: Final = {
+    "put_kv": _put_kv,
+    "put_others": _put_others,
+    "drop_kv": _drop_kv,
+    "drop_others": _drop_others,
+    "add_records": _add_records,
+    "drop_records": _drop_records,
+    "set_namespace": _set_namespace,
+}
+
+# Reading.
+
+_KV_KEY: Final = "plugin_name = asked_plugin AND key = asked_key"
+READ_KV: Final = (
+    f"SELECT position, {', '.join(ROW)} "
+    "FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (asked_plugin, asked_key, position) "
+    f"CROSS JOIN LATERAL {_looked_up(row('value_json', shown='value_json'), 'plugin_kv_storage', _KV_KEY)}"
+)
+"""Parameters: arrays of plugins and of keys. The rows by position from 1, also those past their deadline."""
+
+_OTHER_KEY: Final = "namespace = asked_namespace AND space = asked_space AND key = asked_key"
+READ_OTHERS: Final = (
+    f"SELECT position, {', '.join(ROW)} "
+    "FROM unnest($1::text[], $2::text[], $3::bytea[]) "
+    "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
+    f"CROSS JOIN LATERAL {_looked_up(row('value', shown='value'), 'holdfast_rows', _OTHER_KEY)}"
+)
+"""Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
+
+CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
+
+
+@cache
+def scan_kv(*, values: bool, bounded: bool, after: bool) -> str:
+    """A walk over the keys of a plugin.
+
+    Parameters: now, the limit, the most bytes, the first key, the plugin; with `bounded` the key to end
+    before; with `after` the key to begin after. Answers the key, the sum of the sizes so far, and the row.
+    One row more than fits is given, so that the caller knows of it: the one that takes the sum past the most,
+    or the second if the first does.
+    """
+    owner = "plugin_name = $5" + _bounds(6, bounded=bounded, after=after)
+    return _scan("plugin_kv_storage", owner, "value_json", values=values)
+
+
+@cache
+def scan_others(*, values: bool, bounded: bool, after: bool) -> str:
+    """A walk over the keys of a space, as `scan_kv`.
+
+    Parameters: now, the limit, the most bytes, the first key, the namespace, the space; with `bounded` the
+    key to end before; with `after` the key to begin after.
+    """
+    owner = "namespace = $5 AND space = $6" + _bounds(7, bounded=bounded, after=after)
+    return _scan("holdfast_rows", owner, "value", values=values)
+
+
+def _bounds(first: int, *, bounded: bool, after: bool) -> str:
+    stop = f" AND key < ${first}" if bounded else ""
+    return stop + (f" AND key > ${first + bounded}" if after else "")
+
+
+def _scan(table: str, owner: str, value: str, *, values: bool) -> str:
+    shown = value if values else "NULL::text"
+    size = f"octet_length(key) + octet_length({value}) + 256" if values else "octet_length(key)"
+    return (
+        f"SELECT key, total, {', '.join(ROW)} FROM ("
+        "SELECT *, sum(width) OVER walk AS total, row_number() OVER walk AS place FROM ("
+        f"SELECT key, {size} AS width, {row(value, shown=shown)} FROM {table} "
+        f"WHERE {owner} AND key >= $4 AND {living('$1')} "
+        "ORDER BY key LIMIT $2) AS reached WINDOW walk AS (ORDER BY key ROWS UNBOUNDED PRECEDING)) AS summed "
+        "WHERE total - width <= $3::bigint OR place = 2 ORDER BY key"
+    )
+
+
+@cache
+def due_kv(*, one: bool) -> str:
+    """Rows past their deadline, the longest overdue first.
+
+    Parameters: now, the limit; with `one` the plugin that is asked about. The inner OFFSET keeps the walk on
+    the index of deadlines: that of the plugin's keys would lead through all that is alive.
+    """
+    return (
+        f"SELECT plugin_name, key, {answered('expires_at')} FROM (SELECT plugin_name, key, expires_at "
+        f"FROM plugin_kv_storage WHERE {passed('$1')} ORDER BY expires_at OFFSET 0) AS due "
+        f"{'WHERE plugin_name = $3 ' if one else ''}ORDER BY expires_at LIMIT $2"
+    )
+
+
+@cache
+def due_others(*, one: bool) -> str:
+    """Rows of a space past their deadline, the longest overdue first.
+
+    Parameters: now, the limit, the space; with `one` the namespace that is asked about.
+    """
+    return (
+        f"SELECT name, key, {answered('expires_at')} FROM holdfast_namespaces CROSS JOIN LATERAL ("
+        "SELECT key, expires_at FROM holdfast_rows "
+        f"WHERE namespace = name AND space = $3 AND {passed('$1')} ORDER BY expires_at LIMIT $2) AS due "
+        f"{'WHERE name = $4 ' if one else ''}ORDER BY expires_at LIMIT $2"
+    )
+
+
+@cache
+def journal(*, bounded: bool, key: bool, newest_first: bool) -> str:
+    """Records of a namespace, each after the store's epoch and the journal's floor and head.
+
+    Parameters: the namespace, the version to begin after, the first key, the limit; with `bounded` the key
+    to end before; with `key` the only key. Without any record there is one answer that lacks it.
+    """
+    order = "version DESC" if newest_first else "version"
+    columns = ", ".join(f"{answered(column)} AS {column}" for column in RECORD)
+    return (
+        f"SELECT epoch.value, coalesce(journal_floor, 0), coalesce(revision, 0), {', '.join(RECORD)} "
+        "FROM holdfast_meta AS epoch LEFT JOIN holdfast_namespaces ON holdfast_namespaces.name = $1 "
+        f"LEFT JOIN LATERAL (SELECT {columns} FROM holdfast_journal WHERE namespace = $1 AND version > $2 "
+        f"AND key >= $3{' AND key < $5' if bounded else ''}{f' AND key = ${5 + bounded}' if key else ''} "
+        f"ORDER BY {order} LIMIT $4) AS record ON true "
+        f"WHERE epoch.name = 'epoch' ORDER BY {order}"
+    )
+
+
+@cache
+def totals(*, one: bool) -> str:
+    """The rows of namespaces, and what of their entries is past its deadline but still counted.
+
+    Parameters: now; with `one` the name of the namespace.
+    """
+    return (
+        f"SELECT name, {', '.join(map(answered, COUNTERS))}, coalesce(due_keys, 0), coalesce(due_bytes, 0) "
+        "FROM holdfast_namespaces LEFT JOIN ("
+        "SELECT plugin_name, count(*) AS due_keys, "
+        "sum(octet_length(key) + octet_length(value_json)) AS due_bytes "
+        f"FROM plugin_kv_storage WHERE {passed('$1')} AND version > 0 GROUP BY plugin_name) AS due "
+        "ON name = CASE WHEN strpos(plugin_name, '/') > 0 THEN plugin_name ELSE 'kv/' || plugin_name END "
+        f"{'WHERE name = $2 ' if one else ''}ORDER BY name"
+    )

@@ -1,0 +1,74 @@
+"""The dialects: how names and errors are spelled in each, and which subjects speak it.
+
+Law: one table. A dialect changes spelling only, never meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.wire.payload import fields_of
+from holdfast.wire.refusals import error_fields
+
+if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """How one family of subjects spells fields, replies and errors."""
+
+    name: str
+    camel: bool = False
+    nested: bool = False
+
+    def fields(self, payload: bytes) -> dict[str, Any]:
+        """The fields of a request under their own names."""
+        fields = fields_of(payload)
+        return {_snake(name): field for name, field in fields.items()} if self.camel else fields
+
+    def reply(self, fields: dict[str, Any]) -> bytes:
+        """A success as it is sent."""
+        if self.camel:
+            fields = _camelled(fields)
+        return _ENCODE({"success": True, "data": fields} if self.nested else {"success": True, **fields})
+
+    def refusal(self, error: HoldfastError) -> bytes:
+        """An error as it is sent: what a caller can act on, never an exception's text."""
+        fields = error_fields(error)
+        if self.nested:
+            fields["code"] = fields.pop("error_code")
+            return _ENCODE({"success": False, "error": fields})
+        if self.camel:
+            fields = _camelled(fields | {"error_code": error.code.lower()})
+        return _ENCODE({"success": False, **fields})
+
+
+PLUGIN: Final = Dialect(name="plugin")
+PAYLOAD: Final = Dialect(name="payload", nested=True)
+SEMANTIC: Final = Dialect(name="semantic", camel=True)
+ADMIN: Final = Dialect(name="admin")
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
+_UNTOUCHED: Final = frozenset({"value", "item", "items"})
+"""Fields whose content is the user's own: names within them are left as they are."""
+
+
+def _snake(name: str) -> str:
+    return _HUMP.sub(lambda match: "_" + match[1].lower(), name)
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _camelled(fields: Any) -> Any:
+    if isinstance(fields, dict):
+        return {
+            _camel(name): field if name in _UNTOUCHED else _camelled(field) for name, field in fields.items()
+        }
+    return [_camelled(member) for member in fields] if isinstance(fields, list) else fields

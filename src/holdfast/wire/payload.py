@@ -1,0 +1,54 @@
+"""A payload as the fields that it holds.
+
+Law: what is not JSON is `INVALID_JSON`; what is JSON but can't be a value goes on to the rules, which name
+the field. So the same input gets the same error at every door.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.errors import InvalidJson, ValidationError
+from holdfast.rules import MAX_NESTING
+
+
+def fields_of(payload: bytes) -> dict[str, Any]:
+    """The fields of a request: an empty payload has none, and those that are null are absent but `value`."""
+    if not payload:
+        return {}
+    decoded = _decoded(payload)
+    if not isinstance(decoded, dict):
+        raise ValidationError("the payload must be a JSON object")
+    return {name: field for name, field in decoded.items() if field is not None or name == "value"}
+
+
+def _decoded(payload: bytes) -> Any:
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decoded_slowly(payload)
+    except RecursionError:
+        raise ValidationError(
+            f"the payload is nested deeper than {MAX_NESTING} levels", field="value"
+        ) from None
+
+
+def _decoded_slowly(payload: bytes) -> Any:
+    """What the fast decoder refuses may be JSON still: lone surrogates, numbers that no double holds."""
+    try:
+        return json.loads(payload.decode(), parse_constant=_refuse)
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        raise InvalidJson("the payload is not valid JSON") from None
+    except RecursionError:
+        raise ValidationError(
+            f"the payload is nested deeper than {MAX_NESTING} levels", field="value"
+        ) from None
+    except ValueError:
+        raise ValidationError("the payload holds an integer of too many digits", field="value") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is not JSON", "", 0)

@@ -1,0 +1,75 @@
+"""Errors as fields, and fields as errors.
+
+Law: what a caller can act on travels; an exception's text never does. Every class with a code has its way
+back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError, InternalError, Transient, VersionConflict, error_classes
+from holdfast.model import Conflict
+from holdfast.wire.replies import entry_fields, entry_of_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ERRORS: Final[dict[str, type[HoldfastError]]] = {kind.code: kind for kind in error_classes()}
+"""Every error by its code."""
+
+
+def error_fields(error: HoldfastError) -> dict[str, Any]:
+    """An error under the names of the plugin dialect."""
+    fields: dict[str, Any] = {
+        "error_code": error.code,
+        "message": error.message,
+        "retryable": error.retryable,
+    }
+    if error.field is not None:
+        fields["field"] = error.field
+    if isinstance(error, Transient) and error.retry_after is not None:
+        fields["retry_after"] = error.retry_after
+    if isinstance(error, VersionConflict):
+        fields |= _conflict_fields(error)
+    return fields
+
+
+def error_of(fields: Mapping[str, Any]) -> HoldfastError:
+    """The error that a reply in the plugin dialect stands for."""
+    kind = ERRORS.get(fields.get("error_code", ""), InternalError)
+    message = str(fields.get("message", "the service gave no reason"))
+    if issubclass(kind, VersionConflict):
+        conflicts = [
+            Conflict(
+                key=conflict["key"],
+                expected_version=conflict["expected_version"],
+                current=entry_of_fields(conflict["current"]),
+            )
+            for conflict in fields.get("conflicts", ())
+        ]
+        return kind(
+            message,
+            current=entry_of_fields(fields.get("current")),
+            conflicts=conflicts,
+            reason=fields.get("reason"),
+        )
+    if issubclass(kind, Transient):
+        return kind(message, field=fields.get("field"), retry_after=fields.get("retry_after"))
+    return kind(message, field=fields.get("field"))
+
+
+def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
+    fields: dict[str, Any] = {"current": entry_fields(error.current)}
+    if error.reason is not None:
+        fields["reason"] = error.reason
+    if error.conflicts:
+        fields["conflicts"] = [
+            {
+                "key": conflict.key,
+                "expected_version": conflict.expected_version,
+                "current": entry_fields(conflict.current),
+            }
+            for conflict in error.conflicts
+        ]
+    return fields

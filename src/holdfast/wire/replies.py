@@ -1,0 +1,158 @@
+"""Entries, pages, changes and errors as fields, under the names of the plugin dialect.
+
+Law: a value is passed on as the JSON text that is stored, never decoded on its way out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.model import EPOCH, Entry, Semantics, moment, semantics_of
+from holdfast.rows import Record, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.model import Change, Changes, Stats
+
+
+def row_fields(row: Row) -> dict[str, Any]:
+    """What a get shows of an entry: the value, the version, the deadline, and of the envelope what is set."""
+    fields: dict[str, Any] = {
+        "exists": True,
+        "value": msgspec.Raw((row.value or "null").encode()),
+        "version": row.version,
+        "expires_at": None if row.expires_at is None else moment(row.expires_at),
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+        "last_writer": row.last_writer,
+    }
+    if row.semantics is not None and (meaning := semantics_of(row.semantics)) is not None:
+        fields["semantics"] = msgspec.to_builtins(meaning)
+    if row.request_id is not None:
+        fields["request_id"] = row.request_id
+    if row.spec_ref is not None:
+        fields["spec_ref"] = row.spec_ref
+    return fields
+
+
+def row_of(fields: Mapping[str, Any]) -> Row:
+    """The row that a get showed, or a write whose caller asked for the envelope."""
+    value = msgspec.json.encode(fields["value"])
+    semantics, expires_at = fields.get("semantics"), fields["expires_at"]
+    return Row(
+        value=value.decode(),
+        size=len(value),
+        version=fields["version"],
+        created_at=_ms(fields["created_at"]),
+        updated_at=_ms(fields["updated_at"]),
+        expires_at=None if expires_at is None else _ms(expires_at),
+        last_writer=fields["last_writer"],
+        semantics=None if semantics is None else msgspec.json.encode(semantics).decode(),
+        request_id=fields.get("request_id"),
+        spec_ref=fields.get("spec_ref"),
+    )
+
+
+def stored_fields(row: Row) -> dict[str, Any]:
+    """What a write that leaves an entry answers."""
+    return {"version": row.version, "expires_at": None if row.expires_at is None else moment(row.expires_at)}
+
+
+def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
+    """An entry as a conflict shows it."""
+    if entry is None:
+        return None
+    purpose = None if entry.semantics is None else entry.semantics.purpose
+    return {
+        "key": entry.key,
+        "version": entry.version,
+        "value": entry.value,
+        "last_writer": entry.last_writer,
+        "purpose": purpose,
+        "expires_at": entry.expires_at,
+        "created_at": entry.created_at,
+        "updated_at": entry.updated_at,
+        "semantics": None if entry.semantics is None else msgspec.to_builtins(entry.semantics),
+        "request_id": entry.request_id,
+        "spec_ref": entry.spec_ref,
+    }
+
+
+def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
+    """An entry as a conflict showed it."""
+    if fields is None:
+        return None
+    return Entry(
+        key=fields["key"],
+        value=fields["value"],
+        version=fields["version"],
+        created_at=_moment(fields["created_at"]),
+        updated_at=_moment(fields["updated_at"]),
+        expires_at=None if fields["expires_at"] is None else _moment(fields["expires_at"]),
+        last_writer=fields["last_writer"],
+        semantics=None if fields["semantics"] is None else msgspec.convert(fields["semantics"], Semantics),
+        request_id=fields["request_id"],
+        spec_ref=fields["spec_ref"],
+    )
+
+
+def change_fields(change: Change) -> dict[str, Any]:
+    """A record of the journal."""
+    fields = {
+        "op": change.op,
+        "key": change.key,
+        "version": change.version,
+        "at": change.at,
+        "last_writer": change.last_writer,
+        "request_id": change.request_id,
+        "purpose": change.purpose,
+    }
+    if change.lag_ms is not None:
+        fields |= {"lag_ms": change.lag_ms, "expired_version": change.expired_version}
+    return fields
+
+
+def changes_fields(page: Changes) -> dict[str, Any]:
+    """A part of the journal."""
+    fields: dict[str, Any] = {
+        "changes": [change_fields(change) for change in page.changes],
+        "next": page.next,
+        "gap": page.gap,
+    }
+    if page.gap:
+        fields["oldest"] = page.oldest
+    return fields
+
+
+def stats_fields(stats: Stats) -> dict[str, Any]:
+    """What a namespace holds."""
+    return msgspec.structs.asdict(stats)
+
+
+def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:
+    """The record of a journal that a change showed."""
+    return Record(
+        namespace=namespace,
+        version=fields["version"],
+        op=fields["op"],
+        key=fields["key"],
+        at=_ms(fields["at"]),
+        last_writer=fields.get("last_writer"),
+        request_id=fields.get("request_id"),
+        purpose=fields.get("purpose"),
+        lag_ms=fields.get("lag_ms"),
+        expired_version=fields.get("expired_version"),
+    )
+
+
+def _moment(text: str) -> datetime:
+    return msgspec.convert(text, datetime)
+
+
+def _ms(text: str) -> int:
+    at = _moment(text)
+    return round((at - EPOCH) / timedelta(milliseconds=1))

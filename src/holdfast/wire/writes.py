@@ -1,0 +1,269 @@
+"""Writing verbs as messages: fields to a command and its result to fields, on the service's side; a command
+to fields and a reply to its result, on the client's.
+
+Law: both directions of a verb stand next to each other, so that they can't drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.commands import (
+    Batch,
+    Change,
+    Delete,
+    Deleted,
+    Guard,
+    Incr,
+    Many,
+    Restore,
+    Results,
+    Set,
+    SetTtl,
+    Stored,
+    Versions,
+)
+from holdfast.errors import HoldfastError
+from holdfast.verbs import Several, Verbs, required, ttl_field
+from holdfast.wire.refusals import error_fields, error_of
+from holdfast.wire.replies import row_fields, row_of, stored_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Write(NamedTuple):
+    """A writing call: its command (None if nothing of it is legal), and how to show the result."""
+
+    command: Change | None
+    show: Callable[[Any], dict[str, Any]]
+
+
+def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None:
+    """The write that a message asks for; None if the verb is none that writes."""
+    make = _MAKE.get(verb)
+    return None if make is None else make(verbs, fields)
+
+
+def _provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "request_id": fields.get("request_id"),
+        "writer": fields.get("last_writer"),
+        "spec_ref": fields.get("spec_ref"),
+        "fence": fields.get("fence"),
+    }
+
+
+def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.set(
+        required(fields, "key"),
+        required(fields, "value"),
+        ttl=ttl_field(fields),
+        expected_version=fields.get("expected_version"),
+        semantics=fields.get("semantics"),
+        **_provenance(fields),
+    )
+    return Write(command, _shown_stored(fields))
+
+
+def _delete(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    expected = fields.get("expected_version")
+    return Write(
+        verbs.delete(required(fields, "key"), expected_version=expected, **_provenance(fields)),
+        _shown_deleted,
+    )
+
+
+def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.incr(
+        required(fields, "key"),
+        fields.get("by", 1),
+        ttl=ttl_field(fields),
+        expected_version=fields.get("expected_version"),
+        **_provenance(fields),
+    )
+    return Write(command, lambda result: {**_shown_stored(fields)(result), "value": _raw(result)})
+
+
+def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    seconds = ttl_field(fields)
+    command = verbs.set_ttl(
+        required(fields, "key"),
+        required(fields, "ttl_seconds") if seconds is None else seconds,
+        expected_version=fields.get("expected_version"),
+        **_provenance(fields),
+    )
+    return Write(command, _shown_stored(fields))
+
+
+def _remove_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    expected = fields.get("expected_version")
+    command = verbs.remove_ttl(required(fields, "key"), expected_version=expected, **_provenance(fields))
+    return Write(command, _shown_stored(fields))
+
+
+def _restore(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.restore(
+        required(fields, "key"),
+        ttl=ttl_field(fields),
+        expected_version=fields.get("expected_version"),
+        **_provenance(fields),
+    )
+    return Write(command, _shown_stored(fields))
+
+
+def _set_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command, members = verbs.set_many(required(fields, "items"), **_provenance(fields))
+    return Write(command if command.items else None, _shown_many(members, _shown_stored(fields)))
+
+
+def _delete_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command, members = verbs.delete_many(required(fields, "keys"), **_provenance(fields))
+    return Write(command if command.items else None, _shown_many(members, _shown_deleted))
+
+
+def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.batch(
+        checks=fields.get("checks", ()), writes=required(fields, "writes"), **_provenance(fields)
+    )
+    return Write(command, lambda result: {"versions": list(result.versions)})
+
+
+def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
+    """Version and deadline; all of the entry for a caller who asks for its `envelope`."""
+    if fields.get("envelope") is True:
+        return lambda result: {"key": result.key, **row_fields(result.row)}
+    return lambda result: stored_fields(result.row)
+
+
+def _shown_deleted(result: Deleted) -> dict[str, Any]:
+    return {"deleted": False} if result.version is None else {"deleted": True, "version": result.version}
+
+
+def _shown_many(
+    members: Several[Any], show: Callable[[Any], dict[str, Any]]
+) -> Callable[[Results | None], dict[str, Any]]:
+    def shown(member: Any) -> dict[str, Any]:
+        if isinstance(member, HoldfastError):
+            return {"success": False, **error_fields(member)}
+        return {"success": True, **show(member)}
+
+    return lambda result: {
+        "results": [shown(member) for member in members.merge(() if result is None else result.items)]
+    }
+
+
+def _raw(result: Stored) -> msgspec.Raw:
+    return msgspec.Raw((result.row.value or "null").encode())
+
+
+_MAKE: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
+    "set": _set,
+    "delete": _delete,
+    "incr": _incr,
+    "set_ttl": _set_ttl,
+    "remove_ttl": _remove_ttl,
+    "restore": _restore,
+    "set_many": _set_many,
+    "delete_many": _delete_many,
+    "batch": _batch,
+}
+WRITING_VERBS: Final = frozenset(_MAKE)
+
+
+def message_of(command: Change) -> tuple[str, dict[str, Any]]:
+    """The verb and the fields that ask a service for a command."""
+    verb, fields = _fields_of(command)
+    origin = command.origin
+    fields["envelope"] = True
+    if origin.repeatable:
+        fields["request_id"] = origin.request_id
+    if origin.writer:
+        fields["last_writer"] = origin.writer
+    if origin.spec_ref is not None:
+        fields["spec_ref"] = origin.spec_ref
+    if origin.fence is not None:
+        fields["fence"] = {"lock": origin.fence.lock, "token": origin.fence.token}
+    return verb, fields
+
+
+def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:
+    match command:
+        case Set():
+            return "set", _set_fields(command)
+        case Delete():
+            return "delete", _key_fields(command)
+        case Incr():
+            return "incr", _key_fields(command) | {"by": command.by} | _ttl_fields(command.ttl)
+        case SetTtl(ttl=None):
+            return "remove_ttl", _key_fields(command)
+        case SetTtl():
+            return "set_ttl", _key_fields(command) | {"ttl_seconds": command.ttl}
+        case Restore():
+            return "restore", _key_fields(command) | _ttl_fields(command.ttl)
+        case Batch():
+            checks = [{"key": check.key, "version": check.version} for check in command.checks]
+            return "batch", {"checks": checks, "writes": [_write_fields(write) for write in command.writes]}
+        case Many():
+            if all(isinstance(item, Set) for item in command.items):
+                return "set_many", {"items": [_set_fields(item) for item in command.items]}
+            return "delete_many", {"keys": [item.key for item in command.items]}
+        case _:
+            raise TypeError(f"{type(command).__name__} is no call of a client")
+
+
+def _key_fields(command: Any) -> dict[str, Any]:
+    fields = {"key": command.key}
+    if command.expected is not None:
+        fields["expected_version"] = command.expected
+    return fields
+
+
+def _ttl_fields(ttl: int | None) -> dict[str, Any]:
+    return {} if ttl is None else {"ttl": ttl}
+
+
+def _set_fields(command: Any) -> dict[str, Any]:
+    fields = _key_fields(command) | _ttl_fields(command.ttl)
+    fields["value"] = msgspec.Raw(command.value.encode())
+    if command.keep_ttl:
+        fields["keep_ttl"] = True
+    if command.semantics is not None:
+        fields["semantics"] = msgspec.Raw(command.semantics.encode())
+    return fields
+
+
+def _write_fields(write: Set | Delete | Incr | Guard) -> dict[str, Any]:
+    match write:
+        case Set():
+            return _set_fields(write)
+        case Delete():
+            return {"key": write.key, "delete": True}
+        case Incr():
+            return {"key": write.key, "incr": write.by} | _ttl_fields(write.ttl)
+        case Guard():
+            return {"guard": write.lock}
+
+
+def result_of(command: Change, reply: Mapping[str, Any]) -> Any:
+    """The result of a command, from the fields of a successful reply."""
+    match command:
+        case Delete():
+            return Deleted(reply.get("version"))
+        case Batch():
+            versions = tuple(reply["versions"])
+            return Versions(versions, (None,) * len(versions))
+        case Many():
+            return Results(
+                tuple(
+                    _member(item, found) for item, found in zip(command.items, reply["results"], strict=True)
+                )
+            )
+        case _:
+            return Stored(reply["key"], row_of(reply))
+
+
+def _member(item: Set | Delete, reply: Mapping[str, Any]) -> Any:
+    return result_of(item, reply) if reply["success"] else error_of(reply)
