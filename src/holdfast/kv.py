@@ -37,13 +37,13 @@ class KV:
     """
 
     def __init__(self, store: Store, verbs: Verbs) -> None:
-        self._store = store
-        self._verbs = verbs
+        self.store = store
+        self.verbs = verbs
 
     @property
     def namespace(self) -> str:
         """The namespace's full name."""
-        return self._verbs.namespace
+        return self.verbs.namespace
 
     async def set(
         self,
@@ -65,24 +65,24 @@ class KV:
             semantics: Why the entry exists and for whom.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
         """
-        return await self._stored(
-            self._verbs.set(
+        return await self.stored(
+            self.verbs.set(
                 key, value, ttl=ttl, expected_version=expected_version, semantics=semantics, **provenance
             )
         )
 
     async def get(self, key: str) -> Entry | None:
         """The entry, or None if it is not there or has expired."""
-        key = self._verbs.key(key)
-        row = await self._store.get(self.namespace, key)
+        key = self.verbs.key(key)
+        row = await self.store.get(self.namespace, key)
         return None if row is None else entry_of(key, row)
 
     async def delete(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> bool:
         """Remove a key; whether it was there."""
-        result = await self._store.execute(
-            self._verbs.delete(key, expected_version=expected_version, **provenance)
+        result = await self.store.execute(
+            self.verbs.delete(key, expected_version=expected_version, **provenance)
         )
         return _deleted(result)
 
@@ -94,7 +94,7 @@ class KV:
         A page ends at `limit` (1 to 10,000; 1,000 if not given) or at 512 KB; its cursor continues it. Each
         key that is there throughout is seen exactly once.
         """
-        prefix = self._verbs.prefix(prefix)
+        prefix = self.verbs.prefix(prefix)
         query = Scan(
             namespace=self.namespace,
             space=KV_SPACE,
@@ -105,7 +105,7 @@ class KV:
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=values,
         )
-        found = await self._store.scan(query)
+        found = await self.store.scan(query)
         return Page(
             keys=found.keys,
             truncated=found.more,
@@ -123,13 +123,13 @@ class KV:
         **provenance: Unpack[Provenance],
     ) -> Entry:
         """Add to a number. A missing key starts from 0, and `ttl` applies only to it."""
-        return await self._stored(
-            self._verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
+        return await self.stored(
+            self.verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
         )
 
     async def get_ttl(self, key: str) -> int | None:
         """Seconds left, rounded up; None for an entry that lives for ever; 0 for one that is not there."""
-        row, now = await self._store.get_at(self.namespace, self._verbs.key(key))
+        row, now = await self.store.get_at(self.namespace, self.verbs.key(key))
         if row is None:
             return 0
         return None if row.expires_at is None else -((now - row.expires_at) // 1000)
@@ -143,22 +143,22 @@ class KV:
         **provenance: Unpack[Provenance],
     ) -> Entry:
         """Let the entry be gone in `ttl_seconds`. Raises `KeyNotFound` if it is gone already."""
-        return await self._stored(
-            self._verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
+        return await self.stored(
+            self.verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
         )
 
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
         """Let the entry live for ever. Raises `KeyNotFound` if it is gone already."""
-        return await self._stored(
-            self._verbs.remove_ttl(key, expected_version=expected_version, **provenance)
+        return await self.stored(
+            self.verbs.remove_ttl(key, expected_version=expected_version, **provenance)
         )
 
     async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
         """The entries of at most 1,000 keys, by position: each what `get` gives, or the error it raises."""
-        wanted = self._verbs.get_many(keys)
-        rows = await self._store.get_all(self.namespace, wanted.legal)
+        wanted = self.verbs.get_many(keys)
+        rows = await self.store.get_all(self.namespace, wanted.legal)
         size = sum(row.size for row in rows if row is not None)
         if size > rules.MAX_TRANSFER_BYTES:
             raise ValueTooLarge(
@@ -170,7 +170,7 @@ class KV:
         self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
     ) -> builtins.list[Entry | HoldfastError]:
         """Put several values, each for itself: items have the fields of `set`, results are by position."""
-        command, members = self._verbs.set_many(items, **provenance)
+        command, members = self.verbs.set_many(items, **provenance)
         results = await self._results(command)
         return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
 
@@ -178,7 +178,7 @@ class KV:
         self, keys: Sequence[str], **provenance: Unpack[Provenance]
     ) -> builtins.list[bool | HoldfastError]:
         """Remove several keys, each for itself; results are by position."""
-        command, members = self._verbs.delete_many(keys, **provenance)
+        command, members = self.verbs.delete_many(keys, **provenance)
         results = await self._results(command)
         return members.merge(
             _deleted(result) if isinstance(result, Deleted) else result for result in results
@@ -199,15 +199,15 @@ class KV:
                 `{"key", "incr": n}`, or `{"guard": lock}`, whose version is the newest token of that lock.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
         """
-        result = await self._store.execute(self._verbs.batch(checks=checks, writes=writes, **provenance))
+        result = await self.store.execute(self.verbs.batch(checks=checks, writes=writes, **provenance))
         assert isinstance(result, Versions)
         return BatchResult(versions=list(result.versions))
 
     async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
         """What changed after version `since`, oldest first. No changes means that there are none yet."""
-        start = self._verbs.prefix(prefix)
+        start = self.verbs.prefix(prefix)
         _, page = await changes_after(
-            self._store, self.namespace, start, rules.version(since, field="since"), rules.limit(limit)
+            self.store, self.namespace, start, rules.version(since, field="since"), rules.limit(limit)
         )
         return page
 
@@ -218,13 +218,13 @@ class KV:
         longer has what would be next, a change with op `gap` comes instead.
         """
         since = None if since is None else rules.version(since, field="since")
-        return watch(self._store, self.namespace, self._verbs.prefix(prefix), since)
+        return watch(self.store, self.namespace, self.verbs.prefix(prefix), since)
 
     async def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
         """What is known of the changes of a key, newest first."""
-        key = self._verbs.key(key)
+        key = self.verbs.key(key)
         query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
-        page = await self._store.journal(query)
+        page = await self.store.journal(query)
         return [change_of(record) for record in page.records]
 
     async def restore(
@@ -241,17 +241,17 @@ class KV:
             VersionConflict: The key is there.
             KeyNotFound: The key is not in the trash.
         """
-        return await self._stored(
-            self._verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
+        return await self.stored(
+            self.verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
         )
 
     async def _stored(self, command: Command) -> Entry:
-        return _entry(await self._store.execute(command))
+        return _entry(await self.store.execute(command))
 
     async def _results(self, command: Any) -> Sequence[Any]:
         if not command.items:
             return ()
-        result = await self._store.execute(command)
+        result = await self.store.execute(command)
         assert isinstance(result, Results)
         return result.items
 

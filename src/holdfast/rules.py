@@ -73,6 +73,21 @@ def tenant_part(name: object, *, field: str) -> str:
     return name
 
 
+def namespace(name: object) -> str:
+    """The full name of a namespace, as operators say it."""
+    match name.split("/") if isinstance(name, str) else ():
+        case [("kv" | "table") as family, plugin]:
+            return f"{family}/{plugin_name(plugin)}"
+        case ["semantic", tenant, project]:
+            tenant_part(tenant, field="tenant")
+            return f"semantic/{tenant}/{tenant_part(project, field='project')}"
+        case _:
+            raise ValidationError(
+                f"namespace {_shown(name)} must be kv/<plugin>, table/<plugin> or semantic/<tenant>/<project>",
+                field="namespace",
+            )
+
+
 def key(text: object) -> str:
     """A key: text of 1 to 255 characters without U+0000."""
     checked = _text(text, field="key", most=MAX_KEY_CHARACTERS)

@@ -125,9 +125,9 @@ class Store:
         root = f"tenant/{tenant}/project/{project}/"
         return KV(self, self.verbs(f"semantic/{tenant}/{project}", root=root))
 
-    def verbs(self, namespace: str, *, root: str | None = None) -> Verbs:
-        """What makes commands for a namespace, for a door that executes them itself."""
-        return Verbs(namespace, writer=self._writer, new_id=self._new_id, root=root)
+    def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
+        """What makes commands for a namespace, for a door that knows who writes."""
+        return Verbs(namespace, writer=writer or self._writer, new_id=self._new_id, root=root)
 
     async def namespaces(self) -> list[Stats]:
         """What every namespace holds, by name."""
@@ -162,6 +162,11 @@ class Store:
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""
         self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[list[Record]], None]) -> None:
+        """No longer pass changes on to a listener."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     async def execute(self, command: Command) -> Result:
         """Have a command done; the error that refused it is raised."""

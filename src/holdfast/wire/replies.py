@@ -82,6 +82,17 @@ def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
     }
 
 
+def shown_entry(entry: Entry | None) -> dict[str, Any]:
+    """An entry as a get shows it, or that there is none."""
+    if entry is None:
+        return {"exists": False}
+    fields = {"exists": True} | (entry_fields(entry) or {})
+    del fields["key"], fields["purpose"]
+    return {
+        name: field for name, field in fields.items() if field is not None or name in ("value", "expires_at")
+    }
+
+
 def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
     """An entry as a conflict showed it."""
     if fields is None:

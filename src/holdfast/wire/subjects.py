@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 QUEUE: Final = "holdfast"
 """The queue group in which the instances of a service share the work."""
 SERVICE_INBOX: Final = "_INBOX.HOLDFAST"
+OPERATOR: Final = "OPERATOR"
+"""What the operators' identity is called; no plugin can have that name."""
 
 PLUGIN_SUBJECTS: Final = "kv.*.>"
 PAYLOAD_SUBJECTS: Final = "kv.*"
@@ -38,16 +40,16 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
 
 def route(subject: str, prefix: str) -> Route:
-    """The route of a subject under a prefix.
+    """The route of a subject under a prefix. Whether there is such a verb is for the service to say.
 
     Raises:
         InvalidSubject: There is no such shape of subject.
         InvalidPluginName: The plugin's name breaks its rule.
         ValidationError: The tenant's or the project's name does.
     """
-    match subject[len(prefix) + 1 :].split("."):
-        case ["kv", plugin, verb]:
-            return Route(PLUGIN, verb, f"kv/{rules.plugin_name(plugin)}", plugin)
+    match subject[len(prefix) + 1 :].split(".", 3):
+        case ["kv", plugin, verb, *more]:
+            return Route(PLUGIN, ".".join([verb, *more]), f"kv/{rules.plugin_name(plugin)}", plugin)
         case ["kv", verb]:
             return Route(PAYLOAD, verb, "", "")
         case ["semantic", tenant, project, verb]:
@@ -61,7 +63,7 @@ def route(subject: str, prefix: str) -> Route:
                 f"tenant/{tenant}/project/{project}/",
             )
         case ["admin", verb]:
-            return Route(ADMIN, verb, "", "operator")
+            return Route(ADMIN, verb, "", OPERATOR)
         case _:
             raise InvalidSubject("the subject has no known shape")
 

@@ -1,0 +1,1 @@
+"""The NATS edge: the service, what it answers, and the server that it may bring along."""

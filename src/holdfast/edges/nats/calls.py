@@ -1,0 +1,120 @@
+"""What a service answers: each verb that reads, and those for operators.
+
+Law: a call takes fields and gives fields. Whether it may be made, when it is too late, and how its answer is
+spelled is settled before and after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import rules
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.verbs import required
+from holdfast.watch import changes_after
+from holdfast.wire.refusals import error_fields
+from holdfast.wire.replies import change_fields, changes_fields, shown_entry, stats_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+
+async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return shown_entry(await kv.get(required(fields, "key")))
+
+
+async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ttl": await kv.get_ttl(required(fields, "key"))}
+
+
+async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = await kv.get_many(required(fields, "keys"))
+    return {
+        "results": [
+            {"success": False, **error_fields(entry)}
+            if isinstance(entry, HoldfastError)
+            else {"success": True, **shown_entry(entry)}
+            for entry in found
+        ]
+    }
+
+
+async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = fields.get("values", False)
+    if not isinstance(values, bool):
+        raise ValidationError("values must be true or false", field="values")
+    page = await kv.list(
+        fields.get("prefix", ""), limit=fields.get("limit"), cursor=fields.get("cursor"), values=values
+    )
+    answer: dict[str, Any] = {
+        "keys": page.keys,
+        "count": page.count,
+        "truncated": page.truncated,
+        "cursor": page.cursor,
+    }
+    if page.entries is not None:
+        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
+    return answer
+
+
+async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Beside what was asked for, the bounds of the journal: what a client needs to go on without a gap."""
+    page, changes = await changes_after(
+        kv.store,
+        kv.namespace,
+        kv.verbs.prefix(fields.get("prefix", "")),
+        rules.version(fields.get("since", 0), field="since"),
+        rules.limit(fields.get("limit")),
+    )
+    bounds = {"floor": page.floor, "head": page.head, "epoch": page.epoch}
+    return changes_fields(changes) | bounds
+
+
+async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = await kv.history(required(fields, "key"), limit=fields.get("limit"))
+    return {"changes": [change_fields(change) for change in found]}
+
+
+async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return stats_fields(await kv.store.stats(kv.namespace))
+
+
+READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+    "get": _get,
+    "get_ttl": _get_ttl,
+    "get_many": _get_many,
+    "list": _list,
+    "changes": _changes,
+    "history": _history,
+    "stats": _stats,
+}
+"""The verbs on keys that only read."""
+
+
+async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"namespaces": [stats_fields(stats) for stats in await store.namespaces()]}
+
+
+async def _namespace_stats(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return stats_fields(await store.stats(rules.namespace(required(fields, "namespace"))))
+
+
+async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"removed": await store.sweep()}
+
+
+async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    await store.ready()
+    return {"ready": True}
+
+
+OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+    "namespaces": _namespaces,
+    "stats": _namespace_stats,
+    "sweep": _sweep,
+    "ready": _ready,
+}
+"""The verbs for operators."""

@@ -1,0 +1,46 @@
+"""Where a reply may go: the server does not check it, so the service does.
+
+Law: a reply goes only where its caller could have listened. Otherwise a caller could have the service publish
+its answer to another plugin's subject, as if that plugin had asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MODES: Final = ("open", "permissions", "accounts")
+_TOKENS: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+
+
+def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool]:
+    """Whether a reply subject belongs to an owner (a plugin, or `tenant/project`; empty if not known).
+
+    Args:
+        mode: `accounts`: the server has put its own subject in place of the caller's; `permissions`: the
+            owner's own inbox; `open`: anywhere but our own subjects and the system's.
+        prefixes: Our own subjects begin with one of these.
+    """
+    if mode == "accounts":
+        mapped = re.compile(rf"_R_\.{_TOKENS}")
+        return lambda reply, owner: mapped.fullmatch(reply) is not None
+    if mode == "permissions":
+        inbox = re.compile(_TOKENS)
+        return lambda reply, owner: _in_inbox(reply, _inbox_of(owner), inbox)
+    ours = tuple(f"{prefix}." for prefix in prefixes)
+    anywhere = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
+    return lambda reply, owner: (
+        anywhere.fullmatch(reply) is not None and not reply.startswith(("$", *ours)) and reply not in prefixes
+    )
+
+
+def _inbox_of(owner: str) -> str:
+    """Trusted callers, who name a plugin in the payload, have inboxes of their own: any will do for them."""
+    return f"_INBOX.{owner.replace('/', '.')}." if owner else "_INBOX."
+
+
+def _in_inbox(reply: str, inbox: str, rest: re.Pattern[str]) -> bool:
+    return reply.startswith(inbox) and rest.fullmatch(reply[len(inbox) :]) is not None

@@ -1,0 +1,147 @@
+"""Requests wait here, each plugin's in a line of their own, and are begun in turns.
+
+Law: a line is bounded in number and bytes, and so is what one plugin and all together may have under way. So
+a flood of one plugin fills its own line and nobody else's, and memory stays what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.edges.nats.micro import Endpoint
+    from holdfast.wire.subjects import Route
+
+TURN: Final = 128
+"""How many requests are begun before the loop gets to do something else."""
+
+
+class Request(msgspec.Struct, gc=False):
+    """A message that asks for something. `received` is the store's time, `began` the loop's."""
+
+    line: str
+    route: Route
+    reply: str
+    payload: bytes
+    received: int
+    began: float
+    endpoint: Endpoint
+    key: str = ""
+    wait: float = 0.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may wait and be under way."""
+
+    waiting: int = 4_096
+    waiting_bytes: int = 16 * 1024 * 1024
+    all_waiting_bytes: int = 64 * 1024 * 1024
+    under_way: int = 128
+    all_under_way: int = 1_024
+
+
+class Line:
+    """The requests of one plugin."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Request] = deque()
+        self.waiting_bytes = 0
+        self.under_way = 0
+        self.queued = False
+
+
+class Intake:
+    """Takes requests in and begins them, a plugin at a time.
+
+    Args:
+        begin: Begins a request. Returns True if it is under way, and `done` will be called for it.
+        limits: What may wait and be under way.
+    """
+
+    def __init__(self, begin: Callable[[Request], bool], limits: Limits) -> None:
+        self._begin = begin
+        self._limits = limits
+        self._lines: dict[str, Line] = {}
+        self._turns: deque[Line] = deque()
+        self._bytes = 0
+        self._under_way = 0
+        self._scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(len(line.waiting) for line in self._lines.values())
+
+    def take(self, request: Request) -> bool:
+        """Let a request wait for its turn; False if there is no room for it."""
+        limits, size = self._limits, len(request.payload)
+        line = self._lines.get(request.line)
+        if line is None:
+            line = self._lines[request.line] = Line()
+        if (
+            len(line.waiting) >= limits.waiting
+            or line.waiting_bytes + size > limits.waiting_bytes
+            or self._bytes + size > limits.all_waiting_bytes
+        ):
+            return False
+        line.waiting.append(request)
+        line.waiting_bytes += size
+        self._bytes += size
+        self._idle.clear()
+        self._queue(line)
+        return True
+
+    def done(self, request: Request) -> None:
+        """A request that was under way is not any more."""
+        line = self._lines[request.line]
+        line.under_way -= 1
+        self._under_way -= 1
+        self._queue(line)
+        self._tidy(request.line, line)
+
+    async def drained(self) -> None:
+        """Wait until nothing waits and nothing is under way."""
+        await self._idle.wait()
+
+    def _queue(self, line: Line) -> None:
+        if line.waiting and not line.queued and line.under_way < self._limits.under_way:
+            line.queued = True
+            self._turns.append(line)
+        if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Begin what may be begun, one request of each plugin after the other."""
+        self._scheduled = False
+        for _ in range(TURN):
+            if not self._turns or self._under_way >= self._limits.all_under_way:
+                break
+            line = self._turns.popleft()
+            line.queued = False
+            request = line.waiting.popleft()
+            size = len(request.payload)
+            line.waiting_bytes -= size
+            self._bytes -= size
+            if self._begin(request):
+                line.under_way += 1
+                self._under_way += 1
+            self._queue(line)
+            self._tidy(request.line, line)
+        if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _tidy(self, owner: str, line: Line) -> None:
+        if not line.waiting and not line.under_way:
+            self._lines.pop(owner, None)
+            if not self._lines:
+                self._idle.set()

@@ -1,0 +1,84 @@
+"""What NATS tools ask every service: who are you, what do you do, how is it going.
+
+Law: the answers have the shapes of the NATS services framework, version 1.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NAME: Final = "holdfast"
+_TYPES: Final = "io.nats.micro.v1"
+_KINDS: Final = ("PING", "INFO", "STATS")
+
+
+class Endpoint(msgspec.Struct, kw_only=True):
+    """The tally of one subject that the service answers at."""
+
+    name: str
+    subject: str
+    queue_group: str
+    num_requests: int = 0
+    num_errors: int = 0
+    last_error: str = ""
+    processing_time: int = 0
+    average_processing_time: int = 0
+
+    def count(self, seconds: float, error: str | None) -> None:
+        """Add a request."""
+        self.num_requests += 1
+        self.processing_time += int(seconds * 1e9)
+        self.average_processing_time = self.processing_time // self.num_requests
+        if error is not None:
+            self.num_errors += 1
+            self.last_error = error
+
+
+class Micro:
+    """This instance, as it introduces itself."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = endpoints
+        self._identity = {"name": NAME, "id": secrets.token_hex(8), "version": _version(), "metadata": {}}
+        self._started = datetime.now(UTC)
+
+    def subjects(self) -> Iterator[str]:
+        """Every subject at which this instance is to answer."""
+        for kind in _KINDS:
+            yield f"$SRV.{kind}"
+            yield f"$SRV.{kind}.{NAME}"
+            yield f"$SRV.{kind}.{NAME}.{self._identity['id']}"
+
+    def answer(self, subject: str) -> bytes:
+        """The answer to a question at one of these subjects."""
+        kind = subject.split(".")[1]
+        return msgspec.json.encode(
+            {"type": f"{_TYPES}.{kind.lower()}_response", **self._identity, **self._more(kind)}
+        )
+
+    def _more(self, kind: str) -> dict[str, Any]:
+        if kind == "INFO":
+            described = [
+                {"name": one.name, "subject": one.subject, "queue_group": one.queue_group, "metadata": {}}
+                for one in self.endpoints
+            ]
+            return {
+                "description": "Key-value store with versions, expiry and watches",
+                "endpoints": described,
+            }
+        if kind == "STATS":
+            return {"started": self._started, "endpoints": self.endpoints}
+        return {}
+
+
+def _version() -> str:
+    """Ours, as a semantic version."""
+    return version("holdfast")

@@ -1,0 +1,130 @@
+"""What the service tells of its work: log lines, and numbers for whoever counts them.
+
+Law: values never appear in logs. A line for each operation is DEBUG, and only one in a hundred of them is
+written when there are more than a thousand a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
+
+if TYPE_CHECKING:
+    from holdfast.edges.nats.intake import Request
+
+SAMPLE_ABOVE: Final = 1_000
+SAMPLE: Final = 0.01
+
+_log = logging.getLogger("holdfast.service")
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """A request that has been answered."""
+
+    dialect: str
+    owner: str
+    namespace: str
+    verb: str
+    seconds: float
+    slow: bool
+    code: str | None
+
+
+class Counter(Protocol):
+    """Somebody who counts."""
+
+    def operation(self, operation: Operation) -> None:
+        """A request has been answered."""
+        ...
+
+    def dropped(self, reason: str) -> None:
+        """A message was left unexecuted and unanswered."""
+        ...
+
+
+class Observer:
+    """Logs operations, and passes them on to a counter.
+
+    Args:
+        slow: From how many seconds an operation counts as slow; lists and other walks have their own.
+        slow_walk: That of walks.
+        counter: Who counts, if anybody.
+    """
+
+    WALKS: Final = frozenset({"list", "changes", "history", "get_many"})
+
+    def __init__(self, *, slow: float, slow_walk: float, counter: Counter | None = None) -> None:
+        self._slow = slow
+        self._slow_walk = slow_walk
+        self._counter = counter
+        self._second = 0
+        self._in_second = 0
+
+    def done(
+        self, request: Request, seconds: float, *, hit: bool | None, error: HoldfastError | None
+    ) -> None:
+        """A request has been answered, with an error or without."""
+        verb = request.route.verb
+        slow = seconds >= (self._slow_walk if verb in self.WALKS else self._slow)
+        if slow:
+            _log.warning(
+                "slow: %s of %s took %.0f ms",
+                verb,
+                request.route.owner,
+                seconds * 1000,
+                extra=_extra(request, seconds),
+            )
+        if error is not None:
+            _log_error(request, error)
+        elif _log.isEnabledFor(logging.DEBUG) and self._sampled():
+            _log.debug("%s of %s", verb, request.route.owner, extra=_extra(request, seconds) | {"hit": hit})
+        if self._counter is not None:
+            route = request.route
+            code = None if error is None else error.code
+            self._counter.operation(
+                Operation(route.dialect.name, route.owner, route.namespace, verb, seconds, slow, code)
+            )
+
+    def dropped(self, reason: str, subject: str) -> None:
+        """A message was left unexecuted and unanswered."""
+        _log.warning("a message at %s was dropped: %s", subject, reason)
+        if self._counter is not None:
+            self._counter.dropped(reason)
+
+    def _sampled(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        self._in_second += 1
+        return self._in_second <= SAMPLE_ABOVE or random.random() < SAMPLE
+
+
+def _log_error(request: Request, error: HoldfastError) -> None:
+    if isinstance(error, VersionConflict):
+        return  # the store has told of it already, with the request id
+    level = logging.ERROR if isinstance(error, InvalidJson | Defect) else logging.WARNING
+    _log.log(
+        level,
+        "%s of %s was refused: %s %s",
+        request.route.verb,
+        request.route.owner,
+        error.code,
+        error.message,
+        exc_info=error if isinstance(error, Defect) else None,
+    )
+
+
+def _extra(request: Request, seconds: float) -> dict[str, object]:
+    return {
+        "plugin": request.route.owner,
+        "operation": request.route.verb,
+        "key": request.key,
+        "size": len(request.payload),
+        "latency_ms": round(seconds * 1000, 3),
+    }

@@ -1,0 +1,364 @@
+"""The service: messages in, replies and events out, with a store between.
+
+A message is routed by its subject and waits in its plugin's line. In its turn it is decoded: a write is handed
+to the store's batcher, a get is answered at once where that is possible, and anything else becomes a task. The
+connection's order is kept: one subscription serves a prefix and family, and a read of a key that is being
+written to takes its turn after the write.
+
+Law: the service decides nothing about data. It decides who is asking, whether it is too late, and where the
+answer may go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from nats.errors import Error as NatsError
+
+from holdfast.edges.nats import calls
+from holdfast.edges.nats.guard import reply_guard
+from holdfast.edges.nats.intake import Intake, Limits, Request
+from holdfast.edges.nats.micro import Endpoint, Micro
+from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.outbox import Outbox
+from holdfast.engine import Later
+from holdfast.errors import (
+    Busy,
+    HoldfastError,
+    InternalError,
+    InvalidSubject,
+    RateLimited,
+    Timeout,
+    ValidationError,
+    ValueTooLarge,
+)
+from holdfast.kv import KV
+from holdfast.model import change_of
+from holdfast.verbs import required
+from holdfast.wire import subjects
+from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN
+from holdfast.wire.replies import change_fields, row_fields
+from holdfast.wire.writes import write_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from holdfast.commands import Result
+    from holdfast.rows import Record
+    from holdfast.store import Store
+    from holdfast.wire.writes import Write
+
+HEADROOM = 4096
+"""What headers and the protocol may add to a reply."""
+
+_log = logging.getLogger("holdfast.service")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service behaves."""
+
+    prefixes: tuple[str, ...] = ("db", "rosey.db")
+    reply_mode: str = "open"
+    payload_dialect: bool = True
+    events: bool = True
+    deadline_ms: int = 1_000
+    slow_seconds: float = 0.1
+    slow_walk_seconds: float = 0.5
+    rate: float | None = None
+    limits: Limits = Limits()
+
+
+class NatsService:
+    """Serves a store over a connection.
+
+    Args:
+        store: An open store.
+        client: A connected client; closing it is its owner's business.
+        settings: How to behave.
+        observer: Who is told of every operation.
+    """
+
+    def __init__(
+        self, store: Store, client: Client, settings: Settings, observer: Observer | None = None
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._settings = settings
+        self._observer = observer or Observer(
+            slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds
+        )
+        self._guard = reply_guard(settings.reply_mode, settings.prefixes)
+        self._outbox = Outbox(client)
+        self._intake = Intake(self._begin, settings.limits)
+        self._micro = Micro(
+            [
+                Endpoint(name=name, subject=f"{prefix}.{pattern}", queue_group=subjects.QUEUE)
+                for prefix in settings.prefixes
+                for name, pattern in self._families()
+            ]
+        )
+        self._handles: dict[str, KV] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._subscriptions: list[Subscription] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sender: asyncio.Task[None] | None = None
+        self.unknown_fields = 0
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        _log.info("the service is starting")
+        self._sender = asyncio.create_task(self._outbox.run(), name="holdfast outbox")
+        for endpoint in self._micro.endpoints:
+            prefix = next(one for one in self._settings.prefixes if endpoint.subject.startswith(f"{one}."))
+            self._subscriptions.append(
+                await self._client.subscribe(
+                    endpoint.subject, queue=subjects.QUEUE, cb=partial(self._take, prefix, endpoint)
+                )
+            )
+        for subject in self._micro.subjects():
+            self._subscriptions.append(await self._client.subscribe(subject, cb=self._introduce))
+        if self._settings.events:
+            self._store.listen(self._publish_changes)
+        await self._client.flush()
+        _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
+
+    async def stop(self) -> None:
+        """Take nothing more, answer all that was taken, and end."""
+        for subscription in self._subscriptions:
+            with contextlib.suppress(NatsError):  # the connection is gone: nothing more can come
+                await subscription.drain()  # type: ignore[no-untyped-call]
+        self._subscriptions.clear()
+        await self._intake.drained()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._store.unlisten(self._publish_changes)
+        await self._outbox.flushed()
+        if self._client.is_connected:
+            await self._client.flush()
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        _log.info("the service has stopped")
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return self._intake.waiting
+
+    def _families(self) -> list[tuple[str, str]]:
+        families = [("kv", subjects.PLUGIN_SUBJECTS), ("semantic", subjects.SEMANTIC_SUBJECTS)]
+        if self._settings.payload_dialect:
+            families.append(("payload", subjects.PAYLOAD_SUBJECTS))
+        return [*families, ("admin", subjects.ADMIN_SUBJECTS)]
+
+    async def _take(self, prefix: str, endpoint: Endpoint, message: Msg) -> None:
+        """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
+        try:
+            route = subjects.route(message.subject, prefix)
+        except HoldfastError as error:
+            self._refuse_unrouted(message, error)
+            return
+        if message.reply and not self._guard(message.reply, route.owner):
+            self._observer.dropped("its reply subject is not the caller's own", message.subject)
+            return
+        request = Request(
+            line=route.owner,
+            route=route,
+            reply=message.reply,
+            payload=message.data,
+            received=self._store.now(),
+            began=asyncio.get_running_loop().time(),
+            endpoint=endpoint,
+        )
+        if not self._admitted(request) or not self._intake.take(request):
+            self._refuse_at_the_door(request)
+
+    def _admitted(self, request: Request) -> bool:
+        rate = self._settings.rate
+        if rate is None or request.route.dialect is ADMIN:
+            return True
+        bucket = self._buckets.get(request.route.owner)
+        if bucket is None:
+            bucket = self._buckets[request.route.owner] = Bucket(rate, request.began)
+        request.wait = bucket.take(request.began)
+        return request.wait == 0
+
+    def _refuse_at_the_door(self, request: Request) -> None:
+        if request.wait:
+            error: HoldfastError = RateLimited(
+                f"{request.route.owner} is over its rate of {self._settings.rate} requests per second",
+                retry_after=request.wait,
+            )
+        else:
+            error = Busy(f"too many requests of {request.route.owner} are waiting", retry_after=0.1)
+        self._finish(request, error)
+
+    def _refuse_unrouted(self, message: Msg, error: HoldfastError) -> None:
+        _log.warning("a message at %r was refused: %s", message.subject[:200], error.message)
+        if message.reply and self._guard(message.reply, ""):
+            self._send(message.reply, PLUGIN.refusal(error), error)
+
+    def _begin(self, request: Request) -> bool:
+        """Begin a request; True if it is under way, False if it has been answered."""
+        try:
+            return self._dispatch(request)
+        except HoldfastError as error:
+            self._finish(request, error)
+        except Exception as defect:
+            self._finish(request, _internal(defect))
+        return False
+
+    def _dispatch(self, request: Request) -> bool:
+        fields = request.route.dialect.fields(request.payload)
+        if request.route.dialect is PAYLOAD:
+            request.route = subjects.identified(request.route, fields)
+        self._check_deadline(request, fields)
+        route = request.route
+        if route.dialect is ADMIN:
+            return self._operate(request, fields)
+        kv = self._handle(route)
+        write = write_of(route.verb, kv.verbs, fields)
+        if write is not None:
+            return self._write(request, write)
+        if route.verb == "get" and self._get_at_once(request, kv, fields):
+            return False
+        read = calls.READS.get(route.verb)
+        if read is None:
+            raise InvalidSubject(f"there is no verb {route.verb[:60]!r}")
+        self._spawn(request, read(kv, fields))
+        return True
+
+    def _write(self, request: Request, write: Write) -> bool:
+        if write.command is None:
+            self._finish(request, write.show(None))
+            return False
+        future = self._store.submit(write.command)
+        future.add_done_callback(partial(self._written, request, write))
+        return True
+
+    def _written(self, request: Request, write: Write, future: asyncio.Future[Result]) -> None:
+        error = future.exception()
+        if error is None:
+            self._finish(request, write.show(future.result()))
+        else:
+            self._finish(request, error if isinstance(error, HoldfastError) else _internal(error))
+        self._intake.done(request)
+
+    def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
+        key = request.key = kv.verbs.key(required(fields, "key"))
+        row = self._store.glance(kv.namespace, key)
+        if isinstance(row, Later):
+            return False
+        self._finish(request, {"exists": False} if row is None else row_fields(row))
+        return True
+
+    def _operate(self, request: Request, fields: Mapping[str, Any]) -> bool:
+        operation = calls.OPERATIONS.get(request.route.verb)
+        if operation is None:
+            raise InvalidSubject(f"there is no verb {request.route.verb[:60]!r} for operators")
+        self._spawn(request, operation(self._store, fields))
+        return True
+
+    def _spawn(self, request: Request, call: Any) -> None:
+        task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, request: Request, call: Any) -> None:
+        try:
+            self._finish(request, await call)
+        except HoldfastError as error:
+            self._finish(request, error)
+        except Exception as defect:
+            self._finish(request, _internal(defect))
+        finally:
+            self._intake.done(request)
+
+    def _check_deadline(self, request: Request, fields: Mapping[str, Any]) -> None:
+        deadline = fields.get("deadline")
+        if deadline is None:
+            allowed = fields.get("deadline_ms", self._settings.deadline_ms)
+            if type(allowed) is not int or allowed < 0:
+                raise ValidationError("deadline_ms must be a whole number from 0", field="deadline_ms")
+            deadline = request.received + allowed
+        elif type(deadline) is not int:
+            raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
+        if self._store.now() > deadline:
+            raise Timeout("the deadline had passed before the request was begun: nothing was done")
+
+    def _handle(self, route: subjects.Route) -> KV:
+        kv = self._handles.get(route.namespace)
+        if kv is None:
+            verbs = self._store.verbs(route.namespace, root=route.root, writer=route.owner)
+            kv = self._handles[route.namespace] = KV(self._store, verbs)
+        return kv
+
+    def _finish(self, request: Request, answer: dict[str, Any] | HoldfastError) -> None:
+        """Answer a request, and tell who observes."""
+        seconds = asyncio.get_running_loop().time() - request.began
+        error = answer if isinstance(answer, HoldfastError) else None
+        request.endpoint.count(seconds, None if error is None else error.code)
+        hit = answer.get("exists") if isinstance(answer, dict) else None
+        self._observer.done(request, seconds, hit=hit, error=error)
+        if not request.reply:
+            return
+        dialect = request.route.dialect
+        payload = dialect.refusal(answer) if isinstance(answer, HoldfastError) else dialect.reply(answer)
+        if len(payload) + HEADROOM > self._client.max_payload:
+            error = ValueTooLarge(f"the reply has {len(payload)} bytes, more than the server lets pass")
+            payload = dialect.refusal(error)
+        self._send(request.reply, payload, error)
+
+    def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
+        headers = {"Holdfast-Time": str(self._store.now())}
+        if error is not None:
+            headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
+        self._outbox.put(reply, payload, headers)
+
+    async def _introduce(self, message: Msg) -> None:
+        if message.reply and not message.reply.startswith("$"):
+            self._outbox.put(message.reply, self._micro.answer(message.subject))
+
+    def _publish_changes(self, journal: list[Record]) -> None:
+        prefix = self._settings.prefixes[0]
+        for record in journal:
+            subject = subjects.event_subject(prefix, record.namespace, record.op)
+            self._outbox.put(subject, msgspec.json.encode(change_fields(change_of(record))))
+
+
+class Bucket:
+    """A token bucket: so many requests a second, and a second's worth at once."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._tokens = max(rate, 1.0)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take a token; 0, or for how many seconds there is none."""
+        self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1:
+            return round((1 - self._tokens) / self._rate, 3)
+        self._tokens -= 1
+        return 0.0
+
+
+def _internal(defect: BaseException) -> InternalError:
+    error = InternalError("the request failed for a reason that Holdfast did not foresee")
+    error.__cause__ = defect
+    return error
+
+
+def _one_line(message: str) -> str:
+    """A message as a header may hold it."""
+    return message.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")
