@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -177,6 +177,14 @@ class Engine(Protocol):
         """The row of a namespace (none if it has never been written to) or of all, by name."""
         ...
 
+    async def ready(self) -> None:
+        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        ...
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Ring when others may have changed a namespace; returns what ends that. Need not do anything."""
+        ...
+
     async def clock_offset(self) -> float:
         """By how many milliseconds the storage's clock is ahead of this machine's wall clock."""
         ...
@@ -184,6 +192,10 @@ class Engine(Protocol):
     async def aclose(self) -> None:
         """Let go of the storage; what was accepted is finished first."""
         ...
+
+
+def no_hint() -> None:
+    """What ends the hints of an engine that gives none."""
 
 
 def row_size(key: str | bytes, row: Row | None) -> int:

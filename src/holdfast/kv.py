@@ -6,14 +6,14 @@ and results into entries, and decides nothing.
 
 from __future__ import annotations
 
-import base64
 import builtins
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
+from holdfast.cursors import cursor_after, last_seen
 from holdfast.engine import JournalQuery, Scan, successor
-from holdfast.errors import HoldfastError, ValidationError, ValueTooLarge
+from holdfast.errors import HoldfastError, ValueTooLarge
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
 from holdfast.rows import KV as KV_SPACE
 from holdfast.watch import changes_after, watch
@@ -65,7 +65,7 @@ class KV:
             semantics: Why the entry exists and for whom.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
         """
-        return await self.stored(
+        return await self._stored(
             self.verbs.set(
                 key, value, ttl=ttl, expected_version=expected_version, semantics=semantics, **provenance
             )
@@ -100,7 +100,7 @@ class KV:
             space=KV_SPACE,
             start=prefix,
             stop=successor(prefix),
-            after=None if cursor is None else _after(cursor, prefix),
+            after=None if cursor is None else last_seen(cursor, prefix),
             limit=rules.limit(limit),
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=values,
@@ -123,7 +123,7 @@ class KV:
         **provenance: Unpack[Provenance],
     ) -> Entry:
         """Add to a number. A missing key starts from 0, and `ttl` applies only to it."""
-        return await self.stored(
+        return await self._stored(
             self.verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
         )
 
@@ -143,7 +143,7 @@ class KV:
         **provenance: Unpack[Provenance],
     ) -> Entry:
         """Let the entry be gone in `ttl_seconds`. Raises `KeyNotFound` if it is gone already."""
-        return await self.stored(
+        return await self._stored(
             self.verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
         )
 
@@ -151,9 +151,7 @@ class KV:
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
         """Let the entry live for ever. Raises `KeyNotFound` if it is gone already."""
-        return await self.stored(
-            self.verbs.remove_ttl(key, expected_version=expected_version, **provenance)
-        )
+        return await self._stored(self.verbs.remove_ttl(key, expected_version=expected_version, **provenance))
 
     async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
         """The entries of at most 1,000 keys, by position: each what `get` gives, or the error it raises."""
@@ -241,7 +239,7 @@ class KV:
             VersionConflict: The key is there.
             KeyNotFound: The key is not in the trash.
         """
-        return await self.stored(
+        return await self._stored(
             self.verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
         )
 
@@ -271,22 +269,3 @@ def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
         return None if row is None else entry_of(key, row)
     except HoldfastError as error:
         return error
-
-
-def cursor_after(key: str) -> str:
-    """The cursor of a listing that has seen this key last."""
-    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
-
-
-def _after(cursor: object, prefix: str) -> str:
-    """The last key that a listing has seen."""
-    try:
-        if not isinstance(cursor, str):
-            raise TypeError
-        padded = cursor + "=" * (-len(cursor) % 4)
-        key = rules.key(base64.b64decode(padded, altchars=b"-_", validate=True).decode())
-    except (TypeError, ValueError, ValidationError):
-        raise ValidationError("cursor is not one that a page of this store gave", field="cursor") from None
-    if not key.startswith(prefix):
-        raise ValidationError("cursor belongs to a listing with another prefix", field="cursor")
-    return key

@@ -23,7 +23,7 @@ def open(
     url: str | Path,
     *,
     clock: Clock | None = None,
-    writer: str = "embedded",
+    writer: str | None = None,
     sweep_interval: float = 300,
     reap: bool = True,
 ) -> Store:
@@ -31,7 +31,7 @@ def open(
 
     Args:
         url: A path, `sqlite:///relative`, `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` and
-            `memory://` keep nothing; `postgresql://…`.
+            `memory://` keep nothing; `postgresql://…`; `nats://…` for a running service.
         clock: The time to go by, for tests.
         writer: Who writes when a call does not say.
         sweep_interval: Every how many seconds expired entries are removed at the latest.
@@ -97,10 +97,24 @@ def _postgres(url: str, rest: str) -> Engine:
     return PostgresEngine(f"postgresql://{rest}")
 
 
+def _remote(url: str, rest: str) -> Engine:
+    try:
+        from holdfast.engines.remote import RemoteEngine
+    except ModuleNotFoundError as error:
+        if error.name != "nats":
+            raise
+        raise Unsupported("nats:// needs the package's extra: pip install 'holdfast[nats]'") from None
+    from holdfast.engines.remote.address import remote_address
+
+    return RemoteEngine(remote_address(url))
+
+
 ENGINES: Final[dict[str, Callable[[str, str], Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,
+    "nats": _remote,
+    "tls": _remote,
 }
 """Every engine by the scheme of its URLs."""
 

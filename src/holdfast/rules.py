@@ -83,7 +83,8 @@ def namespace(name: object) -> str:
             return f"semantic/{tenant}/{tenant_part(project, field='project')}"
         case _:
             raise ValidationError(
-                f"namespace {_shown(name)} must be kv/<plugin>, table/<plugin> or semantic/<tenant>/<project>",
+                f"namespace {_shown(name)} must be kv/<plugin>, table/<plugin> or "
+                "semantic/<tenant>/<project>",
                 field="namespace",
             )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, Get, Got, Trim
+from holdfast.commands import Change, Get, Got
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Later
 from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
 
-_PROBED = "kv/holdfast"
-"""The namespace in which readiness is tried out; nothing is written to it."""
-
 _log = logging.getLogger("holdfast")
 
 
@@ -62,18 +59,18 @@ class Store:
         engine: Engine,
         *,
         clock: Clock | None = None,
-        writer: str = "embedded",
+        writer: str | None = None,
         sweep_interval: float = 300,
         reap: bool = True,
     ) -> None:
         self._engine = engine
         self._clock = SystemClock() if clock is None else clock
-        self._writer = rules.identity(writer, field="writer")
+        self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
         self._batcher = Batcher(self._run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
         self._reap = reap
-        self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
@@ -153,7 +150,7 @@ class Store:
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
-        await self.execute(Trim(namespace=_PROBED, upto=0))
+        await self._reading().ready()
 
     def now(self) -> int:
         """The store's time."""
@@ -204,6 +201,9 @@ class Store:
         seen = self._reading().glance(address, now)
         if isinstance(seen, Later):
             [seen] = await self._engine.read([address], now)
+            if self.capabilities.owns_clock:
+                await self._steer()
+                now = self.now()
         return seen, now
 
     def glance(self, namespace: str, key: str) -> Row | Later | None:
@@ -230,10 +230,12 @@ class Store:
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
-        self._reading()
-        bell = Bell(lambda: self._bells[namespace].discard(bell))
-        self._bells[namespace].add(bell)
+        bell = Bell(lambda: self._put_away(namespace, bell))
+        self._bells[namespace][bell] = self._reading().hint(namespace, bell.ring)
         return bell
+
+    def _put_away(self, namespace: str, bell: Bell) -> None:
+        self._bells[namespace].pop(bell)()
 
     def _reading(self) -> Engine:
         if not self._open:
@@ -285,6 +287,11 @@ class Store:
             self._clock.steer(await self._engine.clock_offset())
         except HoldfastError as error:
             _log.warning("the storage's clock could not be read: %s", error.message)
+
+
+def _default_writer(engine: Engine) -> str:
+    """Who writes when nobody says: a service knows its callers by itself."""
+    return "embedded" if engine.capabilities.batching else ""
 
 
 def _defect(command: Command, error: Exception) -> HoldfastError:

@@ -10,11 +10,21 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
 from holdfast.decide import Loaded, decide, needs
-from holdfast.engine import Capabilities, Due, JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
+from holdfast.engine import (
+    Capabilities,
+    Due,
+    JournalPage,
+    JournalQuery,
+    Scan,
+    Scanned,
+    Totals,
+    no_hint,
+    row_size,
+)
 from holdfast.rows import KV, Address, Namespace, Record, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -113,6 +123,13 @@ class MemoryEngine:
             for name, row in sorted(self._namespaces.items())
             if namespace in (None, name)
         ]
+
+    async def ready(self) -> None:
+        """There is nothing in the way."""
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Nobody else can change anything."""
+        return no_hint
 
     async def clock_offset(self) -> float:
         """The storage's clock is this machine's."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.wire.payload import fields_of
+from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.refusals import error_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.errors import HoldfastError
 
 
@@ -27,12 +29,21 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def fields(self, payload: bytes) -> dict[str, Any]:
         """The fields of a request under their own names."""
         fields = fields_of(payload)
-        return {_snake(name): field for name, field in fields.items()} if self.camel else fields
+        return _renamed(fields, _snake) if self.camel else fields
+
+    def request(self, fields: dict[str, Any]) -> bytes:
+        """A request as it is sent."""
+        return _ENCODE(_renamed(fields, _camel) if self.camel else fields)
+
+    def answer(self, payload: bytes) -> dict[str, Any]:
+        """The fields of a reply under their own names, for whoever asked."""
+        fields: dict[str, Any] = decode(payload)
+        return _renamed(fields, _snake) if self.camel else fields
 
     def reply(self, fields: dict[str, Any]) -> bytes:
         """A success as it is sent."""
         if self.camel:
-            fields = _camelled(fields)
+            fields = _renamed(fields, _camel)
         return _ENCODE({"success": True, "data": fields} if self.nested else {"success": True, **fields})
 
     def refusal(self, error: HoldfastError) -> bytes:
@@ -42,7 +53,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             fields["code"] = fields.pop("error_code")
             return _ENCODE({"success": False, "error": fields})
         if self.camel:
-            fields = _camelled(fields | {"error_code": error.code.lower()})
+            fields = _renamed(fields | {"error_code": error.code.lower()}, _camel)
         return _ENCODE({"success": False, **fields})
 
 
@@ -53,7 +64,7 @@ ADMIN: Final = Dialect(name="admin")
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_UNTOUCHED: Final = frozenset({"value", "item", "items"})
+_UNTOUCHED: Final = frozenset({"value", "item"})
 """Fields whose content is the user's own: names within them are left as they are."""
 
 
@@ -66,9 +77,10 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _camelled(fields: Any) -> Any:
+def _renamed(fields: Any, rename: Callable[[str], str]) -> Any:
     if isinstance(fields, dict):
         return {
-            _camel(name): field if name in _UNTOUCHED else _camelled(field) for name, field in fields.items()
+            rename(name): field if name in _UNTOUCHED else _renamed(field, rename)
+            for name, field in fields.items()
         }
-    return [_camelled(member) for member in fields] if isinstance(fields, list) else fields
+    return [_renamed(member, rename) for member in fields] if isinstance(fields, list) else fields

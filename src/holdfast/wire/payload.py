@@ -19,13 +19,14 @@ def fields_of(payload: bytes) -> dict[str, Any]:
     """The fields of a request: an empty payload has none, and those that are null are absent but `value`."""
     if not payload:
         return {}
-    decoded = _decoded(payload)
+    decoded = decode(payload)
     if not isinstance(decoded, dict):
         raise ValidationError("the payload must be a JSON object")
     return {name: field for name, field in decoded.items() if field is not None or name == "value"}
 
 
-def _decoded(payload: bytes) -> Any:
+def decode(payload: bytes) -> Any:
+    """What JSON a payload is."""
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -37,7 +37,7 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
 
 def error_of(fields: Mapping[str, Any]) -> HoldfastError:
     """The error that a reply in the plugin dialect stands for."""
-    kind = ERRORS.get(fields.get("error_code", ""), InternalError)
+    kind = ERRORS.get(str(fields.get("error_code", "")).upper(), InternalError)
     message = str(fields.get("message", "the service gave no reason"))
     if issubclass(kind, VersionConflict):
         conflicts = [

@@ -47,9 +47,9 @@ def row_of(fields: Mapping[str, Any]) -> Row:
         value=value.decode(),
         size=len(value),
         version=fields["version"],
-        created_at=_ms(fields["created_at"]),
-        updated_at=_ms(fields["updated_at"]),
-        expires_at=None if expires_at is None else _ms(expires_at),
+        created_at=ms_of(fields["created_at"]),
+        updated_at=ms_of(fields["updated_at"]),
+        expires_at=None if expires_at is None else ms_of(expires_at),
         last_writer=fields["last_writer"],
         semantics=None if semantics is None else msgspec.json.encode(semantics).decode(),
         request_id=fields.get("request_id"),
@@ -151,7 +151,7 @@ def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:
         version=fields["version"],
         op=fields["op"],
         key=fields["key"],
-        at=_ms(fields["at"]),
+        at=ms_of(fields["at"]),
         last_writer=fields.get("last_writer"),
         request_id=fields.get("request_id"),
         purpose=fields.get("purpose"),
@@ -164,6 +164,7 @@ def _moment(text: str) -> datetime:
     return msgspec.convert(text, datetime)
 
 
-def _ms(text: str) -> int:
+def ms_of(text: str) -> int:
+    """A time as it is stored."""
     at = _moment(text)
     return round((at - EPOCH) / timedelta(milliseconds=1))

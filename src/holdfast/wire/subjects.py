@@ -74,6 +74,11 @@ def identified(found: Route, fields: Mapping[str, Any]) -> Route:
     return Route(found.dialect, found.verb, f"kv/{plugin}", plugin)
 
 
+def event_pattern(prefix: str, namespace: str) -> str:
+    """Where all changes of a namespace are told."""
+    return f"{prefix}.event.{namespace.replace('/', '.')}.*"
+
+
 def event_subject(prefix: str, namespace: str, op: str) -> str:
     """Where a change of a namespace is told."""
     return f"{prefix}.event.{namespace.replace('/', '.')}.{op}"

@@ -9,15 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from holdfast.engine import LATER, Capabilities, Later
+from holdfast.engine import LATER, Capabilities, Later, no_hint
 from holdfast.engines.postgres import queries
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.lookups import Lookups
 from holdfast.engines.postgres.prepare import prepare
 from holdfast.engines.postgres.transaction import Group
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -89,6 +90,19 @@ class PostgresEngine:
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
         return await self._walks.run(partial(queries.totals, now=now, namespace=namespace))
+
+    async def ready(self) -> None:
+        """See `Engine.ready`: a server that only reads takes no writes.
+
+        Raises:
+            Unavailable: The server can't be reached, or follows another.
+        """
+        if await self._walks.run(queries.follows_another):
+            raise Unavailable("the PostgreSQL server follows another and takes no writes")
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """See `Engine.hint`: others are noticed by looking."""
+        return no_hint
 
     async def clock_offset(self) -> float:
         """See `Engine.clock_offset`."""

@@ -104,6 +104,11 @@ async def totals(connection: Connection, now: int, *, namespace: str | None) -> 
     ]
 
 
+async def follows_another(connection: Connection) -> bool:
+    """Whether the server is a standby."""
+    return bool(await connection.fetchval("SELECT pg_is_in_recovery()"))
+
+
 async def clock_offset(connection: Connection) -> float:
     """See `Engine.clock_offset`: of three looks the quickest, taken to have been answered half way."""
     looks = [await _look(connection) for _ in range(3)]

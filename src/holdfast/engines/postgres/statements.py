@@ -220,9 +220,9 @@ def scan_kv(*, values: bool, bounded: bool, after: bool) -> str:
     """A walk over the keys of a plugin.
 
     Parameters: now, the limit, the most bytes, the first key, the plugin; with `bounded` the key to end
-    before; with `after` the key to begin after. Answers the key, the sum of the sizes so far, and the row.
-    One row more than fits is given, so that the caller knows of it: the one that takes the sum past the most,
-    or the second if the first does.
+    before; with `after` the key to begin after. Answers the key, the sum of the sizes so far, and with
+    `values` the row. One row more than fits is given, so that the caller knows of it: the one that takes the
+    sum past the most, or the second if the first does.
     """
     owner = "plugin_name = $5" + _bounds(6, bounded=bounded, after=after)
     return _scan("plugin_kv_storage", owner, "value_json", values=values)
@@ -245,12 +245,12 @@ def _bounds(first: int, *, bounded: bool, after: bool) -> str:
 
 
 def _scan(table: str, owner: str, value: str, *, values: bool) -> str:
-    shown = value if values else "NULL::text"
     size = f"octet_length(key) + octet_length({value}) + 256" if values else "octet_length(key)"
+    columns = f", {row(value, shown=value)}" if values else ""
     return (
-        f"SELECT key, total, {', '.join(ROW)} FROM ("
+        f"SELECT {', '.join(['key', 'total', *(ROW if values else ())])} FROM ("
         "SELECT *, sum(width) OVER walk AS total, row_number() OVER walk AS place FROM ("
-        f"SELECT key, {size} AS width, {row(value, shown=shown)} FROM {table} "
+        f"SELECT key, {size} AS width{columns} FROM {table} "
         f"WHERE {owner} AND key >= $4 AND {living('$1')} "
         "ORDER BY key LIMIT $2) AS reached WINDOW walk AS (ORDER BY key ROWS UNBOUNDED PRECEDING)) AS summed "
         "WHERE total - width <= $3::bigint OR place = 2 ORDER BY key"

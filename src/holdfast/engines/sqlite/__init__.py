@@ -34,6 +34,7 @@ from holdfast.engine import (
     Scan,
     Scanned,
     Totals,
+    no_hint,
 )
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import queries, statements
@@ -96,8 +97,7 @@ class SqliteEngine:
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """See `Engine.transact`."""
-        if not self._lock.held:
-            await self._writer.run(self._become_writer)
+        await self.ready()
         try:
             return await self._transact(commands, now)
         except StorageFull as full:
@@ -163,6 +163,15 @@ class SqliteEngine:
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
         return await self._aside(queries.totals, now, namespace)
+
+    async def ready(self) -> None:
+        """See `Engine.ready`: another process may have the right to write, or have given it up."""
+        if not self._lock.held:
+            await self._writer.run(self._become_writer)
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """See `Engine.hint`: a file does not tell."""
+        return no_hint
 
     async def clock_offset(self) -> float:
         """The storage's clock is this machine's."""

@@ -1,0 +1,213 @@
+"""The remote engine: a Holdfast service over NATS, as an engine.
+
+Each command is a message of its own, and the service groups what it gets. The other side knows the time and
+sweeps; so the same conformance suite that certifies an engine certifies the service too.
+
+Law: this engine translates. It keeps nothing, decides nothing, and repeats nothing by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.commands import Change
+from holdfast.cursors import cursor_after
+from holdfast.decide import Outcome
+from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
+from holdfast.engines.remote.address import RemoteAddress
+from holdfast.engines.remote.mailbox import Mailbox
+from holdfast.errors import HoldfastError, OutcomeUnknown, Unavailable, Unsupported
+from holdfast.rows import KV, Namespace
+from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
+from holdfast.wire.refusals import error_of
+from holdfast.wire.replies import ms_of, record_of, row_of
+from holdfast.wire.subjects import event_pattern
+from holdfast.wire.writes import message_of, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nats.aio.msg import Msg
+
+    from holdfast.commands import Command
+    from holdfast.engine import Due, JournalQuery, Later, Scan
+    from holdfast.rows import Address, Row
+
+
+class RemoteEngine:
+    """See `holdfast.engine.Engine`.
+
+    Args:
+        address: Where the service is, and how to log in.
+    """
+
+    capabilities = Capabilities(multi_process=True, batching=False, owns_clock=True, owns_reaper=True)
+
+    def __init__(self, address: RemoteAddress) -> None:
+        self._address = address
+        self._mailbox = Mailbox(address)
+        self._hints: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Connect to the NATS server. Whether a service answers there shows at the first call."""
+        await self._mailbox.open()
+
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+        """Each command is a message of its own, and takes effect by itself."""
+        results = [await self._do(command) for command in commands]
+        return Outcome(results=results, namespaces=[], rows={}, journal=[], trims={})
+
+    def glance(self, address: Address, now: int) -> Later:
+        """See `Engine.glance`: the service is always waited for."""
+        return LATER
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """See `Engine.read`."""
+        if any(address.space != KV for address in addresses):
+            raise Unsupported("a service shows entries, not the rows of other spaces")
+        if len(addresses) == 1:
+            [address] = addresses
+            reply = await self._ask(address.namespace, "get", {"key": address.key})
+            return [_found(reply)]
+        if not addresses:
+            return []
+        keys = [address.key for address in addresses]
+        reply = await self._ask(addresses[0].namespace, "get_many", {"keys": keys})
+        return [_found(found) for found in reply["results"]]
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """See `Engine.scan`: a range that is a prefix, which is all that callers of a client can ask for."""
+        cursor = None if query.after is None else cursor_after(str(query.after))
+        reply = await self._ask(
+            query.namespace,
+            "list",
+            {"prefix": query.start, "limit": query.limit, "cursor": cursor, "values": query.values},
+        )
+        return Scanned(
+            keys=reply["keys"],
+            rows=[row_of(entry) for entry in reply.get("entries", ())],
+            more=reply["truncated"],
+        )
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """The service sweeps by itself."""
+        raise Unsupported("what is due is the service's business")
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """See `Engine.journal`."""
+        if query.key is not None:
+            reply = await self._ask(query.namespace, "history", {"key": query.key, "limit": query.limit})
+            records = [record_of(query.namespace, change) for change in reply["changes"]]
+            return JournalPage(records=records, complete=True, floor=0, head=0, epoch="")
+        reply = await self._ask(
+            query.namespace, "changes", {"since": query.since, "prefix": query.start, "limit": query.limit}
+        )
+        return JournalPage(
+            records=[record_of(query.namespace, change) for change in reply["changes"]],
+            complete=reply["next"] == reply["head"],
+            floor=reply["floor"],
+            head=reply["head"],
+            epoch=reply["epoch"],
+        )
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """See `Engine.totals`: of all namespaces for operators, of one for its owner."""
+        if namespace is None:
+            found = (await self._ask_operator("namespaces", {}))["namespaces"]
+        else:
+            found = [await self._ask(namespace, "stats", {})]
+        return [_totals(stats) for stats in found]
+
+    async def ready(self) -> None:
+        """See `Engine.ready`: whether a service is there to answer."""
+        late = Unavailable(f"no Holdfast service answers at {self._address.shown}")
+        await self._mailbox.ask("$SRV.PING.holdfast", b"", seconds=self._address.timeout, late=late)
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """See `Engine.hint`: the service publishes every change."""
+
+        async def heard(message: Msg) -> None:
+            ring()
+
+        async def follow() -> None:
+            subscription = await self._mailbox.listen(event_pattern(self._address.prefix, namespace), heard)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await subscription.unsubscribe()
+
+        task = asyncio.create_task(follow(), name=f"holdfast events of {namespace}")
+        self._hints.add(task)
+        task.add_done_callback(self._hints.discard)
+        return task.cancel  # type: ignore[return-value]
+
+    async def clock_offset(self) -> float:
+        """See `Engine.clock_offset`: as the replies so far have shown it."""
+        return self._mailbox.offset
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        for task in self._hints:
+            task.cancel()
+        await asyncio.gather(*self._hints, return_exceptions=True)
+        await self._mailbox.close()
+
+    async def _do(self, command: Command) -> Any:
+        if not isinstance(command, Change):
+            raise Unsupported("upkeep is the service's business")
+        verb, fields = message_of(command)
+        late = OutcomeUnknown(
+            f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
+        )
+        try:
+            return result_of(command, await self._ask(command.namespace, verb, fields, late))
+        except HoldfastError as error:
+            return error
+
+    async def _ask(
+        self, namespace: str, verb: str, fields: dict[str, Any], late: HoldfastError | None = None
+    ) -> Mapping[str, Any]:
+        family, *owner = namespace.split("/")
+        dialect = SEMANTIC if family == "semantic" else PLUGIN
+        subject = ".".join([self._address.prefix, family, *owner, verb])
+        return await self._exchange(dialect, subject, fields, late)
+
+    async def _ask_operator(self, verb: str, fields: dict[str, Any]) -> Mapping[str, Any]:
+        return await self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, None)
+
+    async def _exchange(
+        self, dialect: Dialect, subject: str, fields: dict[str, Any], late: HoldfastError | None
+    ) -> Mapping[str, Any]:
+        seconds = self._address.timeout
+        payload = dialect.request(fields | self._deadline(seconds))
+        if late is None:
+            late = Unavailable(f"no reply from {subject} came within {seconds:g} s")
+        reply = dialect.answer(await self._mailbox.ask(subject, payload, seconds=seconds, late=late))
+        if not reply["success"]:
+            raise error_of(reply)
+        return reply
+
+    def _deadline(self, seconds: float) -> dict[str, int]:
+        """Until when the service may begin: by its own clock once that is known, so that a stall counts."""
+        if self._mailbox.knows_offset:
+            return {"deadline": int((time.time() + seconds) * 1000 + self._mailbox.offset)}
+        return {"deadline_ms": int(seconds * 1000)}
+
+
+def _found(reply: Mapping[str, Any]) -> Row | None:
+    if reply["success"] is False:
+        raise error_of(reply)
+    return row_of(reply) if reply["exists"] else None
+
+
+def _totals(stats: Mapping[str, Any]) -> Totals:
+    namespace = Namespace(
+        name=stats["namespace"],
+        revision=stats["version"],
+        keys=stats["keys"],
+        bytes=stats["bytes"],
+        changed_at=ms_of(stats["changed_at"]),
+    )
+    return Totals(namespace=namespace, due_keys=0, due_bytes=0)

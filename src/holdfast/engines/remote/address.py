@@ -1,0 +1,89 @@
+"""The address of a service: a NATS URL, and how to log in there.
+
+Law: everything that a client can be told is in the URL, so that there is one place to look. Nothing here
+reads the environment.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from holdfast.errors import ValidationError
+
+OPTIONS: Final = {
+    "prefix": "the first tokens of the service's subjects",
+    "inbox": "where replies come: _INBOX.<plugin> under a server with permissions",
+    "timeout": "after how many seconds a call gives up",
+    "creds": "a file with a JWT and its seed",
+    "nkey": "a file with an nkey's seed",
+    "tls_ca": "a file with the certificates to trust",
+    "tls_cert": "a file with this client's certificate",
+    "tls_key": "a file with the key of that certificate",
+}
+"""What may stand after the question mark of a `nats://` URL."""
+
+
+class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A service, and how to reach it."""
+
+    servers: list[str]
+    prefix: str = "db"
+    inbox: str = "_INBOX"
+    timeout: float = 5.0
+    creds: str | None = None
+    nkey: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The servers, without passwords."""
+        return ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in self.servers)
+
+    def login(self) -> dict[str, Any]:
+        """What the NATS client wants to know beside the servers."""
+        options: dict[str, Any] = {"inbox_prefix": self.inbox}
+        if self.creds is not None:
+            options["user_credentials"] = self.creds
+        if self.nkey is not None:
+            options["nkeys_seed"] = self.nkey
+        if self.tls_ca or self.tls_cert:
+            context = ssl.create_default_context(cafile=self.tls_ca)
+            if self.tls_cert:
+                context.load_cert_chain(self.tls_cert, self.tls_key)
+            options["tls"] = context
+        return options
+
+
+def remote_address(url: str) -> RemoteAddress:
+    """The address in a URL: `nats://user:password@host:4222,nats://other:4222?prefix=db&…`.
+
+    Raises:
+        ValidationError: The URL has an option that is not known, or none of its form.
+    """
+    where, _, query = url.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            raise ValidationError(
+                f"url has the unknown option {name!r}; known are {', '.join(OPTIONS)}", field="url"
+            )
+    fields: dict[str, Any] = dict(options)
+    if "timeout" in fields:
+        fields["timeout"] = _seconds(fields["timeout"])
+    return RemoteAddress(servers=[server.strip() for server in where.split(",")], **fields)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise ValidationError("timeout in url must be a number of seconds, at most 3600", field="url")
+    return seconds

@@ -1,0 +1,165 @@
+"""Requests and their replies over one NATS connection.
+
+Law: a request that was not sent is `Unavailable`, one that was refused by the server `PermissionDenied`, and
+one whose reply did not come in time ends in the error that its caller named for that. Nothing is sent again
+after a reconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from nats.aio.client import Client
+from nats.errors import AuthorizationError, MaxPayloadError, NoServersError
+from nats.errors import Error as NatsError
+
+from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from holdfast.engines.remote.address import RemoteAddress
+
+PING_SECONDS: Final = 5
+_VIOLATION: Final = re.compile(
+    r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
+)
+
+_log = logging.getLogger("holdfast.remote")
+
+
+class _Pending:
+    """A request that waits for its reply."""
+
+    __slots__ = ("late", "reply", "sent", "subject")
+
+    def __init__(self, subject: str, late: HoldfastError, reply: asyncio.Future[bytes]) -> None:
+        self.subject = subject
+        self.late = late
+        self.reply = reply
+        self.sent = time.monotonic()
+
+
+class Mailbox:
+    """Sends requests and hands out replies."""
+
+    def __init__(self, address: RemoteAddress) -> None:
+        self._address = address
+        self._client = Client()
+        self._inbox = ""
+        self._number = 0
+        self._pending: dict[str, _Pending] = {}
+        self._denied: str | None = None
+        self._best = float("inf")
+        self.offset = 0.0
+        self.knows_offset = False
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: No server can be reached.
+            PermissionDenied: The server does not let this user in.
+        """
+        address = self._address
+        try:
+            await self._client.connect(
+                address.servers,
+                error_cb=self._on_error,
+                name="holdfast client",
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                connect_timeout=5,
+                ping_interval=PING_SECONDS,
+                pending_size=0,
+                **address.login(),
+            )
+        except AuthorizationError:
+            raise PermissionDenied(f"the NATS server at {address.shown} does not let this user in") from None
+        except (NoServersError, OSError, NatsError, TimeoutError) as error:
+            raise Unavailable(f"no NATS server can be reached at {address.shown}") from error
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        await self._client.flush()
+
+    async def ask(self, subject: str, payload: bytes, *, seconds: float, late: HoldfastError) -> bytes:
+        """Send a request and wait for the reply; `late` is raised when it does not come in time."""
+        if self._denied is not None:
+            raise PermissionDenied(self._denied)
+        if not self._client.is_connected:
+            raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}")
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        token = str(self._number)
+        pending = self._pending[token] = _Pending(subject, late, loop.create_future())
+        alarm = loop.call_later(seconds, self._give_up, pending)
+        try:
+            await self._client.publish(subject, payload, reply=f"{self._inbox}.{token}")
+            return await pending.reply
+        except MaxPayloadError:
+            raise ValueTooLarge(
+                f"the request has {len(payload)} bytes, more than the server lets pass"
+            ) from None
+        except NatsError as error:
+            raise Unavailable(f"the request could not be sent to {self._address.shown}") from error
+        finally:
+            alarm.cancel()
+            del self._pending[token]
+
+    async def listen(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Have messages at a subject passed on."""
+        return await self._client.subscribe(subject, cb=heard)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if not self._client.is_closed:
+            await self._client.close()
+
+    def _give_up(self, pending: _Pending) -> None:
+        if not pending.reply.done():
+            pending.reply.set_exception(pending.late)
+
+    async def _on_reply(self, message: Msg) -> None:
+        pending = self._pending.get(message.subject.rpartition(".")[2])
+        if pending is None or pending.reply.done():
+            return
+        headers = message.headers or {}
+        if headers.get("Status") == "503":
+            pending.reply.set_exception(Unavailable(f"no Holdfast service answers at {pending.subject}"))
+            return
+        self._learn_time(headers.get("Holdfast-Time"), pending.sent)
+        pending.reply.set_result(message.data)
+
+    def _learn_time(self, text: str | None, sent: float) -> None:
+        """Take the service's clock from its reply; the quicker the reply, the better it is known."""
+        if text is None or not text.isdecimal():
+            return
+        took = time.monotonic() - sent
+        if took <= self._best:
+            self._best = took
+            self.offset = int(text) - (time.time() - took / 2) * 1000
+            self.knows_offset = True
+        self._best *= 1.01  # an old look is worth a little less with every reply
+
+    async def _on_error(self, error: Exception) -> None:
+        found = _VIOLATION.search(str(error))
+        if found is None:
+            _log.warning("the NATS connection reports: %s", error)
+            return
+        kind, subject = found[1].lower(), found[2].lower()
+        if kind == "subscription" and subject.startswith(self._inbox.lower()):
+            self._denied = (
+                f"the NATS server does not let this user listen at {self._inbox}: "
+                "name its inbox in the URL, as ?inbox=_INBOX.<plugin>"
+            )
+        for pending in self._pending.values():
+            if (self._denied or pending.subject.lower() == subject) and not pending.reply.done():
+                message = self._denied or f"the NATS server does not let this user send to {pending.subject}"
+                pending.reply.set_exception(PermissionDenied(message))
