@@ -26,7 +26,7 @@ implementation.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -191,6 +191,19 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Let go of the storage; what was accepted is finished first."""
+        ...
+
+
+@runtime_checkable
+class Housekeeper(Protocol):
+    """What an engine also has whose other side sweeps by itself, and at once when it is asked to."""
+
+    async def sweep(self) -> int:
+        """Remove what has expired; how many entries that was."""
+        ...
+
+    async def upkeep(self) -> None:
+        """Drop what was kept long enough."""
         ...
 
 

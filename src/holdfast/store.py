@@ -16,7 +16,7 @@ from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, Get, Got
 from holdfast.decide import Outcome
-from holdfast.engine import LATER, Later
+from holdfast.engine import LATER, Housekeeper, Later
 from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
 from holdfast.kv import KV
 from holdfast.model import Stats, moment
@@ -140,13 +140,13 @@ class Store:
 
     async def sweep(self) -> int:
         """Remove what has expired, now; how many entries that was."""
-        self._reading()
-        return await self._reaper.sweep()
+        keeper = self._reading()
+        return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
 
     async def upkeep(self) -> None:
         """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
-        self._reading()
-        await self._reaper.upkeep()
+        keeper = self._reading()
+        await (keeper if isinstance(keeper, Housekeeper) else self._reaper).upkeep()
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""

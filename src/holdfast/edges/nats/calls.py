@@ -106,6 +106,11 @@ async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"removed": await store.sweep()}
 
 
+async def _upkeep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    await store.upkeep()
+    return {}
+
+
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
     return {"ready": True}
@@ -115,6 +120,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "namespaces": _namespaces,
     "stats": _namespace_stats,
     "sweep": _sweep,
+    "upkeep": _upkeep,
     "ready": _ready,
 }
 """The verbs for operators."""

@@ -58,6 +58,7 @@ class Mailbox:
         self._pending: dict[str, _Pending] = {}
         self._denied: str | None = None
         self._best = float("inf")
+        self._latest = 0.0
         self.offset = 0.0
         self.knows_offset = False
 
@@ -118,7 +119,9 @@ class Mailbox:
         return await self._client.subscribe(subject, cb=heard)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, once all that was sent has been answered or given up."""
+        if self._pending:
+            await asyncio.wait([pending.reply for pending in self._pending.values()])
         if not self._client.is_closed:
             await self._client.close()
 
@@ -142,11 +145,16 @@ class Mailbox:
         if text is None or not text.isdecimal():
             return
         took = time.monotonic() - sent
+        self._latest = int(text) - (time.time() - took / 2) * 1000
         if took <= self._best:
             self._best = took
-            self.offset = int(text) - (time.time() - took / 2) * 1000
+            self.offset = self._latest
             self.knows_offset = True
         self._best *= 1.01  # an old look is worth a little less with every reply
+
+    def relearn_time(self) -> None:
+        """The service's clock is not where it was thought to be: believe its last word."""
+        self.offset = self._latest
 
     async def _on_error(self, error: Exception) -> None:
         found = _VIOLATION.search(str(error))

@@ -1,0 +1,83 @@
+"""The service and its client under conformance, through a real nats-server, over SQLite and PostgreSQL.
+
+Law: nothing but the ground; the tests come with the suite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import nats
+import pytest
+
+import holdfast
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.testing.conformance import Conformance, MakeStore
+from tests.nats import nats_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from holdfast.clock import Clock
+    from holdfast.store import Store
+
+
+class Ground:
+    """A nats-server, and a service on one storage that is started anew with every client."""
+
+    def __init__(self, url: str, storage: str) -> None:
+        self._url = url
+        self._storage = storage
+        self._service = contextlib.AsyncExitStack()
+
+    async def make(self, clock: Clock) -> Store:
+        """A client's store; whatever ran before has ended."""
+        await self.end()
+        behind = await self._service.enter_async_context(holdfast.open(self._storage, clock=clock, reap=False))
+        connection = await nats.connect(self._url)
+        self._service.push_async_callback(connection.close)
+        service = NatsService(behind, connection, Settings())
+        await service.start()
+        self._service.push_async_callback(service.stop)
+        store = holdfast.open(self._url, clock=clock, writer="embedded")
+        await store.start()
+        return store
+
+    async def end(self) -> None:
+        """Stop the service and close its store."""
+        await self._service.aclose()
+
+
+@contextlib.asynccontextmanager
+async def ground(storage: str) -> AsyncIterator[MakeStore]:
+    """Makes stores of clients for the length of a block."""
+    async with nats_server() as server:
+        of = Ground(server.url, storage)
+        yield of.make
+        await of.end()
+
+
+class TestRemoteOverSqlite(Conformance):
+    """A service on one file."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    async def make_store(self, tmp_path: Path) -> AsyncIterator[MakeStore]:
+        """The same file each time."""
+        async with ground(str(tmp_path / "store.db")) as make:
+            yield make
+
+
+class TestRemoteOverPostgres(Conformance):
+    """A service on a PostgreSQL database."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    async def make_store(self, pg_url: str) -> AsyncIterator[MakeStore]:
+        """The same database each time."""
+        async with ground(pg_url) as make:
+            yield make
