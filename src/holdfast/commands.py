@@ -117,6 +117,17 @@ class Many(Change, frozen=True, kw_only=True):
     items: tuple[Set | Delete, ...]
 
 
+class Load(Change, frozen=True, kw_only=True):
+    """Put entries with their whole envelope, as another store had them.
+
+    With `keep_versions` an entry keeps its version where that is greater than the namespace's last one, and
+    the namespace goes on from there; else it gets a new one.
+    """
+
+    entries: tuple[tuple[str, Row], ...]
+    keep_versions: bool
+
+
 class Expire(Command, frozen=True, kw_only=True, gc=False):
     """Notice that the rows at these keys of a space have passed their deadline.
 
@@ -168,13 +179,19 @@ class Results(msgspec.Struct, frozen=True, tag=True):
     items: tuple[Stored | Deleted | Exception, ...]
 
 
+class Written(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """How many entries were put."""
+
+    count: int
+
+
 class Removed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """How many rows upkeep removed."""
 
     count: int
 
 
-Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Removed
+Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Written | Removed
 
 
 def cost(command: Command) -> int:
@@ -186,6 +203,8 @@ def cost(command: Command) -> int:
             return sum(cost(write) for write in command.writes) + 64 * len(command.checks)
         case Many():
             return sum(cost(item) for item in command.items)
+        case Load():
+            return sum(row.size + 256 for _, row in command.entries)
         case Expire():
             return 512 * len(command.keys)
         case _:
@@ -203,5 +222,8 @@ def written_keys(command: Command) -> Iterator[str]:
         case Many():
             for item in command.items:
                 yield item.key
+        case Load():
+            for key, _ in command.entries:
+                yield key
         case _:
             pass

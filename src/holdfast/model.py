@@ -135,6 +135,11 @@ def moment(ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=ms)
 
 
+def milliseconds(at: datetime) -> int:
+    """A time as it is stored; a naive one is taken as UTC."""
+    return (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // timedelta(milliseconds=1)
+
+
 def value_of(key: str, row: Row) -> Any:
     """The value in a row of the space `kv`."""
     text = row.value or ""

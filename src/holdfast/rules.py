@@ -89,6 +89,15 @@ def namespace(name: object) -> str:
             )
 
 
+def semantic_root(namespace: str) -> str | None:
+    """How full keys of a namespace begin; None outside the semantic family."""
+    match namespace.split("/"):
+        case ["semantic", tenant, project]:
+            return f"tenant/{tenant}/project/{project}/"
+        case _:
+            return None
+
+
 def key(text: object) -> str:
     """A key: text of 1 to 255 characters without U+0000."""
     checked = _text(text, field="key", most=MAX_KEY_CHARACTERS)

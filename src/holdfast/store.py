@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, Get, Got
+from holdfast.commands import Change, Get, Got, Written
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Housekeeper, Later
 from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.model import Entry
     from holdfast.rows import Record
 
 CLOCK_INTERVAL = 30.0
@@ -119,8 +120,8 @@ class Store:
         """The keys of a tenant's project. Keys are given relative or full and shown full."""
         tenant = rules.tenant_part(tenant, field="tenant")
         project = rules.tenant_part(project, field="project")
-        root = f"tenant/{tenant}/project/{project}/"
-        return KV(self, self.verbs(f"semantic/{tenant}/{project}", root=root))
+        namespace = f"semantic/{tenant}/{project}"
+        return KV(self, self.verbs(namespace, root=rules.semantic_root(namespace)))
 
     def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
         """What makes commands for a namespace, for a door that knows who writes."""
@@ -147,6 +148,17 @@ class Store:
         """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
         keeper = self._reading()
         await (keeper if isinstance(keeper, Housekeeper) else self._reaper).upkeep()
+
+    async def load(self, namespace: str, entries: Sequence[Entry], *, keep_versions: bool) -> int:
+        """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
+
+        Those that have expired are left out. With `keep_versions` an entry keeps its version where that is
+        greater than the namespace's last one, which then goes on from there; else it gets a new one.
+        """
+        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        result = await self.execute(verbs.load(entries, keep_versions=keep_versions))
+        assert isinstance(result, Written)
+        return result.count
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""

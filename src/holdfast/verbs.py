@@ -15,9 +15,10 @@ from typing import Any, Generic, TypedDict, TypeVar
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Batch, Check, Delete, Guard, Incr, Many, Origin, Restore, Set, SetTtl
+from holdfast.commands import Batch, Check, Delete, Guard, Incr, Load, Many, Origin, Restore, Set, SetTtl
 from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge
-from holdfast.model import KEEP, Keep, Semantics
+from holdfast.model import KEEP, Entry, Keep, Semantics, milliseconds
+from holdfast.rows import Row
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -183,6 +184,40 @@ class Verbs:
             writes=made,
         )
 
+    def load(self, entries: object, *, keep_versions: bool, **provenance: Any) -> Load:
+        """Put entries of another store with their envelopes."""
+        given = _several(entries, field="entries")
+        made = tuple(self._loaded(entry) for entry in given)
+        size = sum(len(key.encode()) + row.size for key, row in made)
+        _fits(size, "load")
+        return Load(
+            namespace=self.namespace,
+            origin=self._origin(**provenance),
+            entries=made,
+            keep_versions=keep_versions,
+        )
+
+    def _loaded(self, entry: object) -> tuple[str, Row]:
+        if not isinstance(entry, Entry):
+            raise ValidationError("each of entries must be an entry", field="entries")
+        value, size = rules.encode_value(entry.value)
+        meaning = rules.semantics(entry.semantics)
+        row = Row(
+            value=value,
+            size=size,
+            version=rules.version(entry.version, field="version"),
+            created_at=milliseconds(entry.created_at),
+            updated_at=milliseconds(entry.updated_at),
+            expires_at=None if entry.expires_at is None else milliseconds(entry.expires_at),
+            last_writer=rules.identity(entry.last_writer, field="last_writer"),
+            semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
+            request_id=None
+            if entry.request_id is None
+            else rules.identity(entry.request_id, field="request_id"),
+            spec_ref=rules.spec_ref(entry.spec_ref),
+        )
+        return self.key(entry.key), row
+
     def _origin(
         self,
         *,
@@ -346,7 +381,10 @@ def required(fields: Mapping[str, Any], name: str) -> Any:
 
 
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
-    size = sum(map(_size, writes))
+    _fits(sum(map(_size, writes)), verb)
+
+
+def _fits(size: int, verb: str) -> None:
     if size > rules.MAX_TRANSFER_BYTES:
         raise ValueTooLarge(f"{verb} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")
 

@@ -108,10 +108,10 @@ class Draft:
         self._undo.append((address, address in self._rows, self._rows.get(address)))
         self._rows[address] = row
 
-    def version(self) -> int:
-        """A new version: the next in the namespace, never given before."""
+    def version(self, *, at_least: int = 0) -> int:
+        """A new version: the next in the namespace, or a later one that is asked for; never given before."""
         namespace = self.namespace
-        namespace.revision += 1
+        namespace.revision = max(namespace.revision + 1, at_least)
         namespace.changed_at = self.now
         return namespace.revision
 

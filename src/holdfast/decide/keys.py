@@ -22,6 +22,7 @@ from holdfast.commands import (
     Guard,
     Incr,
     KeyChange,
+    Load,
     Many,
     Origin,
     Restore,
@@ -30,6 +31,7 @@ from holdfast.commands import (
     SetTtl,
     Stored,
     Versions,
+    Written,
 )
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict, entry_of, semantics_of, value_of
@@ -232,6 +234,20 @@ def _batch(draft: Draft, command: Batch) -> Versions:
     return Versions(tuple(version for version, _ in made), tuple(purpose for _, purpose in made))
 
 
+def _load(draft: Draft, command: Load) -> Written:
+    count = 0
+    for key, row in command.entries:
+        if not row.alive(draft.now):
+            continue
+        before = live(draft, key)
+        version = draft.version(at_least=row.version if command.keep_versions else 0)
+        _put(draft, key, before, msgspec.structs.replace(row, version=version))
+        origin = Origin(writer=row.last_writer, request_id=row.request_id or command.origin.request_id)
+        draft.record(_record(draft, "set", key, version=version, origin=origin, semantics=row.semantics))
+        count += 1
+    return Written(count)
+
+
 def _version_and_purpose(result: Stored | Deleted) -> tuple[int | None, str | None]:
     if isinstance(result, Stored):
         return result.row.version, purpose_of(result.row.semantics)
@@ -302,14 +318,18 @@ def _store(
         request_id=origin.request_id,
         spec_ref=spec_ref,
     )
+    _put(draft, key, before, row)
+    draft.record(_record(draft, op, key, version=version, origin=origin, semantics=semantics))
+    return Stored(key, row)
+
+
+def _put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
     if before is not None:
         _uncount(draft, key, before)
     namespace = draft.namespace
     namespace.keys += 1
-    namespace.bytes += _width(key) + size
+    namespace.bytes += _width(key) + row.size
     draft.put(Address(draft.name, KV, key), row)
-    draft.record(_record(draft, op, key, version=version, origin=origin, semantics=semantics))
-    return Stored(key, row)
 
 
 def _remove(draft: Draft, key: str, row: Row) -> None:
@@ -382,6 +402,11 @@ def _needs_many(wanted: Needs, command: Many) -> None:
         _needs_key(wanted, item)
 
 
+def _needs_load(wanted: Needs, command: Load) -> None:
+    for key, _ in command.entries:
+        wanted.row(Address(command.namespace, KV, key))
+
+
 def _needs_guard(wanted: Needs, command: Guard) -> None:
     """A guard is written without looking."""
 
@@ -396,6 +421,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Guard: _needs_guard,
     Batch: _needs_batch,
     Many: _needs_many,
+    Load: _needs_load,
 }
 
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
@@ -408,4 +434,5 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Guard: _guard,
     Batch: _batch,
     Many: _many,
+    Load: _load,
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
+from holdfast.commands import Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions, Written
 from holdfast.decide.keys import live
 from holdfast.errors import VersionConflict
 from holdfast.model import Entry, entry_of
@@ -35,7 +35,7 @@ class Memory(msgspec.Struct, frozen=True):
     """What is remembered of a request: a digest of its content, and the reply."""
 
     content: str
-    reply: Stored | Deleted | Versions | Several
+    reply: Stored | Deleted | Versions | Written | Several
 
 
 def request_address(command: Change) -> Address:

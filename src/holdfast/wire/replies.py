@@ -5,12 +5,12 @@ Law: a value is passed on as the JSON text that is stored, never decoded on its 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.model import EPOCH, Entry, Semantics, moment, semantics_of
+from holdfast.model import Entry, Semantics, milliseconds, moment, semantics_of
 from holdfast.rows import Record, Row
 
 if TYPE_CHECKING:
@@ -166,5 +166,4 @@ def _moment(text: str) -> datetime:
 
 def ms_of(text: str) -> int:
     """A time as it is stored."""
-    at = _moment(text)
-    return round((at - EPOCH) / timedelta(milliseconds=1))
+    return milliseconds(_moment(text))

@@ -55,13 +55,9 @@ def route(subject: str, prefix: str) -> Route:
         case ["semantic", tenant, project, verb]:
             rules.tenant_part(tenant, field="tenant")
             rules.tenant_part(project, field="project")
-            return Route(
-                SEMANTIC,
-                "set" if verb == "put" else verb,
-                f"semantic/{tenant}/{project}",
-                f"{tenant}/{project}",
-                f"tenant/{tenant}/project/{project}/",
-            )
+            namespace = f"semantic/{tenant}/{project}"
+            verb = "set" if verb == "put" else verb
+            return Route(SEMANTIC, verb, namespace, f"{tenant}/{project}", rules.semantic_root(namespace))
         case ["admin", verb]:
             return Route(ADMIN, verb, "", OPERATOR)
         case _:

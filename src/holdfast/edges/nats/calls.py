@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast import rules
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.verbs import required
 from holdfast.watch import changes_after
 from holdfast.wire.refusals import error_fields
-from holdfast.wire.replies import change_fields, changes_fields, shown_entry, stats_fields
+from holdfast.wire.replies import (
+    change_fields,
+    changes_fields,
+    entry_of_fields,
+    shown_entry,
+    stats_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.kv import KV
+    from holdfast.model import Entry
     from holdfast.store import Store
 
 
@@ -111,6 +120,25 @@ async def _upkeep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    entries = required(fields, "entries")
+    if not isinstance(entries, list):
+        raise ValidationError("entries must be a list", field="entries")
+    namespace = rules.namespace(required(fields, "namespace"))
+    keep_versions = fields.get("keep_versions", False) is True
+    return {"written": await store.load(namespace, list(map(_entry, entries)), keep_versions=keep_versions)}
+
+
+def _entry(fields: Any) -> Entry:
+    try:
+        entry = entry_of_fields(fields)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        entry = None
+    if entry is None:
+        raise ValidationError("each of entries must have the fields of an entry", field="entries")
+    return entry
+
+
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
     return {"ready": True}
@@ -121,6 +149,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "stats": _namespace_stats,
     "sweep": _sweep,
     "upkeep": _upkeep,
+    "load": _load,
     "ready": _ready,
 }
 """The verbs for operators."""

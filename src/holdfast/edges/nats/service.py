@@ -1,9 +1,9 @@
 """The service: messages in, replies and events out, with a store between.
 
-A message is routed by its subject and waits in its plugin's line. In its turn it is decoded: a write is handed
-to the store's batcher, a get is answered at once where that is possible, and anything else becomes a task. The
-connection's order is kept: one subscription serves a prefix and family, and a read of a key that is being
-written to takes its turn after the write.
+A message is routed by its subject and waits in its plugin's line. In its turn it is decoded: a write is
+handed to the store's batcher, a get is answered at once where that is possible, and anything else becomes a
+task. The connection's order is kept: one subscription serves a prefix and family, and a read of a key that is
+being written to takes its turn after the write.
 
 Law: the service decides nothing about data. It decides who is asking, whether it is too late, and where the
 answer may go.

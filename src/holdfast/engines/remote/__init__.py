@@ -12,17 +12,18 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import Change
+from holdfast.commands import Change, Load, Written
 from holdfast.cursors import cursor_after
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, Timeout, Unavailable, Unsupported
+from holdfast.model import entry_of
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
-from holdfast.wire.replies import ms_of, record_of, row_of
+from holdfast.wire.replies import entry_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern
 from holdfast.wire.writes import message_of, result_of
 
@@ -169,12 +170,26 @@ class RemoteEngine:
     async def _do(self, command: Command) -> Any:
         if not isinstance(command, Change):
             raise Unsupported("upkeep is the service's business")
+        if isinstance(command, Load):
+            return await self._load(command)
         verb, fields = message_of(command)
         late = OutcomeUnknown(
             f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
         )
         try:
             return result_of(command, await self._ask(command.namespace, verb, fields, late))
+        except HoldfastError as error:
+            return error
+
+    async def _load(self, command: Load) -> Written | HoldfastError:
+        entries = [entry_fields(entry_of(key, row)) for key, row in command.entries]
+        fields = {
+            "namespace": command.namespace,
+            "entries": entries,
+            "keep_versions": command.keep_versions,
+        }
+        try:
+            return Written((await self._ask_operator("load", fields))["written"])
         except HoldfastError as error:
             return error
 

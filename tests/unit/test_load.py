@@ -1,0 +1,67 @@
+"""Loading entries of another store: versions, counters, envelopes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast.clock import ManualClock
+
+
+async def test_versions_are_kept_into_an_empty_namespace() -> None:
+    """Entries that come in the order of their versions keep them, and the counter goes on from the last."""
+    clock = ManualClock()
+    async with (
+        holdfast.open("memory://", clock=clock) as source,
+        holdfast.open("sqlite://", clock=clock) as target,
+    ):
+        kv = source.kv("p")
+        await kv.set("a", 1)
+        await kv.set("b", 2, ttl=60, semantics={"purpose": "cursor"}, writer="me:x", spec_ref="doc")
+        await kv.set("a", 3)
+        entries = sorted((await kv.list(values=True)).entries or [], key=lambda entry: entry.version)
+        assert await target.load("kv/p", entries, keep_versions=True) == 2
+        assert [await target.kv("p").get(entry.key) for entry in entries] == entries
+        assert (await target.kv("p").set("c", 1)).version == 4
+        assert await source.stats("kv/p") == msgspec.structs.replace(
+            await target.stats("kv/p"), keys=2, bytes=4, version=3
+        )
+
+
+async def test_new_versions_are_given_where_they_would_go_back() -> None:
+    """A version is never given twice: into a namespace that is further on, entries get new ones."""
+    async with holdfast.open("memory://", clock=ManualClock()) as store:
+        kv = store.kv("p")
+        for number in range(5):
+            last = await kv.set("a", number)
+        entry = msgspec.structs.replace(last, key="old", version=2)
+        assert await store.load("kv/p", [entry], keep_versions=True) == 1
+        found = await kv.get("old")
+        assert found is not None
+        assert found.version == 6
+        assert [change.version for change in (await kv.changes(5)).changes] == [6]
+
+
+async def test_what_has_expired_is_left_out() -> None:
+    """An entry whose deadline has passed is not brought back."""
+    clock = ManualClock()
+    async with holdfast.open("memory://", clock=clock) as store:
+        entry = await store.kv("p").set("a", 1, ttl=1)
+        clock.advance(1)
+        assert await store.load("kv/q", [entry], keep_versions=False) == 0
+        assert await store.kv("q").get("a") is None
+
+
+async def test_keys_and_values_are_checked() -> None:
+    """Loading goes through the same rules as every other door."""
+    async with holdfast.open("memory://", clock=ManualClock()) as store:
+        entry = await store.kv("p").set("a", 1)
+        for wrong in ({"key": ""}, {"value": float("nan")}, {"last_writer": ""}, {"version": -1}):
+            with pytest.raises(holdfast.ValidationError):
+                await store.load("kv/q", [msgspec.structs.replace(entry, **wrong)], keep_versions=True)
+        with pytest.raises(holdfast.ValidationError):
+            await store.load("nowhere", [entry], keep_versions=True)
+        with pytest.raises(holdfast.ValidationError):
+            await store.load("kv/q", [{"key": "a"}], keep_versions=True)  # type: ignore[list-item]
+        assert (await store.kv("q").list()).keys == []
