@@ -40,7 +40,8 @@ class Result:
         low, middle, high = min(self.ratios), statistics.median(self.ratios), max(self.ratios)
         return (
             f"{self.scenario:<46} {statistics.median(self.base):>10.2f} "
-            f"{statistics.median(self.measured):>10.2f} {self.unit:<8} ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
+            f"{statistics.median(self.measured):>10.2f} {self.unit:<8} "
+            f"ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
             f"{self.bar}: {'reached' if self.passed else 'MISSED'}"
         )
 

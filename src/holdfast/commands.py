@@ -211,6 +211,21 @@ def cost(command: Command) -> int:
             return 256
 
 
+def weight(command: Command) -> int:
+    """How many rows a command is about: what bounds the work that is done in one go."""
+    match command:
+        case Batch():
+            return len(command.checks) + len(command.writes)
+        case Many():
+            return len(command.items)
+        case Load():
+            return len(command.entries)
+        case Expire():
+            return len(command.keys)
+        case _:
+            return 1
+
+
 def written_keys(command: Command) -> Iterator[str]:
     """The keys of entries that a caller's command may change."""
     match command:

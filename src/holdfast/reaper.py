@@ -29,7 +29,11 @@ TICK: Final = 1.0
 """Every how many seconds the reaper looks for entries that are due."""
 LOOK: Final = 1_000
 CHUNK: Final = 50
-"""How many due rows are asked for at a time, and how many go in one command."""
+"""How many due rows are asked for at a time, and how many go in one command.
+
+The commands for one look are handed in together, so that they share a commit; each is small, so that an
+engine can serve others between two of them.
+"""
 SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
@@ -110,20 +114,14 @@ class Reaper:
         return total
 
     async def _expire(self, space: str, due: list[Due], *, before: int | None = None) -> int:
-        removed = 0
+        commands = []
         ordered = sorted(due, key=lambda row: row.namespace)
         for namespace, rows in groupby(ordered, key=lambda row: row.namespace):
             keys = [row.key for row in rows]
             for start in range(0, len(keys), CHUNK):
-                removed += await self._ask(
-                    Expire(
-                        namespace=namespace,
-                        space=space,
-                        keys=tuple(keys[start : start + CHUNK]),
-                        before=before,
-                    )
-                )
-        return removed
+                some = tuple(keys[start : start + CHUNK])
+                commands.append(Expire(namespace=namespace, space=space, keys=some, before=before))
+        return sum(await asyncio.gather(*map(self._ask, commands)))
 
     async def _forget_requests(self, namespace: Namespace, now: int) -> None:
         if not namespace.requests:

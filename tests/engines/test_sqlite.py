@@ -124,19 +124,19 @@ async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(p
         await kv.set("n", 1)
         engine = store._engine
         assert isinstance(engine, SqliteEngine)
-        load, interfered = engine._load, False
+        decide, interfered = engine._decide, False
 
-        async def load_and_interfere(*arguments: object) -> object:
+        async def decide_and_interfere(*arguments: object) -> object:
             nonlocal interfered
-            loaded = await load(*arguments)  # type: ignore[arg-type]
+            outcome = await decide(*arguments)  # type: ignore[arg-type]
             if not interfered:
                 interfered = True
                 with sqlite3.connect(path) as outside:
                     outside.execute("UPDATE plugin_kv_storage SET value_json = '41' WHERE key = 'n'")
                 outside.close()
-            return loaded
+            return outcome
 
-        engine._load = load_and_interfere  # type: ignore[assignment, method-assign]
+        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
         assert (await kv.incr("n")).value == 42
 
 
@@ -147,16 +147,16 @@ async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> N
         await kv.set("n", 1)
         engine = store._engine
         assert isinstance(engine, SqliteEngine)
-        load = engine._load
+        decide = engine._decide
 
-        async def load_and_interfere(*arguments: object) -> object:
-            loaded = await load(*arguments)  # type: ignore[arg-type]
+        async def decide_and_interfere(*arguments: object) -> object:
+            outcome = await decide(*arguments)  # type: ignore[arg-type]
             with sqlite3.connect(path) as outside:
                 outside.execute("UPDATE plugin_kv_storage SET value_json = value_json + 1")
             outside.close()
-            return loaded
+            return outcome
 
-        engine._load = load_and_interfere  # type: ignore[assignment, method-assign]
+        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
         with pytest.raises(Busy):
             await kv.incr("n")
 

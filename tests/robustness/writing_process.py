@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.decide import decide, needs
+from holdfast.decide import Loaded, decide, needs
 from holdfast.engines.sqlite import SqliteEngine, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Command, Result
-    from holdfast.errors import HoldfastError
+    from holdfast.commands import Command
+    from holdfast.decide import Outcome
 
 WRITERS = 16
 
@@ -41,13 +41,12 @@ async def write(path: str, life: str) -> None:
         await asyncio.gather(*(writer(number) for number in range(WRITERS)))
 
 
-async def acknowledge_early(
-    self: SqliteEngine, commands: Sequence[Command], now: int
-) -> list[Result | HoldfastError]:
+async def acknowledge_early(self: SqliteEngine, commands: Sequence[Command], now: int) -> Outcome:
     """The planted bug: decide, answer, and commit a little later, in order."""
     backlog: list[list[statements.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
-    loaded = await self._load(needs(commands))
+    loaded = Loaded(namespaces={}, rows={})
+    await self._load(needs(commands), loaded)
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now)
@@ -57,7 +56,7 @@ async def acknowledge_early(
         for plan in backlog:
             await self._writer.run(partial(self._writer.commit, plan, 1))
         backlog.clear()
-    return outcome.results
+    return outcome
 
 
 if __name__ == "__main__":

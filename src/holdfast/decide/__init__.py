@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast.commands import Command, Result
+    from holdfast.errors import HoldfastError
 
-__all__ = ["Loaded", "Needs", "Outcome", "decide", "needs"]
+__all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "needs"]
 
 _NEEDS = keys.NEEDS | upkeep.NEEDS
 _APPLY = keys.APPLY | upkeep.APPLY
@@ -49,8 +50,28 @@ def decide(loaded: Loaded, commands: Sequence[Command], now: int) -> Outcome:
 
     A refused command leaves no trace but its error among the results.
     """
-    draft = Draft(loaded, now)
-    return draft.outcome([draft.attempt(_apply, command) for command in commands])
+    decision = Decision(loaded, now)
+    decision.take(commands)
+    return decision.outcome()
+
+
+class Decision:
+    """`decide` in parts, for an engine that wants to do something else between them.
+
+    What a part needs must be in `loaded` when it is taken; rows of earlier parts may stay or be loaded again.
+    """
+
+    def __init__(self, loaded: Loaded, now: int) -> None:
+        self._draft = Draft(loaded, now)
+        self._results: list[Result | HoldfastError] = []
+
+    def take(self, commands: Sequence[Command]) -> None:
+        """Apply the next commands."""
+        self._results += [self._draft.attempt(_apply, command) for command in commands]
+
+    def outcome(self) -> Outcome:
+        """What all of it leads to."""
+        return self._draft.outcome(self._results)
 
 
 def _apply(draft: Draft, command: Command) -> Result:

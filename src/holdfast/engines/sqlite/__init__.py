@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from holdfast.commands import Batch, Delete, Expire, Many, Trim
-from holdfast.decide import Loaded, decide, needs
+from holdfast.commands import Batch, Delete, Expire, Many, Trim, weight
+from holdfast.decide import Decision, Loaded, needs
 from holdfast.engine import (
     LATER,
     Capabilities,
@@ -46,7 +46,7 @@ from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
@@ -57,6 +57,8 @@ INLINE_ROWS: Final = 1024
 """Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
 LOOKS_PER_TURN: Final = 32
 """After how many looks the loop gets a turn: a caller who only reads would otherwise never let it go."""
+PART_ROWS: Final = 50
+"""How many rows of a group are loaded and decided before the loop gets a turn."""
 STALE_ATTEMPTS: Final = 10
 
 
@@ -182,9 +184,8 @@ class SqliteEngine:
         await asyncio.to_thread(self._close)
 
     async def _transact(self, commands: Sequence[Command], now: int) -> Outcome:
-        wanted = needs(commands)
         for _ in range(STALE_ATTEMPTS):
-            outcome = decide(await self._load(wanted), commands, now)
+            outcome = await self._decide(commands, now)
             if outcome.empty:
                 return outcome
             plan, pages = statements.save(outcome), statements.pages(outcome)
@@ -195,11 +196,23 @@ class SqliteEngine:
             return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
 
-    async def _load(self, wanted: Needs) -> Loaded:
-        rows = await self._load_rows(wanted.rows)
-        names = sorted(wanted.namespaces)
-        found = await self._look(lambda connection: queries.load_namespaces(connection, names))
-        return Loaded(namespaces=found, rows=rows)
+    async def _decide(self, commands: Sequence[Command], now: int) -> Outcome:
+        """Load and decide part by part; between two parts the loop serves others."""
+        loaded = Loaded(namespaces={}, rows={})
+        decision = Decision(loaded, now)
+        for number, part in enumerate(_parts(commands)):
+            if number:
+                await asyncio.sleep(0)
+            await self._load(needs(part), loaded)
+            decision.take(part)
+        return decision.outcome()
+
+    async def _load(self, wanted: Needs, loaded: Loaded) -> None:
+        loaded.rows.update(await self._load_rows(wanted.rows))
+        names = sorted(wanted.namespaces - loaded.namespaces.keys())
+        loaded.namespaces.update(
+            await self._look(lambda connection: queries.load_namespaces(connection, names))
+        )
 
     async def _load_rows(self, wanted: dict[Address, bool]) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
@@ -294,6 +307,20 @@ class SqliteEngine:
         self._lock.release()
         if self._temporary:
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+
+def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
+    """The commands in their order, in parts of about as many rows as may be decided in one go."""
+    part: list[Command] = []
+    rows = 0
+    for command in commands:
+        part.append(command)
+        rows += weight(command)
+        if rows >= PART_ROWS:
+            yield part
+            part, rows = [], 0
+    if part:
+        yield part
 
 
 def _only_removes(command: Command) -> bool:
