@@ -1,4 +1,4 @@
-"""What only the PostgreSQL engine can get wrong: opening, conversions, transactions, translation of errors.
+"""What only the PostgreSQL engine can get wrong: opening, conversions, transactions.
 
 Law: what holds for every engine is certified by `holdfast.testing`; here stands what is peculiar to this one,
 looked at from behind with plain SQL where that says more.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import asyncpg
 import pytest
@@ -17,8 +17,9 @@ import pytest
 from holdfast import errors
 from holdfast.commands import Stored, Trim
 from holdfast.engine import JournalQuery, Scan
-from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.translate import server, translate, unreachable
+from holdfast.engines import migrate
+from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.postgres import PostgresEngine, connections, opening, transaction
 from holdfast.rows import KV, TRASH, Address
 from holdfast.verbs import Verbs, id_maker
 
@@ -122,6 +123,28 @@ class TestOpening:
             await late.start()
         await late.aclose()
 
+    async def test_an_older_store_is_migrated(
+        self, pg_url: str, engine: PostgresEngine, sql: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A store of an older version is brought up to date before anything else is done with it."""
+
+        async def upgrade(dsn: str) -> None:
+            await sql.execute("UPDATE alembic_version SET version_num = $1", SCHEMA_REVISION)
+
+        monkeypatch.setattr(migrate, "KNOWN_REVISIONS", ("0000", SCHEMA_REVISION))
+        monkeypatch.setattr(opening, "upgrade_postgres", upgrade)
+        await sql.execute("UPDATE alembic_version SET version_num = '0000'")
+        async with started(pg_url):
+            assert await sql.fetchval("SELECT version_num FROM alembic_version") == SCHEMA_REVISION
+
+    async def test_an_old_server_is_refused(self, pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A server that is too old for exact times is refused, with the version that is needed."""
+        monkeypatch.setattr(connections, "_OLDEST", 99)
+        engine = PostgresEngine(pg_url)
+        with pytest.raises(errors.Unsupported, match="needs 99 or newer"):
+            await engine.start()
+        await engine.aclose()
+
     async def test_foreign_tables_are_not_touched(self, pg_url: str) -> None:
         """Where others have tables of the same names, nothing is created."""
         connection = await asyncpg.connect(pg_url)
@@ -177,7 +200,7 @@ class TestFidelity:
             "deep": [[{}], -0.0, 1e300, 2**63],
         }
         keys = ["'; DROP TABLE holdfast_meta; --", "\\", "%_", "é", "e\u0301", "\U0010ffff", "a" * 255, " "]
-        results = await engine.transact([verbs.set(key, value, spec_ref=key) for key in keys], NOW)
+        results = (await engine.transact([verbs.set(key, value, spec_ref=key) for key in keys], NOW)).results
         rows = await engine.read([Address(NAMESPACE, KV, key) for key in keys], NOW)
         assert rows == [result.row for result in results if isinstance(result, Stored)]
         assert all(row is not None and row.size == len((row.value or "").encode()) for row in rows)
@@ -204,12 +227,12 @@ class TestFidelity:
         ]
         await engine.transact([verbs.set(key, 1) for key in keys], NOW)
         found = await engine.scan(everything(), NOW)
-        assert [key for key, _ in found.rows] == sorted(keys, key=str.encode)
+        assert found.keys == sorted(keys, key=str.encode)
 
     @pytest.mark.parametrize("now", [1, 999, NOW, 64_000_000_000_001, 4_102_444_799_999])
     async def test_times_are_exact(self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int) -> None:
         """A time is kept to the millisecond, and the database shows the same instant."""
-        (stored,) = await engine.transact([verbs.set("a", 1, ttl=3)], now)
+        (stored,) = (await engine.transact([verbs.set("a", 1, ttl=3)], now)).results
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], now)
         assert isinstance(stored, Stored)
         assert row == stored.row
@@ -229,9 +252,11 @@ class TestFidelity:
         address = Address(NAMESPACE, KV, "a")
         for now, there in ((999, True), (1000, False)):
             assert [row is not None for row in await engine.read([address], now)] == [there]
-            assert len((await engine.scan(everything(), now)).rows) == there
+            assert len((await engine.scan(everything(), now)).keys) == there
             assert len(await engine.due(KV, now, limit=1)) == (not there)
-        (result,) = await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], 1000)
+        (result,) = (
+            await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], 1000)
+        ).results
         assert isinstance(result, Stored)
         assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[0].op == "expired"
 
@@ -241,7 +266,7 @@ class TestFidelity:
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at, created_at) VALUES "
             "('trivia', 'a', '1', 'infinity', '-infinity'), ('trivia', 'b', '1', '-infinity', 'infinity')"
         )
-        assert [key for key, _ in (await engine.scan(everything(), NOW)).rows] == ["a"]
+        assert (await engine.scan(everything(), NOW)).keys == ["a"]
         assert [due.key for due in await engine.due(KV, NOW, limit=9)] == ["b"]
 
     async def test_rows_of_others_are_entries(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
@@ -260,13 +285,21 @@ class TestFidelity:
         """A plugin's name that only somebody past Holdfast can have written is handled, not interpreted."""
         odd = Verbs("kv/o'dd\\ name", writer="tester", new_id=id_maker())
         for version in (1, 2):
-            (result,) = await engine.transact([odd.set("a", version)], NOW)
+            (result,) = (await engine.transact([odd.set("a", version)], NOW)).results
             assert isinstance(result, Stored)
             assert result.row.version == version
 
     async def test_the_clock_is_the_servers(self, engine: PostgresEngine) -> None:
         """On the same machine the server's clock is this one's."""
         assert abs(await engine.clock_offset()) < 1000
+
+
+class RollingBack:
+    """A connection on which every commit becomes a rollback."""
+
+    async def execute(self, statement: str) -> str:
+        """See asyncpg's `Connection.execute`."""
+        return "ROLLBACK"
 
 
 class TestTransactions:
@@ -278,7 +311,7 @@ class TestTransactions:
         """When the database is emptied under a running engine, the next write makes the namespace anew."""
         await engine.transact([verbs.set("a", 1)], NOW)
         await sql.execute("TRUNCATE holdfast_namespaces, plugin_kv_storage, holdfast_journal")
-        (result,) = await engine.transact([verbs.set("a", 1)], NOW)
+        (result,) = (await engine.transact([verbs.set("a", 1)], NOW)).results
         assert isinstance(result, Stored)
         assert result.row.version == 1
         assert [totals.namespace.revision for totals in await engine.totals(NOW)] == [1]
@@ -299,12 +332,28 @@ class TestTransactions:
             writes = [asyncio.create_task(engine.transact([verbs.incr("a")], NOW)) for _ in range(16)]
             rows = await asyncio.gather(*(engine.read([Address(NAMESPACE, KV, "a")], NOW) for _ in range(64)))
             assert {row.version for (row,) in rows if row is not None} == {1}
-            assert len((await engine.scan(everything(), NOW)).rows) == 1
+            assert len((await engine.scan(everything(), NOW)).keys) == 1
             assert not any(write.done() for write in writes)
         await asyncio.gather(*writes)
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
         assert row is not None
         assert row.value == "17"
+
+    async def test_many_reads_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
+        """Reads that go together are answered each for itself, however much each of them asks for."""
+        await engine.transact([verbs.set(str(number), number) for number in range(0, 700, 2)], NOW)
+        asked = [
+            [Address(NAMESPACE, KV, str(first + part)) for part in range(200)] for first in range(0, 500, 99)
+        ]
+        found = await asyncio.gather(*(engine.read(addresses, NOW) for addresses in asked))
+        for addresses, rows in zip(asked, found, strict=True):
+            values = [None if row is None else row.value for row in rows]
+            assert values == [str(key) if int(key) % 2 == 0 else None for _, _, key in addresses]
+
+    async def test_a_commit_that_was_none(self) -> None:
+        """A server that answers a commit by rolling back has kept nothing, and nobody is told otherwise."""
+        with pytest.raises(errors.DatabaseError, match="rolled the transaction back"):
+            await transaction.commit(cast("Any", RollingBack()))
 
     async def test_a_refusal_of_the_database_keeps_nothing(
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
@@ -316,7 +365,7 @@ class TestTransactions:
             await engine.transact([verbs.set("b", 1), verbs.set("poison", 1)], NOW)
         assert isinstance(caught.value.__cause__, asyncpg.CheckViolationError)
         assert "poison" not in caught.value.message
-        (result,) = await engine.transact([verbs.set("b", 1)], NOW)
+        (result,) = (await engine.transact([verbs.set("b", 1)], NOW)).results
         assert isinstance(result, Stored)
         assert result.row.version == 2
 
@@ -324,7 +373,7 @@ class TestTransactions:
         """A group that changes nothing leaves the namespace's row as it was."""
         await engine.transact([verbs.set("a", 1)], NOW)
         before = await sql.fetchval("SELECT xmin FROM holdfast_namespaces")
-        results = await engine.transact([verbs.set("a", 2, expected_version=9)], NOW)
+        results = (await engine.transact([verbs.set("a", 2, expected_version=9)], NOW)).results
         assert isinstance(results[0], errors.VersionConflict)
         assert await sql.fetchval("SELECT xmin FROM holdfast_namespaces") == before
 
@@ -335,72 +384,7 @@ class TestTransactions:
         await engine.transact([verbs.set(key, {"n": key}) for key in keys], NOW)
         await engine.transact([verbs.delete(key) for key in keys], NOW)
         trash = await engine.scan(everything("semantic/t/p", TRASH), NOW)
-        assert [key for key, _ in trash.rows] == [key.encode() for key in keys]
+        assert trash.keys == [key.encode() for key in keys]
         await engine.transact([verbs.restore(key) for key in keys], NOW)
-        assert not (await engine.scan(everything("semantic/t/p", TRASH), NOW)).rows
-        assert len((await engine.scan(everything("semantic/t/p"), NOW)).rows) == 1000
-
-
-class TestErrors:
-    """The one translator."""
-
-    @pytest.mark.parametrize(
-        ("state", "expected"),
-        [
-            ("08000", errors.Unavailable),
-            ("08003", errors.Unavailable),
-            ("08006", errors.Unavailable),
-            ("25006", errors.Unavailable),
-            ("25P03", errors.Unavailable),
-            ("40001", errors.Busy),
-            ("40P01", errors.Busy),
-            ("53100", errors.StorageFull),
-            ("53300", errors.Unavailable),
-            ("55P03", errors.Busy),
-            ("57014", errors.Unavailable),
-            ("57P01", errors.Unavailable),
-            ("57P02", errors.Unavailable),
-            ("57P03", errors.Unavailable),
-            ("57P05", errors.Unavailable),
-            ("22P05", errors.DatabaseError),
-            ("23505", errors.DatabaseError),
-            ("42P01", errors.DatabaseError),
-            ("XX000", errors.DatabaseError),
-        ],
-    )
-    def test_states(self, state: str, expected: type[errors.HoldfastError]) -> None:
-        """Each SQLSTATE has one meaning, and none of the driver's words are passed on."""
-        error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "ERROR"})
-        assert type(translate(error)) is expected
-        assert "secret" not in str(translate(error))
-
-    @pytest.mark.parametrize(
-        ("error", "expected"),
-        [
-            (ConnectionResetError("secret"), errors.Unavailable),
-            (TimeoutError("secret"), errors.Unavailable),
-            (asyncpg.InterfaceError("secret"), errors.Unavailable),
-            (asyncpg.InternalClientError("secret"), errors.DatabaseError),
-        ],
-    )
-    def test_types(self, error: Exception, expected: type[errors.HoldfastError]) -> None:
-        """Errors without a SQLSTATE are told apart by their type."""
-        assert type(translate(error)) is expected
-
-    def test_an_address_that_is_none(self) -> None:
-        """An address that can't be read is the caller's mistake."""
-        error = asyncpg.exceptions.ClientConfigurationError("secret")
-        assert type(unreachable(error, "nonsense")) is errors.ValidationError
-
-    @pytest.mark.parametrize(
-        ("dsn", "shown"),
-        [
-            ("postgresql://u:p@db.example:5433/x", "db.example:5433"),
-            ("postgresql://u:p@a:1,b:2/x", "a:1,b:2"),
-            ("postgresql:///x?host=/run/pg&port=5433&password=p", "/run/pg:5433"),
-            ("postgresql:///x?password=p", "the default address"),
-        ],
-    )
-    def test_where(self, dsn: str, shown: str) -> None:
-        """Messages name host and port, and nothing else of the address."""
-        assert server(dsn) == shown
+        assert not (await engine.scan(everything("semantic/t/p", TRASH), NOW)).keys
+        assert len((await engine.scan(everything("semantic/t/p"), NOW)).keys) == 1000

@@ -15,6 +15,9 @@ KNOWN_REVISIONS: Final = ("0001",)
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]
 """The newest migration: what `alembic_version` holds in a store of this version."""
 
+CREATION_LOCK: Final = int.from_bytes(b"holdfast", "big")
+"""The advisory lock under which a PostgreSQL store is created or migrated."""
+
 OUTSIDE_WRITER: Final = "external"
 """The last writer of a row that was written past Holdfast."""
 

@@ -6,24 +6,23 @@ processes that migrate the same store one goes first. Nothing here reads setting
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from alembic import context
 from sqlalchemy import text
 
+from holdfast.engines.layout import CREATION_LOCK
 from holdfast.engines.migrate import needed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_LOCK: Final = 0x686F6C6466617374
-"""Any number that no other user of the database is likely to lock: the name of Holdfast in ASCII."""
 
 connection: Connection = context.config.attributes["connection"]
 # Alembic takes SQLite to be unable to roll back DDL. It is able, if the transaction is begun in time.
 context.configure(connection=connection, transactional_ddl=True)
 with context.begin_transaction():
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": CREATION_LOCK})
     needed(context.get_context().get_current_revision())
     context.run_migrations()

@@ -13,7 +13,7 @@ from holdfast.engine import LATER, Capabilities, Later, no_hint
 from holdfast.engines.postgres import queries
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.lookups import Lookups
-from holdfast.engines.postgres.prepare import prepare
+from holdfast.engines.postgres.opening import prepare
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
 

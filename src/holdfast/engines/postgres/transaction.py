@@ -66,7 +66,7 @@ class Group:
             return outcome
         changes = _changes(self.namespace, outcome)
         await connection.execute(statements.save(*changes), *chain.from_iterable(changes.values()))
-        await _commit(connection)
+        await commit(connection)
         known.add(self.namespace)
         return outcome
 
@@ -149,7 +149,8 @@ def _transposed(tuples: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
     return zip(*tuples, strict=True)
 
 
-async def _commit(connection: Connection) -> None:
+async def commit(connection: Connection) -> None:
+    """Commit, and believe nothing but the confirmation."""
     try:
         done = await connection.execute("COMMIT")
     except DRIVER_ERRORS as error:

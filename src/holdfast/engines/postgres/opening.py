@@ -18,8 +18,6 @@ from holdfast.errors import Unsupported
 if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
 
-_LOCK: Final = int.from_bytes(b"holdfast", "big")
-"""The advisory lock that the migrations take too."""
 # Not by `to_regclass`: that would repeat what this session found before it waited for the lock.
 _FIND_REVISIONS: Final = (
     "SELECT 1 FROM pg_catalog.pg_class "
@@ -54,7 +52,7 @@ async def _revision(connection: Connection) -> str | None:
 async def _create(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", layout.CREATION_LOCK)
         if needed(await _revision(connection)) is not Need.CREATE:
             return
         try:

@@ -1,0 +1,99 @@
+"""What the errors of asyncpg become.
+
+Law: every row of the translator's tables is looked at, and no word of the driver's may get through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast import errors
+from holdfast.engines.postgres.translate import server, translate, unreachable
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("08000", errors.Unavailable),
+        ("08003", errors.Unavailable),
+        ("08006", errors.Unavailable),
+        ("25006", errors.Unavailable),
+        ("25P03", errors.Unavailable),
+        ("40001", errors.Busy),
+        ("40P01", errors.Busy),
+        ("53100", errors.StorageFull),
+        ("53300", errors.Unavailable),
+        ("55P03", errors.Busy),
+        ("57014", errors.Unavailable),
+        ("57P01", errors.Unavailable),
+        ("57P02", errors.Unavailable),
+        ("57P03", errors.Unavailable),
+        ("57P05", errors.Unavailable),
+        ("22P05", errors.DatabaseError),
+        ("23505", errors.DatabaseError),
+        ("42P01", errors.DatabaseError),
+        ("XX000", errors.DatabaseError),
+    ],
+)
+def test_states(state: str, expected: type[errors.HoldfastError]) -> None:
+    """Each SQLSTATE has one meaning, and none of the driver's words are passed on."""
+    error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "ERROR"})
+    assert type(translate(error)) is expected
+    assert "secret" not in str(translate(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectionResetError("secret"), errors.Unavailable),
+        (TimeoutError("secret"), errors.Unavailable),
+        (asyncpg.InterfaceError("secret"), errors.Unavailable),
+        (asyncpg.InternalClientError("secret"), errors.Unavailable),
+        (asyncpg.exceptions.InvalidCachedStatementError("secret"), errors.Unavailable),
+    ],
+)
+def test_types(error: Exception, expected: type[errors.HoldfastError]) -> None:
+    """Errors without a SQLSTATE are told apart by their type."""
+    assert type(translate(error)) is expected
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "sentence"),
+    [
+        ("28P01", errors.Unavailable, "refuses the login"),
+        ("3D000", errors.Unavailable, "has no such database"),
+        ("53300", errors.Unavailable, "has no connection left"),
+        ("57P03", errors.Unavailable, "is starting or stopping"),
+        ("08P01", errors.Unavailable, "can't be reached"),
+        ("42704", errors.Unsupported, "does not know a setting"),
+    ],
+)
+def test_connecting(state: str, expected: type[errors.HoldfastError], sentence: str) -> None:
+    """What keeps a connection from being made is said in a sentence, with the place."""
+    error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "FATAL"})
+    refusal = unreachable(error, "postgresql://u:p@db.example:5433/x")
+    assert type(refusal) is expected
+    assert f"PostgreSQL at db.example:5433 {sentence}" in refusal.message
+
+
+def test_an_address_that_is_none() -> None:
+    """An address that can't be read is the caller's mistake."""
+    error = asyncpg.exceptions.ClientConfigurationError("secret")
+    assert type(unreachable(error, "nonsense")) is errors.ValidationError
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://u:p@db.example:5433/x", "db.example:5433"),
+        ("postgresql://u:p@a:1,b:2/x", "a:1,b:2"),
+        ("postgresql:///x?host=/run/pg&port=5433&password=p", "/run/pg:5433"),
+        ("postgresql:///x?password=p", "the default address"),
+    ],
+)
+def test_where(dsn: str, shown: str) -> None:
+    """Messages name host and port, and nothing else of the address."""
+    assert server(dsn) == shown

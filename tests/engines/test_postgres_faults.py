@@ -1,0 +1,305 @@
+"""The PostgreSQL engine when processes compete, connections die, servers restart and callers leave.
+
+Law: every write here has a key or a count of its own, so that afterwards plain SQL can tell whether it was
+kept, and what its caller was told must fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from holdfast.commands import Stored
+from holdfast.engine import JournalQuery
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.errors import OutcomeUnknown, Transient, Unavailable
+from holdfast.rows import KV, Address
+from holdfast.verbs import Verbs, id_maker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.postgres import Server
+
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+NOW: Final = 1_700_000_000_000
+NAMESPACE: Final = "kv/trivia"
+OURS: Final = "datname = current_database() AND application_name = 'holdfast'"
+
+
+@pytest.fixture
+async def sql(pg_url: str) -> AsyncIterator[Connection]:
+    """A connection past the engine."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def engine(pg_url: str, sql: Connection) -> AsyncIterator[PostgresEngine]:
+    """An engine on an empty database."""
+    engine = PostgresEngine(pg_url)
+    await engine.start()
+    yield engine
+    await engine.aclose()
+
+
+def maker(namespace: str = NAMESPACE) -> Verbs:
+    """A maker of commands."""
+    return Verbs(namespace, writer="tester", new_id=id_maker())
+
+
+class Wire:
+    """What lies between an engine and its server, and can be cut when a certain message passes."""
+
+    def __init__(self, url: str) -> None:
+        self._there = urlsplit(url)
+        self._running: set[asyncio.Task[None]] = set()
+        self.cut_at: bytes | None = None
+        """Cut when this passes: a command and its confirmation both hold it, and the latter is held back."""
+        self.cut_first = False
+        """The command is held back too."""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1")
+        port = self._server.sockets[0].getsockname()[1]
+        login = self._there.netloc.rpartition("@")[0]
+        self.url = self._there._replace(netloc=f"{login}@127.0.0.1:{port}").geturl()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._server.close()
+        await asyncio.gather(*self._running)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        there = await asyncio.open_connection(self._there.hostname, self._there.port)
+        back = asyncio.create_task(self._pass_back(there[0], writer))
+        await self._pass_on(reader, there[1])
+        await back
+        self._running.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if self.cut_first and self._is_cut(data):
+                break
+            writer.write(data)
+        writer.close()
+        await writer.wait_closed()
+
+    async def _pass_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if self._is_cut(data):
+                break
+            writer.write(data)
+        writer.close()
+        await writer.wait_closed()
+
+    def _is_cut(self, data: bytes) -> bool:
+        return self.cut_at is not None and self.cut_at in data
+
+
+def count(url: str, tasks: int, times: int) -> None:
+    """In a process of its own: add one, `times` from each of `tasks`, in groups of one and of three."""
+
+    async def add(engine: PostgresEngine, verbs: Verbs) -> None:
+        for _ in range(times // 4):
+            await engine.transact([verbs.incr("n")], NOW)
+            await engine.transact([verbs.incr("n") for _ in range(3)], NOW)
+
+    async def main() -> None:
+        engine, verbs = PostgresEngine(url), maker()
+        await engine.start()
+        await asyncio.gather(*(add(engine, verbs) for _ in range(tasks)))
+        await engine.aclose()
+
+    asyncio.run(main())
+
+
+async def told(engine: PostgresEngine, verbs: Verbs, key: str) -> str:
+    """Write a key, and say what the caller was told: kept, not kept, or unknown."""
+    try:
+        (result,) = (await engine.transact([verbs.set(key, key)], NOW)).results
+    except Transient:
+        return "not kept"
+    except OutcomeUnknown:
+        return "unknown"
+    assert isinstance(result, Stored)
+    return "kept"
+
+
+async def write_until(
+    over: Callable[[], bool], engine: PostgresEngine, namespace: str, outcomes: dict[str, str]
+) -> None:
+    """Write key after key, and note what was told of each."""
+    verbs = maker(namespace)
+    while not over():
+        key = f"{namespace} {len(outcomes)}"
+        outcomes[key] = await told(engine, verbs, key)
+
+
+async def check(url: str, outcomes: dict[str, str]) -> None:
+    """What was told of each write must be so."""
+    connection = await asyncpg.connect(url)
+    kept = {row[0] for row in await connection.fetch("SELECT key FROM plugin_kv_storage")}
+    recorded = {row[0] for row in await connection.fetch("SELECT key FROM holdfast_journal")}
+    await connection.close()
+    assert kept == recorded
+    assert {key for key, outcome in outcomes.items() if outcome == "kept"} <= kept
+    assert not {key for key, outcome in outcomes.items() if outcome == "not kept"} & kept
+
+
+async def test_counting_in_several_processes(pg_url: str) -> None:
+    """Groups of one namespace take effect one after the other, across all processes: no increment is lost."""
+    loop = asyncio.get_running_loop()
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        await asyncio.gather(*(loop.run_in_executor(pool, count, pg_url, 3, 40) for _ in range(4)))
+    engine = PostgresEngine(pg_url)
+    await engine.start()
+    (row,) = await engine.read([Address(NAMESPACE, KV, "n")], NOW)
+    page = await engine.journal(JournalQuery(namespace=NAMESPACE, limit=10_000))
+    await engine.aclose()
+    assert row is not None
+    assert row.value == "480"
+    assert [record.version for record in page.records] == list(range(1, 481))
+
+
+async def test_a_server_that_restarts(pg_alone: Server) -> None:
+    """A restart fails what is under way, never silently, and the next request finds the server by itself."""
+    url = pg_alone.create_database()
+    engine = PostgresEngine(url)
+    await engine.start()
+    outcomes: dict[str, str] = {}
+    over = asyncio.Event()
+    async with asyncio.TaskGroup() as writers:
+        for number in range(6):
+            writers.create_task(write_until(over.is_set, engine, f"kv/p{number}", outcomes))
+        for number in range(2):
+            await asyncio.to_thread(pg_alone.restart)
+            assert await told(engine, maker(), f"after {number}") == "kept"
+        over.set()
+    await engine.aclose()
+    assert set(outcomes.values()) >= {"kept", "not kept"}
+    await check(url, outcomes | {"after 0": "kept", "after 1": "kept"})
+
+
+async def test_a_server_that_is_gone(pg_alone: Server) -> None:
+    """While the server is away every request is told so, and that nothing was written."""
+    engine = PostgresEngine(pg_alone.dsn)
+    await engine.start()
+    address = Address(NAMESPACE, KV, "a")
+    assert await told(engine, maker(), "a") == "kept"
+    await asyncio.to_thread(pg_alone.stop)
+    assert await told(engine, maker(), "b") == "not kept"
+    with pytest.raises(Unavailable):
+        await engine.read([address], NOW)
+    with pytest.raises(Unavailable):
+        await engine.totals(NOW)
+    await asyncio.to_thread(pg_alone.start)
+    (row,) = await engine.read([address], NOW)
+    assert row is not None
+    await engine.aclose()
+
+
+async def test_connections_that_died_while_idle(engine: PostgresEngine, sql: Connection) -> None:
+    """A request that has not begun is not failed by a kept connection that is dead."""
+    verbs = maker()
+    for number in range(20):
+        await sql.fetch(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+        assert await told(engine, verbs, str(number)) == "kept"
+        await sql.fetch(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+        assert await engine.read([Address(NAMESPACE, KV, str(number))], NOW) != [None]
+
+
+async def test_backends_that_are_terminated(pg_url: str, sql: Connection) -> None:
+    """Whenever a connection is cut, a write that was kept is never told as a failure, nor the reverse."""
+    name = await sql.fetchval("SELECT current_database()")
+    # Each commit waits for 5 ms, so that many a cut comes in the midst of one.
+    await sql.execute(f'ALTER DATABASE "{name}" SET commit_delay = 5000')
+    await sql.execute(f'ALTER DATABASE "{name}" SET commit_siblings = 0')
+    engine = PostgresEngine(pg_url)
+    await engine.start()
+    outcomes: dict[str, str] = {}
+    cuts = 0
+    async with asyncio.TaskGroup() as writers:
+        for number in range(3):
+            writers.create_task(write_until(lambda: cuts >= 100, engine, f"kv/p{number}", outcomes))
+        while cuts < 100:
+            cuts += await sql.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity "
+                f"WHERE {OURS} AND state <> 'idle' ORDER BY random() LIMIT 1) AS unlucky"
+            )
+    await engine.aclose()
+    await check(pg_url, outcomes)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arrives: bool) -> None:
+    """A commit that nobody answers is told as unknown, whether it was kept or not, and is not tried again."""
+    async with Wire(pg_url) as wire:
+        engine = PostgresEngine(wire.url)
+        await engine.start()
+        assert await told(engine, maker(), "before") == "kept"
+        wire.cut_at, wire.cut_first = b"COMMIT\0", not arrives
+        assert await told(engine, maker(), "cut") == "unknown"
+        wire.cut_at = None
+        assert await told(engine, maker(), "after") == "kept"
+        await engine.aclose()
+    # The rollback of what was cut off precedes the write that came after it: both lock the namespace.
+    found = await sql.fetch("SELECT key FROM plugin_kv_storage ORDER BY version")
+    assert [row[0] for row in found] == ["before", *(["cut"] if arrives else []), "after"]
+
+
+async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> None:
+    """Cancelling a caller at any point leaves no open transaction, stray connection or half of a group."""
+    dice = random.Random(7)
+    verbs = maker()
+    for number in range(300):
+        group = [verbs.set(f"{number}.{part}", number) for part in range(3)]
+        task = asyncio.create_task(engine.transact(group, NOW))
+        for _ in range(dice.randrange(200)):
+            await asyncio.sleep(0)
+        task.cancel()
+        if number % 3 == 0:
+            asyncio.create_task(engine.read([Address(NAMESPACE, KV, "0.0")], NOW)).cancel()
+    assert await told(engine, verbs, "last") == "kept"
+    await until(sql, f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND state <> 'idle'", 0)
+    assert await sql.fetchval(f"SELECT count(*) FROM pg_stat_activity WHERE {OURS}") <= 8
+    sizes = await sql.fetch(
+        "SELECT count(*) FROM plugin_kv_storage WHERE key <> 'last' GROUP BY split_part(key, '.', 1)"
+    )
+    assert {size[0] for size in sizes} == {3}
+    assert await sql.fetchval("SELECT count(*) = max(version) FROM holdfast_journal")
+
+
+async def test_closing_waits_for_what_is_under_way(pg_url: str, sql: Connection) -> None:
+    """What was accepted before the end is finished, and no connection is left."""
+    engine, verbs = PostgresEngine(pg_url, connections=4), maker()
+    await engine.start()
+    writes = [asyncio.create_task(engine.transact([verbs.incr("n")], NOW)) for _ in range(20)]
+    reads = [asyncio.create_task(engine.read([Address(NAMESPACE, KV, "n")], NOW)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await engine.aclose()
+    outcomes = await asyncio.gather(*writes)
+    assert all(isinstance(outcome.results[0], Stored) for outcome in outcomes)
+    assert [len(rows) for rows in await asyncio.gather(*reads)] == [1] * 20
+    assert await sql.fetchval("SELECT value_json FROM plugin_kv_storage") == "20"
+    await until(sql, f"SELECT count(*) FROM pg_stat_activity WHERE {OURS}", 0)
+
+
+async def until(connection: Connection, query: str, answer: object) -> None:
+    """Ask until the server gives this answer: what it shows of its processes is a little late."""
+    async with asyncio.timeout(10):
+        while await connection.fetchval(query) != answer:
+            pass
