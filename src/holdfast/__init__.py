@@ -39,7 +39,7 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.kv import KV
-from holdfast.model import KEEP, BatchResult, Change, Changes, Conflict, Entry, Page, Semantics, Stats
+from holdfast.model import KEEP, BatchResult, Change, Changes, Conflict, Entry, Page, Policy, Semantics, Stats
 from holdfast.registry import open
 from holdfast.store import Store
 
@@ -67,6 +67,7 @@ __all__ = [
     "OutcomeUnknown",
     "Page",
     "PermissionDenied",
+    "Policy",
     "QuotaExceeded",
     "RateLimited",
     "Semantics",

@@ -67,6 +67,12 @@ class Batcher:
         self._drains: set[asyncio.Task[None]] = set()
         self._unsettled: dict[tuple[str, str | None], int] = {}
         self._closed = False
+        self.grouped: Callable[[int], None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many commands wait for their group."""
+        return sum(len(lane.waiting) for lane in self._lanes.values())
 
     def submit(self, command: Command) -> asyncio.Future[Result]:
         """Hand over a command. The future gets its result or raises the error that refused it."""
@@ -113,6 +119,8 @@ class Batcher:
         del self._lanes[name]
 
     async def _results(self, commands: list[Command]) -> list[Result | HoldfastError]:
+        if self.grouped is not None:
+            self.grouped(len(commands))
         try:
             return await self._run(commands)
         except HoldfastError as error:

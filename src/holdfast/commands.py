@@ -128,6 +128,12 @@ class Load(Change, frozen=True, kw_only=True):
     keep_versions: bool
 
 
+class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
+    """Put a namespace under a policy, which is JSON text."""
+
+    policy: str
+
+
 class Expire(Command, frozen=True, kw_only=True, gc=False):
     """Notice that the rows at these keys of a space have passed their deadline.
 
@@ -179,6 +185,10 @@ class Results(msgspec.Struct, frozen=True, tag=True):
     items: tuple[Stored | Deleted | Exception, ...]
 
 
+class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """It is done, and there is nothing more to say."""
+
+
 class Written(msgspec.Struct, frozen=True, tag=True, gc=False):
     """How many entries were put."""
 
@@ -191,7 +201,7 @@ class Removed(msgspec.Struct, frozen=True, tag=True, gc=False):
     count: int
 
 
-Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Written | Removed
+Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Written | Done | Removed
 
 
 def cost(command: Command) -> int:

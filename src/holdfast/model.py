@@ -130,6 +130,16 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
 
 
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operator asks of a namespace. None leaves a thing without a bound.
+
+    `quota_keys` and `quota_bytes` bound how many keys it may hold, and how many bytes of keys and values.
+    """
+
+    quota_keys: int | None = None
+    quota_bytes: int | None = None
+
+
 def moment(ms: int) -> datetime:
     """The instant of a stored time, which is milliseconds since 1970."""
     return EPOCH + timedelta(milliseconds=ms)

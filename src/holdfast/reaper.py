@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Due, Engine
-    from holdfast.rows import Namespace
+    from holdfast.rows import Namespace, Record
 
 TICK: Final = 1.0
 """Every how many seconds the reaper looks for entries that are due."""
@@ -66,9 +66,17 @@ class Reaper:
         self._interval = interval
         self._removed = 0
         self._seconds = 0.0
+        self.swept: Callable[[int, float], None] | None = None
 
     async def run(self) -> None:
         """Sweep every second and keep house every interval, until cancelled."""
+        _log.info("cleanup of expired entries started")
+        try:
+            await self._go_on()
+        finally:
+            _log.info("cleanup of expired entries stopped")
+
+    async def _go_on(self) -> None:
         due_at = time.monotonic() + self._interval
         while True:
             await asyncio.sleep(min(TICK, self._interval))
@@ -93,7 +101,20 @@ class Reaper:
         self._seconds += seconds
         if seconds > SLOW_SWEEP:
             _log.warning("a sweep took %.1f s for %d expired entries", seconds, removed)
+        if self.swept is not None:
+            self.swept(removed, seconds)
         return removed
+
+    async def sweep_inline(self, namespace: str) -> list[Record]:
+        """Expire what is due in a namespace within the turn of a group of its own; the records of that."""
+        journal: list[Record] = []
+        while due := await self._engine.due(KV, self._clock.now(), limit=LOOK, namespace=namespace):
+            command = Expire(namespace=namespace, space=KV, keys=tuple(row.key for row in due))
+            outcome = await self._engine.transact([command], self._clock.now())
+            journal += outcome.journal
+            if not outcome.journal or len(due) < LOOK:
+                break
+        return journal
 
     async def upkeep(self) -> None:
         """Drop what the trash, the memory of requests and the journal have kept long enough."""

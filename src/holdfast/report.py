@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast.commands import Batch, Change, Deleted, Guard, KeyChange, Many, Results, Stored, Versions
-from holdfast.decide.keys import purpose_of
+from holdfast.decide.entries import purpose_of
 from holdfast.errors import Defect, HoldfastError, VersionConflict
 
 if TYPE_CHECKING:

@@ -52,6 +52,7 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
 
     `revision` is the last version given. `keys` and `bytes` count rows of the space `kv`, also those whose
     deadline has passed unnoticed. `journal_floor` is the newest version whose record has been dropped.
+    `policy` is JSON text; None is the policy of those who never asked for one.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
     journal_floor: int = 0
     created_at: int = 0
     changed_at: int = 0
+    policy: str | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.commands import Fence
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
-from holdfast.model import Semantics
+from holdfast.model import Policy, Semantics
 
 MAX_KEY_CHARACTERS: Final = 255
 MAX_SEMANTIC_KEY_CHARACTERS: Final = 128
@@ -254,6 +254,17 @@ def semantics(given: object) -> Semantics | None:
         fields["consumer_hints"] = _hints(fields["consumer_hints"])
     checked = Semantics(**fields)
     return None if checked == Semantics() else checked
+
+
+def policy(given: Policy | dict[str, Any]) -> Policy:
+    """What an operator asks of a namespace."""
+    fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
+    for name, bound in fields.items():
+        if name not in Policy.__struct_fields__:
+            raise ValidationError(f"a policy has no field {_shown(name)}", field=f"policy.{name}")
+        if bound is not None and (type(bound) is not int or bound < 0):
+            raise ValidationError(f"{name} must be a whole number from 0, not {_shown(bound)}", field=name)
+    return Policy(**fields)
 
 
 def _hints(given: object) -> tuple[str, ...]:

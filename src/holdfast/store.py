@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, Get, Got, Written
 from holdfast.decide import Outcome
+from holdfast.decide.entries import policy_of
 from holdfast.engine import LATER, Housekeeper, Later
-from holdfast.errors import Defect, HoldfastError, InternalError, Unavailable
+from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Unavailable
 from holdfast.kv import KV
 from holdfast.model import Stats, moment
 from holdfast.reaper import Reaper
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
-    from holdfast.model import Entry
+    from holdfast.model import Entry, Policy
     from holdfast.rows import Record
 
 CLOCK_INTERVAL = 30.0
@@ -149,6 +152,17 @@ class Store:
         keeper = self._reading()
         await (keeper if isinstance(keeper, Housekeeper) else self._reaper).upkeep()
 
+    async def policy(self, namespace: str) -> Policy:
+        """What was asked of a namespace."""
+        found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))
+        return policy_of(found[0].namespace.policy if found else None)
+
+    async def set_policy(self, namespace: str, policy: Policy | dict[str, Any]) -> Policy:
+        """Put a namespace under a policy, in place of the one it has; it applies at every door."""
+        command = self.verbs(rules.namespace(namespace)).set_policy(policy)
+        await self.execute(command)
+        return policy_of(command.policy)
+
     async def load(self, namespace: str, entries: Sequence[Entry], *, keep_versions: bool) -> int:
         """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
 
@@ -167,6 +181,22 @@ class Store:
     def now(self) -> int:
         """The store's time."""
         return self._clock.now()
+
+    @property
+    def waiting(self) -> int:
+        """How many commands wait for their group."""
+        return self._batcher.waiting
+
+    async def overdue(self) -> float:
+        """For how many seconds the entry has been due that should go first; 0 if none is."""
+        now = self.now()
+        due = await self._reading().due(KV_SPACE, now, limit=1)
+        return (now - due[0].expires_at) / 1000 if due else 0.0
+
+    def measure(self, *, grouped: Callable[[int], None], swept: Callable[[int, float], None]) -> None:
+        """Have the size of every group passed on, and of every sweep what it removed and the seconds."""
+        self._batcher.grouped = grouped
+        self._reaper.swept = swept
 
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""
@@ -261,6 +291,8 @@ class Store:
             if isinstance(error, HoldfastError) and not isinstance(error, Defect):
                 raise
             outcome = await self._one_by_one(commands, error)
+        if any(isinstance(result, QuotaExceeded) for result in outcome.results):
+            outcome = await self._after_sweeping(commands, outcome)
         self._tell(outcome.journal)
         for command, result in zip(commands, outcome.results, strict=True):
             report(command, result)
@@ -280,6 +312,27 @@ class Store:
                 together.results.extend(outcome.results)
                 together.journal.extend(outcome.journal)
         return together
+
+    async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
+        """Before a quota refuses, what has expired must go: then those it refused are judged once more."""
+        full = {
+            command.namespace
+            for command, result in zip(commands, outcome.results, strict=True)
+            if isinstance(result, QuotaExceeded)
+        }
+        journal = list(outcome.journal)
+        removed = 0
+        for namespace in sorted(full):
+            swept = await self._reaper.sweep_inline(namespace)
+            removed += len(swept)
+            journal += swept
+        results = list(outcome.results)
+        for position, command in enumerate(commands) if removed else ():
+            if isinstance(results[position], QuotaExceeded):
+                again = await self._engine.transact([command], self.now())
+                results[position] = again.results[0]
+                journal += again.journal
+        return msgspec.structs.replace(outcome, results=results, journal=journal)
 
     def _tell(self, journal: list[Record]) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""

@@ -15,9 +15,22 @@ from typing import Any, Generic, TypedDict, TypeVar
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Batch, Check, Delete, Guard, Incr, Load, Many, Origin, Restore, Set, SetTtl
+from holdfast.commands import (
+    Batch,
+    Check,
+    Delete,
+    Guard,
+    Incr,
+    Load,
+    Many,
+    Origin,
+    Restore,
+    Set,
+    SetPolicy,
+    SetTtl,
+)
 from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge
-from holdfast.model import KEEP, Entry, Keep, Semantics, milliseconds
+from holdfast.model import KEEP, Entry, Keep, Policy, Semantics, milliseconds
 from holdfast.rows import Row
 
 T = TypeVar("T")
@@ -196,6 +209,11 @@ class Verbs:
             entries=made,
             keep_versions=keep_versions,
         )
+
+    def set_policy(self, policy: Policy | dict[str, Any], **provenance: Any) -> SetPolicy:
+        """Put the namespace under a policy."""
+        text = msgspec.json.encode(rules.policy(policy)).decode()
+        return SetPolicy(namespace=self.namespace, origin=self._origin(**provenance), policy=text)
 
     def _loaded(self, entry: object) -> tuple[str, Row]:
         if not isinstance(entry, Entry):

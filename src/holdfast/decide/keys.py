@@ -6,7 +6,6 @@ in `NEEDS`. An entry whose deadline has been reached is not there; whoever meets
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -33,62 +32,15 @@ from holdfast.commands import (
     Versions,
     Written,
 )
+from holdfast.decide.entries import Trashed, live, purpose_of, put, record_of, remove, to_trash
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import Conflict, entry_of, semantics_of, value_of
-from holdfast.rows import GUARD, KV, TRASH, Address, Record, Row
+from holdfast.model import Conflict, entry_of, value_of
+from holdfast.rows import GUARD, KV, TRASH, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.decide.draft import Draft, Needs
-
-_UNTRASHED: Final = frozenset({"lock", "cache", "session"})
-
-
-class Trashed(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a row in the trash: what was removed, how, when, by whom, and the deadline it had."""
-
-    op: str
-    at: int
-    by: str
-    value: msgspec.Raw
-    expires_at: int | None = None
-
-
-def live(draft: Draft, key: str) -> Row | None:
-    """The entry that is there now; one that has expired unnoticed is noticed."""
-    row = draft.row(Address(draft.name, KV, key))
-    if row is None or row.alive(draft.now):
-        return row
-    expire(draft, key, row)
-    return None
-
-
-def expire(draft: Draft, key: str, row: Row) -> None:
-    """Record that an entry has passed its deadline, and remove it."""
-    deadline = draft.now if row.expires_at is None else row.expires_at
-    _remove(draft, key, row)
-    draft.record(
-        Record(
-            namespace=draft.name,
-            version=draft.version(),
-            op="expired",
-            key=key,
-            at=draft.now,
-            last_writer=row.last_writer,
-            purpose=purpose_of(row.semantics),
-            lag_ms=draft.now - deadline,
-            expired_version=row.version,
-        )
-    )
-    _to_trash(draft, key, row, op="expired", by=row.last_writer)
-
-
-@lru_cache(maxsize=1024)
-def purpose_of(semantics: str | None) -> str | None:
-    """The purpose that an entry's semantics name."""
-    meaning = semantics_of(semantics)
-    return None if meaning is None else meaning.purpose
 
 
 def _get(draft: Draft, command: Get) -> Got:
@@ -119,11 +71,11 @@ def _delete(draft: Draft, command: Delete) -> Deleted:
     before = _expected(draft, command)
     if before is None:
         return Deleted(None)
-    _remove(draft, command.key, before)
-    _to_trash(draft, command.key, before, op="deleted", by=command.origin.writer)
+    remove(draft, command.key, before)
+    to_trash(draft, command.key, before, op="deleted", by=command.origin.writer)
     version = draft.version()
     draft.record(
-        _record(
+        record_of(
             draft, "deleted", command.key, version=version, origin=command.origin, semantics=before.semantics
         )
     )
@@ -241,9 +193,9 @@ def _load(draft: Draft, command: Load) -> Written:
             continue
         before = live(draft, key)
         version = draft.version(at_least=row.version if command.keep_versions else 0)
-        _put(draft, key, before, msgspec.structs.replace(row, version=version))
+        put(draft, key, before, msgspec.structs.replace(row, version=version))
         origin = Origin(writer=row.last_writer, request_id=row.request_id or command.origin.request_id)
-        draft.record(_record(draft, "set", key, version=version, origin=origin, semantics=row.semantics))
+        draft.record(record_of(draft, "set", key, version=version, origin=origin, semantics=row.semantics))
         count += 1
     return Written(count)
 
@@ -318,65 +270,9 @@ def _store(
         request_id=origin.request_id,
         spec_ref=spec_ref,
     )
-    _put(draft, key, before, row)
-    draft.record(_record(draft, op, key, version=version, origin=origin, semantics=semantics))
+    put(draft, key, before, row)
+    draft.record(record_of(draft, op, key, version=version, origin=origin, semantics=semantics))
     return Stored(key, row)
-
-
-def _put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
-    if before is not None:
-        _uncount(draft, key, before)
-    namespace = draft.namespace
-    namespace.keys += 1
-    namespace.bytes += _width(key) + row.size
-    draft.put(Address(draft.name, KV, key), row)
-
-
-def _remove(draft: Draft, key: str, row: Row) -> None:
-    _uncount(draft, key, row)
-    draft.put(Address(draft.name, KV, key), None)
-
-
-def _uncount(draft: Draft, key: str, row: Row) -> None:
-    if row.version > 0:  # a row that was written past Holdfast has never been counted
-        namespace = draft.namespace
-        namespace.keys -= 1
-        namespace.bytes -= _width(key) + row.size
-
-
-def _width(key: str) -> int:
-    return len(key) if key.isascii() else len(key.encode())
-
-
-def _record(
-    draft: Draft, op: str, key: str, *, version: int, origin: Origin, semantics: str | None
-) -> Record:
-    return Record(
-        namespace=draft.name,
-        version=version,
-        op=op,
-        key=key,
-        at=draft.now,
-        last_writer=origin.writer,
-        request_id=origin.request_id,
-        purpose=purpose_of(semantics),
-    )
-
-
-def _to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
-    """Keep what is removed for a while, if it is of a kind that is kept."""
-    if row.semantics is None and not draft.name.startswith("semantic/"):
-        return
-    if purpose_of(row.semantics) in _UNTRASHED:
-        return
-    trashed = Trashed(
-        op=op, at=draft.now, by=by, value=msgspec.Raw((row.value or "").encode()), expires_at=row.expires_at
-    )
-    value = msgspec.json.encode(trashed)
-    kept = msgspec.structs.replace(
-        row, value=value.decode(), size=len(value), expires_at=draft.now + rules.TRASH_RETENTION * 1000
-    )
-    draft.put(Address(draft.name, TRASH, key.encode()), kept)
 
 
 def _needs_key(wanted: Needs, command: Any) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions, Written
-from holdfast.decide.keys import live
+from holdfast.commands import Change, Deleted, Done, KeyChange, Many, Results, Set, Stored, Versions, Written
+from holdfast.decide.entries import live
 from holdfast.errors import VersionConflict
 from holdfast.model import Entry, entry_of
 from holdfast.rows import REQUEST, Address, Row
@@ -35,7 +35,7 @@ class Memory(msgspec.Struct, frozen=True):
     """What is remembered of a request: a digest of its content, and the reply."""
 
     content: str
-    reply: Stored | Deleted | Versions | Written | Several
+    reply: Stored | Deleted | Versions | Written | Done | Several
 
 
 def request_address(command: Change) -> Address:

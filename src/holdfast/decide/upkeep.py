@@ -1,4 +1,4 @@
-"""What time does to a namespace: entries expire, and records that were kept long enough go.
+"""What time and operators do to a namespace: entries expire, records go, policies are set.
 
 Law: upkeep is asked for by commands like any other change. It never removes anything early on the word of its
 caller: each row is looked at again, in its turn.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Expire, Removed, Trim
-from holdfast.decide.keys import expire
+from holdfast.commands import Done, Expire, Removed, SetPolicy, Trim
+from holdfast.decide.entries import expire
 from holdfast.rows import REQUEST, Address
 
 if TYPE_CHECKING:
@@ -46,14 +46,23 @@ def _trim(draft: Draft, command: Trim) -> Removed:
     return Removed(dropped)
 
 
+def _set_policy(draft: Draft, command: SetPolicy) -> Done:
+    draft.namespace.policy = command.policy
+    return Done()
+
+
 def _needs_rows(wanted: Needs, command: Expire) -> None:
     for key in command.keys:
         wanted.row(Address(command.namespace, command.space, key))
 
 
-def _needs_nothing(wanted: Needs, command: Trim) -> None:
+def _needs_nothing(wanted: Needs, command: Trim | SetPolicy) -> None:
     """The namespace's own row says enough."""
 
 
-NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {Expire: _needs_rows, Trim: _needs_nothing}
-APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {Expire: _expire, Trim: _trim}
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    Expire: _needs_rows,
+    Trim: _needs_nothing,
+    SetPolicy: _needs_nothing,
+}
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {Expire: _expire, Trim: _trim, SetPolicy: _set_policy}

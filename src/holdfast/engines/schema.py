@@ -76,6 +76,7 @@ namespaces = Table(
     Column("journal_floor", Count, nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("changed_at", Instant, nullable=False),
+    Column("policy", Text),
     # Every group of writes changes its namespace's row. With most of a page free the new version of the row
     # finds room beside the old one, and the primary key's index need not be touched.
     postgresql_with={"fillfactor": 20},

@@ -120,6 +120,18 @@ async def _upkeep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+async def _policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"policy": msgspec.structs.asdict(await store.policy(required(fields, "namespace")))}
+
+
+async def _set_policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    policy = required(fields, "policy")
+    if not isinstance(policy, dict):
+        raise ValidationError("policy must be an object", field="policy")
+    set_to = await store.set_policy(required(fields, "namespace"), policy)
+    return {"policy": msgspec.structs.asdict(set_to)}
+
+
 async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     entries = required(fields, "entries")
     if not isinstance(entries, list):
@@ -149,6 +161,8 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "stats": _namespace_stats,
     "sweep": _sweep,
     "upkeep": _upkeep,
+    "policy": _policy,
+    "set_policy": _set_policy,
     "load": _load,
     "ready": _ready,
 }

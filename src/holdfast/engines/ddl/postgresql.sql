@@ -44,6 +44,7 @@ CREATE TABLE holdfast_namespaces (
     journal_floor BIGINT NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    policy TEXT,
     PRIMARY KEY (name)
 )
  WITH (fillfactor = 20);

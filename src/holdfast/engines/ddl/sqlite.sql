@@ -48,6 +48,7 @@ CREATE TABLE holdfast_namespaces (
     journal_floor INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
+    policy TEXT,
     PRIMARY KEY (name)
 )
  WITHOUT ROWID,

@@ -96,11 +96,11 @@ async def totals(connection: Connection, now: int, *, namespace: str | None) -> 
     found = await connection.fetch(statements.totals(one=bool(one)), now, *one)
     return [
         Totals(
-            namespace=Namespace(name=name, **dict(zip(COUNTERS, counters, strict=True))),
+            namespace=Namespace(name=name, policy=policy, **dict(zip(COUNTERS, counters, strict=True))),
             due_keys=due_keys,
             due_bytes=due_bytes,
         )
-        for name, *counters, due_keys, due_bytes in found
+        for name, policy, *counters, due_keys, due_bytes in found
     ]
 
 

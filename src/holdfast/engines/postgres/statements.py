@@ -81,9 +81,10 @@ def _arrays(columns: Iterable[str], parameters: Iterator[str]) -> list[str]:
 
 
 def _load_namespace(parameters: Iterator[str]) -> str:
-    nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW)
+    nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW[1:])
     return (
-        f"SELECT 0::bigint AS position, {nothing}, ARRAY[{', '.join(map(answered, COUNTERS))}] AS counters "
+        f"SELECT 0::bigint AS position, policy, {nothing}, "
+        f"ARRAY[{', '.join(map(answered, COUNTERS))}] AS counters "
         f"FROM holdfast_namespaces WHERE name = {next(parameters)}"
     )
 
@@ -177,9 +178,10 @@ def _drop_records(parameters: Iterator[str]) -> str:
 
 
 def _set_namespace(parameters: Iterator[str]) -> str:
-    """Parameters: the name; the columns `COUNTERS`."""
+    """Parameters: the name; the columns `COUNTERS`; the policy."""
     name = next(parameters)
     changes = [f"{column} = {stored(column, f'{next(parameters)}::bigint')}" for column in COUNTERS]
+    changes.append(f"policy = {next(parameters)}::text")
     return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE name = {name}"
 
 
@@ -311,8 +313,8 @@ def totals(*, one: bool) -> str:
     Parameters: now; with `one` the name of the namespace.
     """
     return (
-        f"SELECT name, {', '.join(map(answered, COUNTERS))}, coalesce(due_keys, 0), coalesce(due_bytes, 0) "
-        "FROM holdfast_namespaces LEFT JOIN ("
+        f"SELECT name, policy, {', '.join(map(answered, COUNTERS))}, "
+        "coalesce(due_keys, 0), coalesce(due_bytes, 0) FROM holdfast_namespaces LEFT JOIN ("
         "SELECT plugin_name, count(*) AS due_keys, "
         "sum(octet_length(key) + octet_length(value_json)) AS due_bytes "
         f"FROM plugin_kv_storage WHERE {passed('$1')} AND version > 0 GROUP BY plugin_name) AS due "

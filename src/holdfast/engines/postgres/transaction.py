@@ -92,7 +92,7 @@ class Group:
                 rows[asked[position - 1]] = row_of(answer[1:_ROW_END])
             else:
                 counters = dict(zip(COUNTERS, answer[_ROW_END], strict=True))
-                namespaces[self.namespace] = Namespace(name=self.namespace, **counters)
+                namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
         return Loaded(namespaces, rows) if namespaces else None
 
     def _load_parameters(self) -> list[Any]:
@@ -122,7 +122,7 @@ def _changes(name: str, outcome: Outcome) -> dict[str, Iterable[Any]]:
     if records:
         changes["add_records"] = (name, *_transposed(map(_record_columns, records)))
     for namespace in outcome.namespaces:
-        changes["set_namespace"] = (name, *_counters(namespace))
+        changes["set_namespace"] = (name, *_counters(namespace), namespace.policy)
     return changes
 
 

@@ -27,7 +27,7 @@ _ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, se
 _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 _JOURNAL: Final = "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version"
-_NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at"
+_NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, policy"
 
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
@@ -215,6 +215,7 @@ def _namespaces(outcome: Outcome) -> list[tuple[Any, ...]]:
             namespace.journal_floor,
             namespace.created_at,
             namespace.changed_at,
+            namespace.policy,
         )
         for namespace in outcome.namespaces
     ]

@@ -109,6 +109,7 @@ def _create_namespaces() -> None:
         sa.Column("journal_floor", _COUNT, nullable=False),
         sa.Column("created_at", _INSTANT, nullable=False),
         sa.Column("changed_at", _INSTANT, nullable=False),
+        sa.Column("policy", sa.Text()),
         postgresql_with={"fillfactor": 20},
         **_STRICT,
     )

@@ -1,0 +1,98 @@
+"""Policies: what an operator asks of a namespace holds at every door."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The store's time."""
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[holdfast.Store]:
+    """An empty store of each kind."""
+    if request.param == "postgresql":
+        url = str(request.getfixturevalue("pg_url"))
+    else:
+        url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
+    async with holdfast.open(url, clock=clock, reap=False) as opened:
+        yield opened
+
+
+async def test_a_quota_of_keys_refuses_one_too_many(store: holdfast.Store) -> None:
+    """The quota is named, nothing is written, and what is there can still be changed and removed."""
+    await store.set_policy("kv/p", holdfast.Policy(quota_keys=2))
+    kv = store.kv("p")
+    await kv.set("a", 1)
+    await kv.set("b", 1)
+    with pytest.raises(holdfast.QuotaExceeded, match="quota_keys of 2"):
+        await kv.set("c", 1)
+    await kv.set("a", 2)
+    assert await kv.delete("b")
+    await kv.set("c", 1)
+    assert (await store.stats("kv/p")).keys == 2
+    await store.kv("q").set("other namespaces are free", 1)
+
+
+async def test_a_quota_of_bytes_refuses_growth_alone(store: holdfast.Store) -> None:
+    """A namespace at its quota of bytes may shrink but not grow."""
+    await store.set_policy("kv/p", {"quota_bytes": 20})
+    kv = store.kv("p")
+    await kv.set("a", "x" * 10)
+    with pytest.raises(holdfast.QuotaExceeded, match="quota_bytes of 20"):
+        await kv.set("a", "x" * 30)
+    await store.set_policy("kv/p", {"quota_bytes": 5})
+    assert (await kv.set("a", "x" * 5)).value == "x" * 5
+
+
+async def test_a_batch_past_the_quota_is_refused_whole(store: holdfast.Store) -> None:
+    """All or nothing holds for quotas too."""
+    await store.set_policy("kv/p", {"quota_keys": 1})
+    with pytest.raises(holdfast.QuotaExceeded):
+        await store.kv("p").batch(writes=[{"key": "a", "value": 1}, {"key": "b", "value": 1}])
+    assert (await store.kv("p").list()).keys == []
+
+
+async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualClock) -> None:
+    """A quota sweeps its namespace before it refuses."""
+    await store.set_policy("kv/p", {"quota_keys": 1})
+    kv = store.kv("p")
+    await kv.set("a", 1, ttl=1)
+    clock.advance(1)
+    assert (await kv.set("b", 1)).value == 1
+    assert [change.op for change in (await kv.changes()).changes] == ["set", "expired", "set"]
+
+
+async def test_a_policy_is_kept_and_can_be_lifted(store: holdfast.Store) -> None:
+    """A policy is part of the store; setting an empty one lifts every bound."""
+    assert await store.policy("kv/p") == holdfast.Policy()
+    await store.set_policy("kv/p", {"quota_keys": 0})
+    assert await store.policy("kv/p") == holdfast.Policy(quota_keys=0)
+    with pytest.raises(holdfast.QuotaExceeded):
+        await store.kv("p").incr("n")
+    await store.set_policy("kv/p", holdfast.Policy())
+    assert (await store.kv("p").incr("n")).value == 1
+
+
+@pytest.mark.parametrize("policy", [{"quota_keys": -1}, {"quota_keys": True}, {"nothing": 1}])
+async def test_a_policy_is_checked(store: holdfast.Store, policy: dict[str, object]) -> None:
+    """A policy that makes no sense is refused, with the field."""
+    with pytest.raises(holdfast.ValidationError) as refused:
+        await store.set_policy("kv/p", policy)
+    assert refused.value.field
+    with pytest.raises(holdfast.ValidationError):
+        await store.set_policy("nowhere", {})
