@@ -1,21 +1,22 @@
 """What is waiting becomes one group: callers hand over commands, engines get them in groups.
 
 Law: no timers. A group forms while the one before it commits, so one commit serves everybody who came
-meanwhile, and a lone caller waits for nobody. Order is that of submission, within a lane. Cancelling a caller
-cancels nothing but the wait.
+meanwhile, and a lone caller waits for nobody. Order is that of submission, within a lane; a read that takes
+time is not overtaken by a write that came after it. Cancelling a caller cancels nothing but the wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections import defaultdict, deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.commands import cost, written_keys
 from holdfast.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
     from holdfast.commands import Command, Result
 
@@ -23,8 +24,15 @@ MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
-_Waiting: TypeAlias = "tuple[Command | None, asyncio.Future[Any]]"
-"""A command and the future of its result; without a command, a caller who waits for those before it."""
+class _Waiting(NamedTuple):
+    """A command and the future of its result; without a command, a caller who waits for those before it.
+
+    `after` holds the reads that were under way when the command came, and that must not see what it does.
+    """
+
+    command: Command | None
+    future: asyncio.Future[Any]
+    after: Collection[asyncio.Future[None]] = ()
 
 
 class _Lane:
@@ -34,13 +42,13 @@ class _Lane:
         self.waiting: deque[_Waiting] = deque()
 
     def take(self) -> list[_Waiting]:
-        """The next group: what is waiting, as far as one group may hold it."""
+        """The next group: what is waiting, as far as one group may hold it and no read is in its way."""
         group: list[_Waiting] = []
         room = MAX_GROUP_BYTES
         while self.waiting and len(group) < MAX_GROUP:
-            command = self.waiting[0][0]
+            command, _, after = self.waiting[0]
             room -= 0 if command is None else cost(command)
-            if room < 0 and group:
+            if group and (room < 0 or not all(read.done() for read in after)):
                 break
             group.append(self.waiting.popleft())
         return group
@@ -66,6 +74,7 @@ class Batcher:
         self._lanes: dict[str, _Lane] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self._unsettled: dict[tuple[str, str | None], int] = {}
+        self._reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
         self.grouped: Callable[[int], None] | None = None
 
@@ -78,10 +87,12 @@ class Batcher:
         """Hand over a command. The future gets its result or raises the error that refused it."""
         if self._closed:
             raise Unavailable("the store is closed")
-        for address in _touched(command):
+        touched = list(_touched(command))
+        for address in touched:
             self._unsettled[address] = self._unsettled.get(address, 0) + 1
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._lane(command.namespace).waiting.append((command, future))
+        after = self._reads_of(touched) if self._reads else ()
+        self._lane(command.namespace).waiting.append(_Waiting(command, future, after))
         return future
 
     def writing(self, namespace: str, key: str) -> bool:
@@ -92,8 +103,28 @@ class Batcher:
         """Wait until everything that was handed over for a namespace so far is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lane(namespace).waiting.append((None, turn))
+            self._lane(namespace).waiting.append(_Waiting(None, turn))
             await turn
+
+    @contextmanager
+    def reading(self, namespace: str, keys: Iterable[str] | None = None) -> Iterator[None]:
+        """Keep writes that come while this lasts from being seen by a read of these keys, or of all."""
+        read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        addresses = [(namespace, None)] if keys is None else [(namespace, key) for key in keys]
+        for address in addresses:
+            self._reads[address].add(read)
+        try:
+            yield
+        finally:
+            for address in addresses:
+                self._reads[address].discard(read)
+                if not self._reads[address]:
+                    del self._reads[address]
+            read.set_result(None)
+
+    def _reads_of(self, touched: Iterable[tuple[str, str | None]]) -> set[asyncio.Future[None]]:
+        """The reads under way that could see a change of these."""
+        return {read for address in touched for read in self._reads.get(address, ())}
 
     async def aclose(self) -> None:
         """Take nothing more, and wait until all that was taken is done."""
@@ -114,7 +145,9 @@ class Batcher:
     async def _drain(self, name: str, lane: _Lane) -> None:
         while lane.waiting:
             group = lane.take()
-            commands = [command for command, _ in group if command is not None]
+            if group[0].after:
+                await asyncio.wait(group[0].after)
+            commands = [waiting.command for waiting in group if waiting.command is not None]
             self._settle(group, iter(await self._results(commands) if commands else ()))
         del self._lanes[name]
 
@@ -127,7 +160,7 @@ class Batcher:
             return [error] * len(commands)
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
-        for command, future in group:
+        for command, future, _ in group:
             if command is None:
                 result = None
             else:

@@ -242,7 +242,8 @@ class Store:
         address = Address(namespace, KV_SPACE, key)
         seen = self._reading().glance(address, now)
         if isinstance(seen, Later):
-            [seen] = await self._engine.read([address], now)
+            with self._batcher.reading(namespace, [key]):
+                [seen] = await self._engine.read([address], now)
             if self.capabilities.owns_clock:
                 await self._steer()
                 now = self.now()
@@ -256,19 +257,22 @@ class Store:
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of several entries, by position."""
-        await self._batcher.settled(namespace)
-        addresses = [Address(namespace, KV_SPACE, key) for key in keys]
-        return await self._reading().read(addresses, self.now())
+        with self._batcher.reading(namespace, keys):
+            await self._batcher.settled(namespace)
+            addresses = [Address(namespace, KV_SPACE, key) for key in keys]
+            return await self._reading().read(addresses, self.now())
 
     async def scan(self, query: Scan) -> Scanned:
         """Rows of a range of keys."""
-        await self._batcher.settled(query.namespace)
-        return await self._reading().scan(query, self.now())
+        with self._batcher.reading(query.namespace):
+            await self._batcher.settled(query.namespace)
+            return await self._reading().scan(query, self.now())
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Records of a namespace's journal."""
-        await self._batcher.settled(query.namespace)
-        return await self._reading().journal(query)
+        with self._batcher.reading(query.namespace):
+            await self._batcher.settled(query.namespace)
+            return await self._reading().journal(query)
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
