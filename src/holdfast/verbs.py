@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -29,12 +29,10 @@ from holdfast.commands import (
     SetPolicy,
     SetTtl,
 )
-from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge
+from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.fields import Several, as_object, required, several, ttl_field
 from holdfast.model import KEEP, Entry, Keep, Policy, Semantics, milliseconds
 from holdfast.rows import Row
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Provenance(TypedDict, total=False):
@@ -51,34 +49,6 @@ def id_maker() -> Callable[[], str]:
     source = secrets.token_hex(6)
     numbers = itertools.count(1)
     return lambda: f"{source}-{next(numbers):x}"
-
-
-class Several(Generic[T]):
-    """The members of one call that stand each for themselves: the legal ones, and errors by position."""
-
-    def __init__(self, legal: list[T], refused: dict[int, HoldfastError]) -> None:
-        self.legal = legal
-        self.refused = refused
-
-    @classmethod
-    def of(cls, makers: Sequence[Callable[[], T]]) -> Several[T]:
-        """Make each member, and keep the error of one that is not legal in its place."""
-        legal: list[T] = []
-        refused: dict[int, HoldfastError] = {}
-        for position, make in enumerate(makers):
-            try:
-                legal.append(make())
-            except HoldfastError as error:
-                refused[position] = error
-        return cls(legal, refused)
-
-    def merge(self, results: Iterable[R]) -> list[R | HoldfastError]:
-        """The results of the legal members and the errors of the others, in the order of the call."""
-        found = iter(results)
-        return [
-            self.refused[position] if position in self.refused else next(found)
-            for position in range(len(self.legal) + len(self.refused))
-        ]
 
 
 class Verbs:
@@ -109,7 +79,7 @@ class Verbs:
 
     def get_many(self, keys: object) -> Several[str]:
         """The legal keys, complete, of a read that takes several."""
-        return Several.of([partial(self.key, text) for text in _several(keys, field="keys")])
+        return Several.of([partial(self.key, text) for text in several(keys, field="keys")])
 
     def set(
         self,
@@ -173,7 +143,7 @@ class Verbs:
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Put several values, each for itself. An item has the fields of a set."""
         origin = self._origin(**provenance)
-        sets = Several.of([partial(self._set_item, origin, item) for item in _several(items, field="items")])
+        sets = Several.of([partial(self._set_item, origin, item) for item in several(items, field="items")])
         _bound(sets.legal, "set_many")
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
 
@@ -181,25 +151,25 @@ class Verbs:
         """Remove several keys, each for itself."""
         origin = self._origin(**provenance)
         deletes = Several.of(
-            [partial(self._delete, origin, key, None) for key in _several(keys, field="keys")]
+            [partial(self._delete, origin, key, None) for key in several(keys, field="keys")]
         )
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
         """All of the writes or none."""
         origin = self._origin(**provenance)
-        made = tuple(self._write(origin, write) for write in _several(writes, field="writes"))
+        made = tuple(self._write(origin, write) for write in several(writes, field="writes"))
         _bound(made, "batch")
         return Batch(
             namespace=self.namespace,
             origin=origin,
-            checks=tuple(self._check(check) for check in _several(checks, field="checks")),
+            checks=tuple(self._check(check) for check in several(checks, field="checks")),
             writes=made,
         )
 
     def load(self, entries: object, *, keep_versions: bool, **provenance: Any) -> Load:
         """Put entries of another store with their envelopes."""
-        given = _several(entries, field="entries")
+        given = several(entries, field="entries")
         made = tuple(self._loaded(entry) for entry in given)
         size = sum(len(key.encode()) + row.size for key, row in made)
         _fits(size, "load")
@@ -305,7 +275,7 @@ class Verbs:
         )
 
     def _set_item(self, origin: Origin, item: object) -> Set:
-        fields = _object(item, field="items")
+        fields = as_object(item, field="items")
         return self._set(
             origin,
             required(fields, "key"),
@@ -316,14 +286,14 @@ class Verbs:
         )
 
     def _check(self, check: object) -> Check:
-        fields = _object(check, field="checks")
+        fields = as_object(check, field="checks")
         return Check(
             key=self.key(required(fields, "key")),
             version=rules.version(required(fields, "version"), field="version"),
         )
 
     def _write(self, origin: Origin, write: object) -> Set | Delete | Incr | Guard:
-        fields = _object(write, field="writes")
+        fields = as_object(write, field="writes")
         kinds = [kind for kind in ("delete", "incr", "guard") if fields.get(kind) is not None]
         if "value" in fields:
             kinds.append("value")
@@ -356,46 +326,6 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
     if ttl is not None:
         raise ValidationError(f"ttl and semantics.ttl_seconds ({declared}) differ", field="ttl")
     return declared
-
-
-def ttl_field(fields: Mapping[str, Any]) -> object:
-    """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
-    ttl = fields.get("ttl")
-    seconds = rules.ttl(fields.get("ttl_seconds"), field="ttl_seconds")
-    if ttl is not None and seconds is not None and rules.ttl(ttl) != seconds:
-        raise ValidationError("ttl and ttl_seconds differ", field="ttl")
-    given = seconds if ttl is None else ttl
-    keep = fields.get("keep_ttl")
-    if keep is not None and not isinstance(keep, bool):
-        raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
-    if not keep:
-        return given
-    if given is not None and given is not KEEP:
-        raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
-    return KEEP
-
-
-def _several(given: object, *, field: str) -> Sequence[Any]:
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
-        raise ValidationError(f"{field} must be a list", field=field)
-    if len(given) > rules.MAX_BATCH:
-        raise ValidationError(
-            f"{field} has {len(given)} members; at most {rules.MAX_BATCH} are allowed", field=field
-        )
-    return given
-
-
-def _object(given: object, *, field: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ValidationError(f"each of {field} must be an object", field=field)
-    return given
-
-
-def required(fields: Mapping[str, Any], name: str) -> Any:
-    """A field that must be there."""
-    if name not in fields:
-        raise MissingField(f"Missing required field: {name}", field=name)
-    return fields[name]
 
 
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:

@@ -29,21 +29,21 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def fields(self, payload: bytes) -> dict[str, Any]:
         """The fields of a request under their own names."""
         fields = fields_of(payload)
-        return _renamed(fields, _snake) if self.camel else fields
+        return _renamed(fields, _snake, DEEPEST) if self.camel else fields
 
     def request(self, fields: dict[str, Any]) -> bytes:
         """A request as it is sent."""
-        return _ENCODE(_renamed(fields, _camel) if self.camel else fields)
+        return _ENCODE(_renamed(fields, _camel, DEEPEST) if self.camel else fields)
 
     def answer(self, payload: bytes) -> dict[str, Any]:
         """The fields of a reply under their own names, for whoever asked."""
         fields: dict[str, Any] = decode(payload)
-        return _renamed(fields, _snake) if self.camel else fields
+        return _renamed(fields, _snake, DEEPEST) if self.camel else fields
 
     def reply(self, fields: dict[str, Any]) -> bytes:
         """A success as it is sent."""
         if self.camel:
-            fields = _renamed(fields, _camel)
+            fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": True, "data": fields} if self.nested else {"success": True, **fields})
 
     def refusal(self, error: HoldfastError) -> bytes:
@@ -53,7 +53,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             fields["code"] = fields.pop("error_code")
             return _ENCODE({"success": False, "error": fields})
         if self.camel:
-            fields = _renamed(fields | {"error_code": error.code.lower()}, _camel)
+            fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": False, **fields})
 
 
@@ -66,6 +66,8 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _UNTOUCHED: Final = frozenset({"value", "item"})
 """Fields whose content is the user's own: names within them are left as they are."""
+DEEPEST: Final = 16
+"""No name of ours lies deeper than this in a message; what does is nobody's, and left as it is."""
 
 
 def _snake(name: str) -> str:
@@ -77,10 +79,21 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _renamed(fields: Any, rename: Callable[[str], str]) -> Any:
+def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
+    if room == 0:
+        return fields
     if isinstance(fields, dict):
         return {
-            rename(name): field if name in _UNTOUCHED else _renamed(field, rename)
+            rename(name): field if name in _UNTOUCHED else _renamed(field, rename, room - 1)
             for name, field in fields.items()
         }
-    return [_renamed(member, rename) for member in fields] if isinstance(fields, list) else fields
+    return [_renamed(member, rename, room - 1) for member in fields] if isinstance(fields, list) else fields
+
+
+def _lowered(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields with their error's code in lower case, and those of their results."""
+    if "error_code" in fields:
+        fields = fields | {"error_code": fields["error_code"].lower()}
+    if "results" in fields:
+        fields = fields | {"results": [_lowered(member) for member in fields["results"]]}
+    return fields

@@ -1,15 +1,16 @@
 """Entries, pages, changes and errors as fields, under the names of the plugin dialect.
 
-Law: a value is passed on as the JSON text that is stored, never decoded on its way out.
+Law: a value is passed on as the JSON text that is stored: looked over on its way out, but never decoded.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.errors import DatabaseError
 from holdfast.model import Entry, Semantics, milliseconds, moment, semantics_of
 from holdfast.rows import Record, Row
 
@@ -19,11 +20,26 @@ if TYPE_CHECKING:
     from holdfast.model import Change, Changes, Stats
 
 
-def row_fields(row: Row) -> dict[str, Any]:
+_LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def stored_value(key: str, row: Row) -> msgspec.Raw:
+    """The value of a row as JSON.
+
+    Raises:
+        DatabaseError: It is none; somebody has written past Holdfast.
+    """
+    try:
+        return _LOOK_OVER(row.value or "")
+    except (msgspec.DecodeError, RecursionError):
+        raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key") from None
+
+
+def row_fields(key: str, row: Row) -> dict[str, Any]:
     """What a get shows of an entry: the value, the version, the deadline, and of the envelope what is set."""
     fields: dict[str, Any] = {
         "exists": True,
-        "value": msgspec.Raw((row.value or "null").encode()),
+        "value": stored_value(key, row),
         "version": row.version,
         "expires_at": None if row.expires_at is None else moment(row.expires_at),
         "created_at": moment(row.created_at),

@@ -47,6 +47,8 @@ def route(subject: str, prefix: str) -> Route:
         InvalidPluginName: The plugin's name breaks its rule.
         ValidationError: The tenant's or the project's name does.
     """
+    if not subject.startswith(f"{prefix}."):
+        raise InvalidSubject("the subject has no known shape")
     match subject[len(prefix) + 1 :].split(".", 3):
         case ["kv", plugin, verb, *more]:
             return Route(PLUGIN, ".".join([verb, *more]), f"kv/{rules.plugin_name(plugin)}", plugin)
@@ -62,6 +64,11 @@ def route(subject: str, prefix: str) -> Route:
             return Route(ADMIN, verb, "", OPERATOR)
         case _:
             raise InvalidSubject("the subject has no known shape")
+
+
+def dialect_of(subject: str, prefix: str) -> Dialect:
+    """The dialect of the refusal of a subject that has no route."""
+    return SEMANTIC if subject.startswith(f"{prefix}.semantic.") else PLUGIN
 
 
 def identified(found: Route, fields: Mapping[str, Any]) -> Route:

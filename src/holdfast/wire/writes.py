@@ -26,9 +26,10 @@ from holdfast.commands import (
     Versions,
 )
 from holdfast.errors import HoldfastError
-from holdfast.verbs import Several, Verbs, required, ttl_field
+from holdfast.fields import Several, required, ttl_field
+from holdfast.verbs import Verbs
 from holdfast.wire.refusals import error_fields, error_of
-from holdfast.wire.replies import row_fields, row_of, stored_fields
+from holdfast.wire.replies import row_fields, row_of, stored_fields, stored_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +85,8 @@ def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         expected_version=fields.get("expected_version"),
         **_provenance(fields),
     )
-    return Write(command, lambda result: {**_shown_stored(fields)(result), "value": _raw(result)})
+    shown = _shown_stored(fields)
+    return Write(command, lambda result: {**shown(result), "value": stored_value(result.key, result.row)})
 
 
 def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
@@ -134,7 +136,7 @@ def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
 def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
     """Version and deadline; all of the entry for a caller who asks for its `envelope`."""
     if fields.get("envelope") is True:
-        return lambda result: {"key": result.key, **row_fields(result.row)}
+        return lambda result: {"key": result.key, **row_fields(result.key, result.row)}
     return lambda result: stored_fields(result.row)
 
 
@@ -153,10 +155,6 @@ def _shown_many(
     return lambda result: {
         "results": [shown(member) for member in members.merge(() if result is None else result.items)]
     }
-
-
-def _raw(result: Stored) -> msgspec.Raw:
-    return msgspec.Raw((result.row.value or "null").encode())
 
 
 _MAKE: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.verbs import required
+from holdfast.fields import required
 from holdfast.watch import changes_after
 from holdfast.wire.refusals import error_fields
 from holdfast.wire.replies import (

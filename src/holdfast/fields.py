@@ -1,0 +1,87 @@
+"""The fields of a call, as objects and lists of them come from a caller.
+
+Law: how fields are spelled together stands here; what each may hold is a rule. Whatever takes several members
+that stand for themselves keeps the error of one in its place and goes on with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from holdfast import rules
+from holdfast.errors import HoldfastError, MissingField, ValidationError
+from holdfast.model import KEEP
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Several(Generic[T]):
+    """The members of one call that stand each for themselves: the legal ones, and errors by position."""
+
+    def __init__(self, legal: list[T], refused: dict[int, HoldfastError]) -> None:
+        self.legal = legal
+        self.refused = refused
+
+    @classmethod
+    def of(cls, makers: Sequence[Callable[[], T]]) -> Several[T]:
+        """Make each member, and keep the error of one that is not legal in its place."""
+        legal: list[T] = []
+        refused: dict[int, HoldfastError] = {}
+        for position, make in enumerate(makers):
+            try:
+                legal.append(make())
+            except HoldfastError as error:
+                refused[position] = error
+        return cls(legal, refused)
+
+    def merge(self, results: Iterable[R]) -> list[R | HoldfastError]:
+        """The results of the legal members and the errors of the others, in the order of the call."""
+        found = iter(results)
+        return [
+            self.refused[position] if position in self.refused else next(found)
+            for position in range(len(self.legal) + len(self.refused))
+        ]
+
+
+def required(fields: Mapping[str, Any], name: str) -> Any:
+    """A field that must be there."""
+    if name not in fields:
+        raise MissingField(f"Missing required field: {name}", field=name)
+    return fields[name]
+
+
+def ttl_field(fields: Mapping[str, Any]) -> object:
+    """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
+    ttl = fields.get("ttl")
+    seconds = rules.ttl(fields.get("ttl_seconds"), field="ttl_seconds")
+    if ttl is not None and seconds is not None and rules.ttl(ttl) != seconds:
+        raise ValidationError("ttl and ttl_seconds differ", field="ttl")
+    given = seconds if ttl is None else ttl
+    keep = fields.get("keep_ttl")
+    if keep is not None and not isinstance(keep, bool):
+        raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
+    if not keep:
+        return given
+    if given is not None and given is not KEEP:
+        raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
+    return KEEP
+
+
+def several(given: object, *, field: str) -> Sequence[Any]:
+    """The members of a list, of which a call may have only so many."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise ValidationError(f"{field} must be a list", field=field)
+    if len(given) > rules.MAX_BATCH:
+        raise ValidationError(
+            f"{field} has {len(given)} members; at most {rules.MAX_BATCH} are allowed", field=field
+        )
+    return given
+
+
+def as_object(given: object, *, field: str) -> Mapping[str, Any]:
+    """A member that must be an object."""
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"each of {field} must be an object", field=field)
+    return given
