@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import json
 import re
 from itertools import zip_longest
 from pathlib import Path
@@ -128,8 +129,10 @@ def test_no_example_escapes(page: Path) -> None:
         elif block.info.startswith("python"):
             listed = block.info == "python no-run" and NOT_RUN.get(str(page.relative_to(ROOT)))
             assert block.info == "python" or listed, f"line {block.line}: {block.info}"
+        elif block.info == "json":
+            json.loads(block.text)
         else:
-            assert block.info in {"console", "sql", "drawing"}, f"line {block.line}: {block.info!r}"
+            assert block.info in {"console", "sql", "drawing", "toml"}, f"line {block.line}: {block.info!r}"
 
 
 def test_the_reader_of_pages_finds_blocks() -> None:
