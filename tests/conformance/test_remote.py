@@ -35,7 +35,9 @@ class Ground:
     async def make(self, clock: Clock) -> Store:
         """A client's store; whatever ran before has ended."""
         await self.end()
-        behind = await self._service.enter_async_context(holdfast.open(self._storage, clock=clock, reap=False))
+        behind = await self._service.enter_async_context(
+            holdfast.open(self._storage, clock=clock, reap=False)
+        )
         connection = await nats.connect(self._url)
         self._service.push_async_callback(connection.close)
         service = NatsService(behind, connection, Settings())

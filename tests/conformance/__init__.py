@@ -1,0 +1,1 @@
+"""Every engine under the suite that certifies engines."""

@@ -1,0 +1,53 @@
+"""The SQLite engine under conformance: on a file, and on the private one that is gone at the end.
+
+Law: nothing but the ground; the tests come with the suite.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.testing.conformance import Conformance, MakeStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.clock import Clock
+    from holdfast.store import Store
+
+
+class TestSqlite(Conformance):
+    """One file, which keeps everything."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        """The same file each time."""
+
+        async def make(clock: Clock) -> Store:
+            store = holdfast.open(tmp_path / "store.db", clock=clock, reap=False)
+            await store.start()
+            return store
+
+        return make
+
+
+class TestPrivateSqlite(Conformance):
+    """A file that nobody else can open, gone at the end."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Another file each time."""
+
+        async def make(clock: Clock) -> Store:
+            store = holdfast.open("sqlite://", clock=clock, reap=False)
+            await store.start()
+            return store
+
+        return make
