@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TICK: Final = 1.0
 """Every how many seconds the reaper looks for entries that are due."""
-LOOK: Final = 1_000
+LOOK: Final = 500
 CHUNK: Final = 50
 """How many due rows are asked for at a time, and how many go in one command.
 

@@ -1,100 +1,227 @@
-"""`holdfast up`: one command opens the store, keeps it swept, and stops cleanly."""
+"""`holdfast up`: one command starts everything, serves plain NATS clients, and loses nothing at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import shlex
 import signal
-import subprocess
+import socket
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
+from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
+from tests.edges.running import PATIENCE, Up, ask, holdfast_up, plain_client, until_status
+from tests.nats import nats_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-UP = [sys.executable, "-m", "holdfast", "up"]
+MEGABYTES = 100
+"""What the service may have in memory when nobody asks for anything."""
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user whose data folder is empty."""
-    return os.environ | {"XDG_DATA_HOME": str(tmp_path)}
+async def test_a_plain_client_is_served_and_the_data_survives(tmp_path: Path) -> None:
+    """Without configuration any NATS client is served, and after a second start everything is there."""
+    async with holdfast_up(tmp_path) as up:
+        async with plain_client(up.url) as client:
+            first = await ask(client, "db.kv.trivia.set", key="game", value={"turn": "alice"})
+            await ask(client, "db.kv.trivia.set", key="round", value=[1, 2.5, None], ttl=1800)
+            await ask(client, "db.kv.trivia.set", key="gone", value=True)
+            assert await ask(client, "db.kv.trivia.delete", key="gone") == {
+                "success": True,
+                "deleted": True,
+                "version": 4,
+            }
+        assert (first["success"], first["version"]) == (True, 1)
+        assert await up.stop(signal.SIGINT) == 0
+        assert up.said[-1] == "Holdfast has stopped. The data stays."
+
+        await up.start()
+        async with plain_client(up.url) as client:
+            found = await ask(client, "db.kv.trivia.get", key="game")
+            listed = await ask(client, "db.kv.trivia.list", prefix="")
+            left = await ask(client, "db.kv.trivia.get_ttl", key="round")
+            gone = await ask(client, "rosey.db.kv.get", plugin_name="trivia", key="gone")
+    assert (found["exists"], found["value"], found["version"]) == (True, {"turn": "alice"}, 1)
+    assert (listed["keys"], listed["count"]) == (["game", "round"], 2)
+    assert 0 < left["ttl"] <= 1800
+    assert gone == {"success": True, "data": {"exists": False}}
+    assert up.said[0] == f"Holdfast keeps 2 keys in 1 namespaces at {tmp_path / 'holdfast' / 'holdfast.db'}"
 
 
-@pytest.fixture
-def running(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A running `holdfast up` that has said where its store is."""
-    process = subprocess.Popen(UP, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    yield process
-    if process.poll() is None:
-        process.kill()
-    process.communicate()
+async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> None:
+    """The URL, the data and the HTTP address are printed, and the one command to try does what it says."""
+    async with holdfast_up(tmp_path) as up:
+        said = "\n".join(up.said)
+        assert str(tmp_path / "holdfast" / "holdfast.db") in said
+        assert f"NATS  {up.url}\n" in said
+        assert f"HTTP  http://127.0.0.1:{up.http_port}/" in said
+        tried = re.search(r"^Try +(holdfast .+)$", said, re.MULTILINE)
+        asked = re.search(r"request (\S+) with (\{.*\})", said)
+        assert tried is not None
+        assert asked is not None
+        program, *arguments = shlex.split(tried[1])
+        command = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", program, *arguments, stdout=asyncio.subprocess.DEVNULL
+        )
+        assert await command.wait() == 0
+        async with plain_client(up.url) as client:
+            found = await ask(client, asked[1], **json.loads(asked[2]))
+    assert found["value"] == "hello"
 
 
-def test_up_opens_the_default_store_and_stops_on_sigterm(
-    running: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    """Without configuration the store is made in the user's data folder; SIGTERM ends it with code 0."""
-    path = tmp_path / "holdfast" / "holdfast.db"
-    assert _first_line(running) == f"Holdfast keeps 0 keys in 0 namespaces at {path}\n"
-    assert path.exists()
-    running.send_signal(signal.SIGTERM)
-    said, complained = running.communicate(timeout=30)
-    assert said.endswith("Holdfast has stopped.\n")
-    assert (running.returncode, complained) == (0, "")
+async def test_everything_that_was_accepted_is_answered(tmp_path: Path) -> None:
+    """On SIGTERM requests that reached the service are executed and answered before it ends with code 0."""
+    async with holdfast_up(tmp_path) as up, plain_client(up.url) as client:
+        inbox = client.new_inbox()
+        replies = await client.subscribe(f"{inbox}.*")
+        for number in range(500):
+            payload = json.dumps({"key": f"k{number}", "value": number, "deadline_ms": 60_000}).encode()
+            await client.publish("db.kv.trivia.set", payload, reply=f"{inbox}.{number}")
+        await client.flush()
+        up.signal(signal.SIGTERM)
+        answered = [json.loads((await replies.next_msg(timeout=PATIENCE)).data) for _ in range(500)]
+        assert await up.stop() == 0
+    assert all(answer["success"] for answer in answered)
+    async with holdfast.open(tmp_path / "holdfast" / "holdfast.db") as store:
+        assert (await store.stats("kv/trivia")).keys == 500
 
 
-def test_a_second_up_says_who_has_the_store(
-    running: subprocess.Popen[str], environment: dict[str, str]
-) -> None:
-    """One SQLite store has one service: the second says so in one line with the pid, and exits with 1."""
-    _first_line(running)
-    second = subprocess.run(UP, env=environment, capture_output=True, text=True, timeout=30, check=False)
-    assert second.returncode == 1
-    assert re.fullmatch(rf"holdfast: .* by process {running.pid}: .*\n", second.stderr)
+async def test_a_second_up_says_who_has_the_store(tmp_path: Path) -> None:
+    """One SQLite store has one service: the second names the pid in one line, whatever else is taken too."""
+    async with holdfast_up(tmp_path / "one") as up:
+        second = Up(tmp_path, ("--db", up.home / "holdfast" / "holdfast.db"), {})
+        second.nats_port, second.http_port = up.nats_port, up.http_port
+        code, line = await second.ended()
+    assert code == 5
+    assert re.fullmatch(rf"holdfast: .* by process {up.pid}: .*", line)
 
 
-def test_up_sweeps_what_has_expired(running: subprocess.Popen[str], tmp_path: Path) -> None:
-    """Entries whose deadline has passed are removed by the running service."""
-    path = tmp_path / "holdfast" / "holdfast.db"
-    _first_line(running)
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
-    asyncio.run(_set_with_ttl(path))
-    again = subprocess.Popen([*UP, "--db", str(path)], stdout=subprocess.PIPE, text=True)
-    try:
-        _first_line(again)
-        assert asyncio.run(_expired(path)) == "expired"
-    finally:
-        again.terminate()
-        again.communicate(timeout=30)
+@pytest.mark.parametrize("flag", ["--nats-port", "--http-port"])
+async def test_a_taken_port_is_one_line_with_its_flag(tmp_path: Path, flag: str) -> None:
+    """Who can't have a port learns which it is and with which flag to choose another."""
+    up = Up(tmp_path, (), {})
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        setattr(up, flag.strip("-").replace("-", "_"), taken)
+        code, line = await up.ended()
+    assert code == 5
+    assert re.fullmatch(rf"holdfast: port {taken} of 127\.0\.0\.1 is taken .* {flag}", line)
 
 
-def test_help_lists_the_commands() -> None:
-    """`--help` says what there is."""
-    said = subprocess.run([*UP[:-1], "--help"], capture_output=True, text=True, check=True).stdout
-    assert "up" in said
+async def test_a_service_can_not_be_the_store(tmp_path: Path) -> None:
+    """A service over another service is refused, not stacked."""
+    async with nats_server() as server:
+        code, line = await Up(tmp_path, ("--db", server.url), {}).ended()
+    assert (code, line) == (2, f"holdfast: db: {server.url} is a running service, not a store")
 
 
-async def _set_with_ttl(path: Path) -> None:
-    async with holdfast.open(path, reap=False) as store:
-        await store.kv("p").set("k", 1, ttl=1)
+async def test_its_server_comes_back_after_it_died(tmp_path: Path) -> None:
+    """A NATS server that was brought along and killed is started again, and clients are served as before."""
+    async with holdfast_up(tmp_path) as up, plain_client(up.url, reconnect_time_wait=0.1) as client:
+        await ask(client, "db.kv.trivia.set", key="k", value=1)
+        pid = tmp_path / "holdfast" / "nats" / str(up.nats_port) / "nats-server.pid"
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        report = json.loads(await until_status(up.http_port, "/readyz", 503))
+        assert (report["ready"], report["store"]) == (False, "ok")
+        await until_status(up.http_port, "/readyz", 200)
+        async with plain_client(up.url) as another:
+            assert (await ask(another, "db.kv.trivia.get", key="k"))["value"] == 1
 
 
-async def _expired(path: Path) -> str:
-    """The op of the change that follows the set, seen by another process."""
-    async with holdfast.open(path) as store, asyncio.timeout(20):
-        async for change in store.kv("p").watch(since=1):
-            return change.op
-    return "nothing"
+async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
+    """A service that has lost its server ends as soon as it is told to, with code 0."""
+    async with nats_server() as server, holdfast_up(tmp_path, "--nats", server.url) as up:
+        await server.stop()
+        await until_status(up.http_port, "/readyz", 503)
+        assert await asyncio.wait_for(up.stop(signal.SIGTERM), 10) == 0
 
 
-def _first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
+async def test_plugins_are_kept_apart_with_a_generated_configuration(tmp_path: Path) -> None:
+    """With `nats_config` and the service's seed, each plugin on the bus reaches its own keys alone."""
+    permissions = Permissions(["trivia", "quotes"], mode="permissions")
+    credentials = {user: new_credentials(user, "nkeys") for user in permissions.users}
+    config, seed = tmp_path / "nats.conf", tmp_path / "service.nk"
+    config.write_text(permissions.configuration(credentials))
+    seed.write_text(credentials[SERVICE].secret)
+    variables = {"HOLDFAST_REPLY_MODE": "permissions", "HOLDFAST_OWN_CONNECTION": "trivia"}
+    async with holdfast_up(tmp_path, "--nats-config", config, "--nats-nkey", seed, **variables) as up:
+        async with plain_client(up.url, **credentials["trivia"].options()) as client:
+            written = [await ask(client, "db.kv.trivia.set", key="k", value=n) for n in range(20)]
+            await client.publish("db.kv.quotes.set", b'{"key": "k", "value": 1}')
+            await client.flush()
+        async with plain_client(up.url, **credentials["quotes"].options()) as client:
+            found = await ask(client, "db.kv.quotes.get", key="k")
+    assert [reply["version"] for reply in written] == list(range(1, 21))
+    assert found == {"success": True, "exists": False}
+
+
+async def test_the_log_is_json_without_values(tmp_path: Path) -> None:
+    """Away from a terminal each line is JSON with the fields of its record, and never with a value."""
+    async with holdfast_up(tmp_path, "--log-level", "debug") as up:
+        async with plain_client(up.url) as client:
+            await ask(client, "db.kv.trivia.set", key="game", value="a secret")
+            await ask(client, "db.kv.trivia.set", key="game", value="a secret", expected_version=9)
+            await ask(client, "db.kv.trivia.set", key="", value="a secret")
+            await ask(client, "db.kv.trivia.get", key="game")
+        assert await up.stop() == 0
+    assert len(up.log) == len(up.complaints.splitlines())
+    assert "a secret" not in up.complaints
+    [read] = [line for line in up.log if line.get("operation") == "get"]
+    assert (read["plugin"], read["key"], read["hit"], read["level"]) == ("trivia", "game", True, "debug")
+    assert [line["logger"] for line in up.log if line["level"] == "warning"] == [
+        "holdfast.writes",
+        "holdfast.service",
+    ]
+
+
+async def test_its_life_is_told(tmp_path: Path) -> None:
+    """Start and end are INFO lines in their order, with the subjects and the interval of the cleanup."""
+    async with holdfast_up(tmp_path, HOLDFAST_KV_CLEANUP_INTERVAL_SECONDS="60") as up:
+        await up.stop()
+    told = [line["message"] for line in up.log if line["level"] == "info"]
+    expected = [
+        "starting",
+        "cleanup of expired entries started",
+        "the service is starting",
+        r"subjects registered: db\.kv\..*",
+        "started; expired entries are removed every 60 s at the latest",
+        "the service has stopped",
+        "cleanup of expired entries stopped",
+        "stopped",
+    ]
+    assert len(told) == len(expected)
+    assert all(re.fullmatch(pattern, line) for pattern, line in zip(expected, told, strict=True))
+
+
+async def test_a_file_in_the_form_of_older_programs_is_read(tmp_path: Path) -> None:
+    """`config.json` with database and logging sections works; a flag outweighs a variable, that the file."""
+    sections = {
+        "database": {"url": str(tmp_path / "named.db"), "kv_cleanup_interval_seconds": 120},
+        "logging": {"level": "ERROR", "database_service": "DEBUG"},
+        "service": {"subject_prefixes": ["file"]},
+        "metrics": {"prefix": "rosey"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(sections))
+    variables = {"HOLDFAST_SUBJECT_PREFIXES": "env", "HOLDFAST_LOG_LEVEL": "critical"}
+    flags = ("--config", "config.json", "--log-level", "error")
+    async with holdfast_up(tmp_path, *flags, **variables) as up, plain_client(up.url) as client:
+        assert (await ask(client, "env.kv.trivia.set", key="k", value=1))["success"]
+        assert 'rosey_kv_set_total{plugin="trivia"} 1.0\n' in (await up.http("/metrics"))[1]
+    assert (tmp_path / "named.db").exists()
+    assert {line["logger"] for line in up.log} == {"holdfast.service"}
+
+
+async def test_it_is_small_when_idle(tmp_path: Path) -> None:
+    """The whole service, after its first requests, stays below 100 MB of resident memory."""
+    async with holdfast_up(tmp_path) as up:
+        _, text = await up.http("/metrics")
+    found = re.search(r"^process_resident_memory_bytes (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    assert float(found[1]) < MEGABYTES * 1024 * 1024

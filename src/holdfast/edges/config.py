@@ -1,36 +1,56 @@
 """The settings of a running Holdfast, read once.
 
-Law: this is the only module that looks at the environment. A flag outweighs a variable, a variable outweighs
-the default.
+Law: this is the only module that looks at the environment and at configuration files. A flag outweighs a
+variable of ours, that outweighs one of NATS' own tools, that a file, and that the default. What is not known
+or not legal is refused by its name.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import inspect
+
+from holdfast.edges.settings import SETTINGS, Config, Setting
+from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FILES: Final = ("holdfast.toml", "holdfast.json")
+"""The files that are looked for in the working folder when none is named."""
+FILE_VARIABLE: Final = "HOLDFAST_CONFIG"
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the data is, and what is told about it."""
-
-    db: str
-    log_level: str
+_PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 
 
 def read_config(
-    *, db: str | None, log_level: str | None, environment: Mapping[str, str] = os.environ
+    *, config: str | None = None, environment: Mapping[str, str] = os.environ, **flags: object
 ) -> Config:
-    """The settings: flags first, then `HOLDFAST_DB` and `HOLDFAST_LOG_LEVEL`, then the defaults."""
-    return Config(
-        db=db or environment.get("HOLDFAST_DB") or str(default_folder(environment) / "holdfast.db"),
-        log_level=(log_level or environment.get("HOLDFAST_LOG_LEVEL") or "info").upper(),
-    )
+    """All settings.
+
+    Args:
+        config: The file to read, before the one that `HOLDFAST_CONFIG` names and those of the working folder.
+        environment: The variables.
+        **flags: Settings by name; None is one that was not given.
+
+    Raises:
+        ValidationError: A setting is not known, or not legal; `field` names it.
+    """
+    values: dict[str, Any] = {}
+    file = _file(config or environment.get(FILE_VARIABLE))
+    for name, setting in SETTINGS.items():
+        found = _found(setting, flags, environment, file)
+        if found is not None:
+            values[name] = found
+    folder = Path(values.get("data_dir") or default_folder(environment)).expanduser()
+    values["data_dir"] = str(folder)
+    values.setdefault("db", str(folder / "holdfast.db"))
+    return _agreeing(Config(**values))
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
@@ -38,3 +58,114 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     home = environment.get("XDG_DATA_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
     return base / "holdfast"
+
+
+def shown(url: str) -> str:
+    """Where a store or a server is, without a password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return str(Path(url).absolute())
+    credentials, at, place = rest.rpartition("@")
+    return f"{scheme}://{credentials.partition(':')[0]}{at}{place}"
+
+
+def _found(
+    setting: Setting, flags: Mapping[str, object], environment: Mapping[str, str], file: Mapping[str, Any]
+) -> Any:
+    """What is said about a setting in the strongest place that says anything; None if none does."""
+    flag = flags.get(setting.name)
+    if flag is not None:
+        return _checked(setting, flag, source=f"--{setting.name.replace('_', '-')}")
+    for variable in setting.variables:
+        if environment.get(variable):
+            return _checked(setting, environment[variable], source=variable)
+    said = file.get(setting.about.path)
+    return None if said in (None, "") else _checked(setting, said, source=setting.about.path, strict=True)
+
+
+def _checked(setting: Setting, said: object, *, source: str, strict: bool = False) -> Any:
+    """What was said, as the setting's type; numbers and lists may be text where a place has only text."""
+    kind = inspect.type_info(setting.kind)
+    if isinstance(said, str):
+        said = _as_choice(said, kind)
+        if not strict and isinstance(kind, inspect.VarTupleType):
+            said = [part.strip() for part in said.split(",") if part.strip()]
+    try:
+        return msgspec.convert(said, setting.kind, strict=strict)
+    except msgspec.ValidationError:
+        raise ValidationError(f"{source} must be {setting.form}", field=setting.name) from None
+
+
+def _as_choice(said: str, kind: inspect.Type) -> str:
+    """The choice that is meant, whatever its case."""
+    choices = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    for choice in choices:
+        if isinstance(choice, inspect.LiteralType):
+            return next((str(one) for one in choice.values if str(one).lower() == said.lower()), said)
+    return said
+
+
+def _file(named: str | None) -> dict[str, Any]:
+    """What a file says, by path; nothing if none is named and none is there."""
+    if named:
+        return _settings_in(Path(named))
+    found = next((path for path in map(Path, FILES) if path.is_file()), None)
+    return {} if found is None else _settings_in(found)
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, said in _document(path).items():
+        given |= (
+            {f"{name}.{inner}": one for inner, one in said.items()}
+            if isinstance(said, dict)
+            else {name: said}
+        )
+    unknown = sorted(given.keys() - _PATHS.keys())
+    if unknown:
+        raise ValidationError(f"{path} has unknown settings: {', '.join(unknown)}", field=unknown[0])
+    return given
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValidationError(f"the configuration {path} can't be read: {reason}", field="config") from None
+    document = _json(text, path) if path.suffix == ".json" else _toml(text, path)
+    if not isinstance(document, dict):
+        raise ValidationError(f"{path} must hold a JSON object", field="config")
+    return document
+
+
+def _json(text: str, path: Path) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ValidationError(f"{path} is not valid JSON: see {where}", field="config") from None
+
+
+def _toml(text: str, path: Path) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValidationError(f"{path} is not valid TOML: {error}", field="config") from None
+
+
+def _agreeing(config: Config) -> Config:
+    """The settings, if they go together."""
+    for one, other in permutations(config.subject_prefixes, 2):
+        if f"{other}.".startswith(f"{one}."):
+            raise ValidationError(
+                f"subject_prefixes: the subjects of {one!r} and {other!r} can't be told apart",
+                field="subject_prefixes",
+            )
+    if config.nats_tls_key and not config.nats_tls_cert:
+        raise ValidationError("nats_tls_key needs nats_tls_cert", field="nats_tls_cert")
+    return config

@@ -1,4 +1,7 @@
-"""The composition root: opens what the configuration names, and runs it until it is told to stop.
+"""The composition root: starts what the configuration names, and runs it until it is told to stop.
+
+At the end everything that was accepted is answered first. Then the store is closed, then NATS, and last HTTP,
+which until then says that the service is stopping.
 
 Law: parts are put together here and nowhere else.
 """
@@ -6,52 +9,197 @@ Law: parts are put together here and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 import holdfast
+from holdfast.edges import logs
+from holdfast.edges.config import shown
+from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.server import http_server
+from holdfast.edges.metrics import Metrics
+from holdfast.edges.nats.connect import Link
+from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.errors import HoldfastError, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from holdfast.edges.config import Config
+    from holdfast.edges.settings import Config
+
+__all__ = ["serve", "settings_of", "shown"]
+
+PAUSE: Final = 1.0
+"""For how many seconds a NATS server that ended is left before it is started again."""
+
+_log = logging.getLogger("holdfast.serve")
 
 
-async def serve(config: Config, *, say: Callable[[str], None] = print) -> None:
-    """Open the store, keep it swept, and close it cleanly on SIGINT or SIGTERM.
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
+    """Serve a store until SIGINT or SIGTERM.
 
     Raises:
-        HoldfastError: The store can't be opened, or another process writes to it.
+        HoldfastError: The store can't be opened or another process writes to it, a port is taken, or NATS
+            can't be reached.
     """
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure(config.log_level, config.service_log_level)
+    _log.info("starting")
+    stop = _stop_signal()
+    async with contextlib.AsyncExitStack() as outliving, _opened(config) as store:
+        health, metrics = Health(store), Metrics(config.metrics_prefix, store)
+        if config.http_port:
+            served = http_server(application(health, metrics), host=config.http_host, port=config.http_port)
+            await outliving.enter_async_context(served)
+        url = await outliving.enter_async_context(_bus(config))
+        links = health.links = metrics.links = [
+            await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
+        ]
+        async with _services(config, store, links, metrics):
+            _log.info(
+                "started; expired entries are removed every %g s at the latest",
+                config.kv_cleanup_interval_seconds,
+            )
+            for line in _greeting(config, url, await store.namespaces()):
+                say(line)
+            await stop.wait()
+            health.stopping = True
+    _log.info("stopped")
+    say("Holdfast has stopped. The data stays.")
+
+
+def settings_of(config: Config, *, plugin: str | None = None) -> Settings:
+    """How a service behaves, for all plugins or for one."""
+    return Settings(
+        plugin=plugin,
+        prefixes=config.subject_prefixes,
+        reply_mode=config.reply_mode,
+        payload_dialect=config.payload_dialect,
+        events=config.events,
+        deadline_ms=config.deadline_ms,
+        slow_seconds=config.slow_ms / 1000,
+        slow_walk_seconds=config.slow_list_ms / 1000,
+        rate=config.rate_limit,
+        limits=Limits(
+            waiting=config.max_waiting,
+            waiting_bytes=config.max_waiting_bytes,
+            all_waiting_bytes=config.max_all_waiting_bytes,
+            under_way=config.max_under_way,
+            all_under_way=config.max_all_under_way,
+        ),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
+    """The store, ready to be written to."""
     if "://" not in config.db:
         Path(config.db).parent.mkdir(parents=True, exist_ok=True)
-    stop = _stop_signal()
-    async with holdfast.open(config.db) as store:
+    async with holdfast.open(config.db, sweep_interval=config.kv_cleanup_interval_seconds) as store:
+        if not store.capabilities.batching:
+            raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()
-        namespaces = await store.namespaces()
-        keys = sum(stats.keys for stats in namespaces)
-        say(f"Holdfast keeps {keys} keys in {len(namespaces)} namespaces at {shown(config.db)}")
-        say("Expired entries are removed as they fall due. Ctrl-C stops.")
-        await stop.wait()
-    say("Holdfast has stopped.")
+        yield store
 
 
-def shown(db: str) -> str:
-    """Where a store is, without a password."""
-    scheme, separator, rest = db.partition("://")
-    if not separator:
-        return str(Path(db).absolute())
-    credentials, at, place = rest.rpartition("@")
-    return f"{scheme}://{credentials.partition(':')[0]}{at}{place}"
+@contextlib.asynccontextmanager
+async def _bus(config: Config) -> AsyncIterator[str]:
+    """The address of NATS: as given, or that of a server of our own, which is started again if it ends."""
+    if config.nats:
+        yield config.nats
+        return
+    text = None if config.nats_config is None else _text(config.nats_config)
+    folder = Path(config.data_dir) / "nats"
+    async with NatsServer(folder, port=config.nats_port, config=text) as server:
+        keeper = asyncio.create_task(_keep(server), name="holdfast nats-server")
+        try:
+            yield server.url
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+
+
+async def _keep(server: NatsServer) -> None:
+    while True:
+        code = await server.process.wait()
+        _log.error("the NATS server ended with code %s and is started again; see %s", code, server.log)
+        await asyncio.sleep(PAUSE)
+        try:
+            await server.start()
+        except HoldfastError as error:
+            _log.error("the NATS server could not be started: %s", error.message)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ValidationError(f"nats_config: {path} can't be read", field="nats_config") from None
+
+
+def _names(config: Config) -> list[str]:
+    """What the connections are called: that of all plugins, and those of single ones."""
+    return ["holdfast", *(f"holdfast {plugin}" for plugin in config.own_connection)]
+
+
+@contextlib.asynccontextmanager
+async def _services(
+    config: Config, store: holdfast.Store, links: Sequence[Link], metrics: Metrics
+) -> AsyncIterator[None]:
+    """What answers over each connection. That of all plugins ends last, since it publishes the events."""
+    settings = settings_of(config)
+    observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=metrics)
+    common = NatsService(store, links[0].client, settings, observer)
+    own = [
+        NatsService(
+            store, link.client, msgspec.structs.replace(settings, plugin=plugin), observer, beside=common
+        )
+        for plugin, link in zip(config.own_connection, links[1:], strict=True)
+    ]
+    metrics.services = [common, *own]
+    async with contextlib.AsyncExitStack() as running:
+        for service, link in zip(metrics.services, links, strict=True):
+            running.push_async_callback(service.stop)
+            await service.start()
+            link.require_listening()
+        yield
+
+
+def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) -> Iterator[str]:
+    """What is said when everything runs: what there is, where, and something to try."""
+    keys = sum(stats.keys for stats in namespaces)
+    prefix = config.subject_prefixes[0]
+    option = "" if prefix == "db" else f"?prefix={prefix}"
+    yield f"Holdfast keeps {keys} keys in {len(namespaces)} namespaces at {shown(config.db)}"
+    yield f"NATS  {shown(url)}"
+    if config.http_port:
+        yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
+    yield f"Try   holdfast set greeting '\"hello\"' --plugin demo --url {quote(shown(url) + option)}"
+    yield f'      or with any NATS client: request {prefix}.kv.demo.get with {{"key": "greeting"}}'
+    yield "Ctrl-C stops."
 
 
 def _stop_signal() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets; from now on neither ends the process by itself."""
+    """An event that SIGINT or SIGTERM sets; a second of the kind ends the process without ceremony."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def heard(number: int) -> None:
+        loop.remove_signal_handler(number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, heard, number)
     return stop

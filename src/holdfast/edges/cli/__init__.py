@@ -1,28 +1,116 @@
 """The command line: one file per group of commands.
 
-Law: a command reads its arguments, calls a store and prints. It imports what it needs when it runs, so that
-`--help` is quick.
+Law: a command reads its arguments, calls a store and prints. It is registered here by name and imported when
+it runs, so that every command is quick. How an outcome becomes an exit code is settled here alone.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from importlib.metadata import version
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
-from holdfast.errors import HoldfastError
+from holdfast.edges.cli.exit_codes import INTERRUPTED, PIPE_CLOSED, exit_code
+from holdfast.edges.cli.help import Help
+from holdfast.edges.cli.output import complain
+from holdfast.errors import HoldfastError, MissingField, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("holdfast")
+
 
 app = App(
-    name="holdfast", help="A key-value store with versions, expiry and watches.", version=version("holdfast")
+    name="holdfast",
+    help="A key-value store with versions, expiry and watches.",
+    version=_version,
+    help_formatter=Help(),
+    default_parameter=Parameter(negative=(), show_default=False),
 )
 app.command("holdfast.edges.cli.up:up", name="up")
 
+app.command("holdfast.edges.cli.keys:get", name="get")
+app.command("holdfast.edges.cli.keys:set_value", name="set")
+app.command("holdfast.edges.cli.keys:delete", name="delete")
+app.command("holdfast.edges.cli.keys:incr", name="incr")
+app.command("holdfast.edges.cli.keys:restore", name="restore")
+app.command("holdfast.edges.cli.listing:list_keys", name="list")
+app.command("holdfast.edges.cli.journal:watch", name="watch")
+app.command("holdfast.edges.cli.journal:history", name="history")
+app.command("holdfast.edges.cli.transfer:export_entries", name="export")
+app.command("holdfast.edges.cli.transfer:import_entries", name="import")
+app.command("holdfast.edges.cli.observe:stats", name="stats")
+app.command("holdfast.edges.cli.observe:ping", name="ping")
+app.command("holdfast.edges.cli.observe:top", name="top")
+app.command("holdfast.edges.cli.doctor:doctor", name="doctor")
+app.command("holdfast.edges.cli.completion:completion", name="completion")
+app.command("holdfast.edges.cli.completion:install", name="--install-completion")
+
+app.command(ttl := App(name="ttl", help="Read, set and remove deadlines."))
+ttl.command("holdfast.edges.cli.ttl:get_ttl", name="get")
+ttl.command("holdfast.edges.cli.ttl:set_ttl", name="set")
+ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
+
+app.command(migrate := App(name="migrate", help="Move a store between revisions of its schema."))
+migrate.command("holdfast.edges.cli.migrate:up", name="up")
+migrate.command("holdfast.edges.cli.migrate:down", name="down")
+migrate.command("holdfast.edges.cli.migrate:current", name="current")
+migrate.command("holdfast.edges.cli.migrate:check", name="check")
+
+app.command(nats := App(name="nats", help="Set up a NATS server for Holdfast."))
+nats.command("holdfast.edges.cli.nats:config", name="config")
+
 
 def main() -> None:
-    """Run a command; an error of ours is one line and exit code 1."""
+    """Run the command that the process was started with, and end with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; what went wrong is told on stderr and by the exit code."""
+    as_json = "--json" in takewhile(lambda word: word != "--", arguments)
     try:
-        app()
+        _prepare_list(arguments)
+        code: Any = app(
+            arguments,
+            print_error=False,
+            exit_on_error=False,
+            result_action="return_int_as_exit_code_else_zero",
+        )
+        print(end="", flush=True)
+        return int(code)
+    except BrokenPipeError:
+        # What is still to be written has no reader, and the interpreter would complain of that at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except CycloptsError as error:
+        refused = _usage(error)
     except HoldfastError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        sys.exit(1)
+        refused = error
+    complain(refused, as_json=as_json)
+    return exit_code(refused)
+
+
+def _prepare_list(arguments: Sequence[str]) -> None:
+    """Import the commands whose list is going to be shown, since what they do is said in their own files."""
+    _, path, _ = app.parse_commands([word for word in arguments if not word.startswith("-")])
+    if path[-1].default_command is None:
+        path[-1].resolved_commands()
+
+
+def _usage(error: CycloptsError) -> HoldfastError:
+    """A command line that is not understood, as an error of ours."""
+    kind = MissingField if isinstance(error, MissingArgumentError) else ValidationError
+    field = error.argument.name.lstrip("-") if error.argument is not None else None
+    asked = " ".join(("holdfast", *(error.command_chain or ())))
+    return kind(f"{error} See {asked} --help.", field=field)

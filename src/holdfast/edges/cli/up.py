@@ -1,19 +1,60 @@
-"""`holdfast up`: run the store."""
+"""`holdfast up`: run the service.
+
+Law: every flag is a setting of the table, with its name and its words.
+"""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import uvloop
+from cyclopts import Group, Parameter
+
 from holdfast.edges.config import read_config
 from holdfast.edges.serve import serve
+from holdfast.edges.settings import SETTINGS
+
+LOGIN = Group("Logging in to NATS", sort_key=5)
 
 
-async def up(*, db: str | None = None, log_level: str | None = None) -> None:
-    """Open the store, migrate it if it is older, and keep it swept until Ctrl-C.
+def _flag(name: str, group: Group | None = None) -> Parameter:
+    setting = SETTINGS[name]
+    words = setting.about.help
+    if setting.default is not None:
+        words += f" {setting.default} if not given."
+    elif setting.about.otherwise:
+        words += f" If not given: {setting.about.otherwise}."
+    return Parameter(help=words, group=group)
+
+
+def up(
+    *,
+    db: Annotated[str | None, _flag("db")] = None,
+    nats: Annotated[str | None, _flag("nats")] = None,
+    nats_port: Annotated[int | None, _flag("nats_port")] = None,
+    nats_config: Annotated[str | None, _flag("nats_config")] = None,
+    http_port: Annotated[int | None, _flag("http_port")] = None,
+    data_dir: Annotated[str | None, _flag("data_dir")] = None,
+    config: str | None = None,
+    log_level: Annotated[str | None, _flag("log_level")] = None,
+    nats_user: Annotated[str | None, _flag("nats_user", LOGIN)] = None,
+    nats_password: Annotated[str | None, _flag("nats_password", LOGIN)] = None,
+    nats_token: Annotated[str | None, _flag("nats_token", LOGIN)] = None,
+    nats_creds: Annotated[str | None, _flag("nats_creds", LOGIN)] = None,
+    nats_nkey: Annotated[str | None, _flag("nats_nkey", LOGIN)] = None,
+    nats_tls_ca: Annotated[str | None, _flag("nats_tls_ca", LOGIN)] = None,
+    nats_tls_cert: Annotated[str | None, _flag("nats_tls_cert", LOGIN)] = None,
+    nats_tls_key: Annotated[str | None, _flag("nats_tls_key", LOGIN)] = None,
+) -> None:
+    """Serve a store over NATS until Ctrl-C, with health and metrics over HTTP.
+
+    Without any option a NATS server is started on this machine and the store is the user's own. Every option
+    is also a variable and a setting of a file; the reference of settings lists them all.
 
     Parameters
     ----------
-    db
-        The store: a path or a URL. Without it $HOLDFAST_DB, else $XDG_DATA_HOME/holdfast/holdfast.db.
-    log_level
-        How much is told: debug, info, warning or error.
+    config
+        The file with settings. If not given: $HOLDFAST_CONFIG, or holdfast.toml or .json in this folder.
     """
-    await serve(read_config(db=db, log_level=log_level))
+    flags = dict(locals())
+    uvloop.run(serve(read_config(**flags)))

@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
+FIELDS: Final = frozenset(
+    {
+        *("by", "checks", "cursor", "deadline", "deadline_ms", "envelope", "expected_version", "fence"),
+        *("items", "keep_ttl", "key", "keys", "last_writer", "limit", "namespace", "plugin_name", "policy"),
+        *("prefix", "request_id", "semantics", "since", "spec_ref", "ttl", "ttl_seconds", "value", "values"),
+        "writes",
+    }
+)
+"""Every field that a request may have, whatever its verb; others are ignored and counted."""
+
+
 async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     return shown_entry(await kv.get(required(fields, "key")))
 

@@ -23,7 +23,10 @@ TURN: Final = 128
 
 
 class Request(msgspec.Struct, gc=False):
-    """A message that asks for something. `received` is the store's time, `began` the loop's."""
+    """A message that asks for something. `received` is the store's time, `began` the loop's.
+
+    `writes` says that what was asked before it must have been looked up before this is begun.
+    """
 
     line: str
     route: Route
@@ -32,6 +35,7 @@ class Request(msgspec.Struct, gc=False):
     received: int
     began: float
     endpoint: Endpoint
+    writes: bool = False
     key: str = ""
     wait: float = 0.0
 
@@ -54,6 +58,7 @@ class Line:
         self.waiting_bytes = 0
         self.under_way = 0
         self.queued = False
+        self.reading = False
 
 
 class Intake:
@@ -83,15 +88,14 @@ class Intake:
     def take(self, request: Request) -> bool:
         """Let a request wait for its turn; False if there is no room for it."""
         limits, size = self._limits, len(request.payload)
-        line = self._lines.get(request.line)
-        if line is None:
-            line = self._lines[request.line] = Line()
+        line = self._lines.get(request.line) or Line()
         if (
             len(line.waiting) >= limits.waiting
             or line.waiting_bytes + size > limits.waiting_bytes
             or self._bytes + size > limits.all_waiting_bytes
         ):
             return False
+        self._lines[request.line] = line
         line.waiting.append(request)
         line.waiting_bytes += size
         self._bytes += size
@@ -115,17 +119,28 @@ class Intake:
         if line.waiting and not line.queued and line.under_way < self._limits.under_way:
             line.queued = True
             self._turns.append(line)
+        self._schedule()
+
+    def _schedule(self) -> None:
         if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Begin what may be begun, one request of each plugin after the other."""
-        self._scheduled = False
+        """Begin what may be begun, one request of each plugin after the other.
+
+        A read that becomes a task looks nothing up before the loop's next round. So a write that was sent
+        after it is held back until then: the tasks are scheduled before the next pump is.
+        """
+        held: list[Line] = []
+        reading: list[Line] = []
         for _ in range(TURN):
             if not self._turns or self._under_way >= self._limits.all_under_way:
                 break
             line = self._turns.popleft()
+            if line.reading and line.waiting[0].writes:
+                held.append(line)
+                continue
             line.queued = False
             request = line.waiting.popleft()
             size = len(request.payload)
@@ -134,11 +149,16 @@ class Intake:
             if self._begin(request):
                 line.under_way += 1
                 self._under_way += 1
+                if not request.writes:
+                    line.reading = True
+                    reading.append(line)
             self._queue(line)
             self._tidy(request.line, line)
-        if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        for line in reading:
+            line.reading = False
+        self._turns.extend(held)
+        self._scheduled = False
+        self._schedule()
 
     def _tidy(self, owner: str, line: Line) -> None:
         if not line.waiting and not line.under_way:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
+DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
+"""Why a message is left unexecuted and unanswered."""
 
 _log = logging.getLogger("holdfast.service")
 
@@ -44,7 +46,7 @@ class Counter(Protocol):
         ...
 
     def dropped(self, reason: str) -> None:
-        """A message was left unexecuted and unanswered."""
+        """A message was left unexecuted and unanswered; see `DROPPED`."""
         ...
 
 
@@ -93,9 +95,15 @@ class Observer:
 
     def dropped(self, reason: str, subject: str) -> None:
         """A message was left unexecuted and unanswered."""
-        _log.warning("a message at %s was dropped: %s", subject, reason)
+        _log.warning("a message at %r was dropped: %s", subject[:200], DROPPED[reason])
         if self._counter is not None:
             self._counter.dropped(reason)
+
+    def unrouted(self, subject: str, error: HoldfastError) -> None:
+        """A message was refused whose subject leads nowhere: nobody is known to have asked."""
+        _log.warning("a message at %r was refused: %s", subject[:200], error.message)
+        if self._counter is not None:
+            self._counter.operation(Operation("", "", "", "", 0.0, False, error.code))
 
     def _sampled(self) -> bool:
         second = int(time.monotonic())

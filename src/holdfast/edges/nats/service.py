@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,13 @@ from holdfast.errors import (
     ValidationError,
     ValueTooLarge,
 )
+from holdfast.fields import required
 from holdfast.kv import KV
 from holdfast.model import change_of
-from holdfast.verbs import required
 from holdfast.wire import subjects
-from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN
+from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import change_fields, row_fields
-from holdfast.wire.writes import write_of
+from holdfast.wire.writes import WRITING_VERBS, write_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +65,9 @@ _log = logging.getLogger("holdfast.service")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service behaves."""
+    """How a service behaves. With `plugin` it answers that plugin alone, and leaves events to another."""
 
+    plugin: str | None = None
     prefixes: tuple[str, ...] = ("db", "rosey.db")
     reply_mode: str = "open"
     payload_dialect: bool = True
@@ -85,10 +87,17 @@ class NatsService:
         client: A connected client; closing it is its owner's business.
         settings: How to behave.
         observer: Who is told of every operation.
+        beside: Another service of this process: rates are counted together with it.
     """
 
     def __init__(
-        self, store: Store, client: Client, settings: Settings, observer: Observer | None = None
+        self,
+        store: Store,
+        client: Client,
+        settings: Settings,
+        observer: Observer | None = None,
+        *,
+        beside: NatsService | None = None,
     ) -> None:
         self._store = store
         self._client = client
@@ -107,11 +116,13 @@ class NatsService:
             ]
         )
         self._handles: dict[str, KV] = {}
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._sender: asyncio.Task[None] | None = None
         self.unknown_fields = 0
+        self.under_way = 0
+        self.events = 0
 
     async def start(self) -> None:
         """Begin to answer."""
@@ -126,7 +137,7 @@ class NatsService:
             )
         for subject in self._micro.subjects():
             self._subscriptions.append(await self._client.subscribe(subject, cb=self._introduce))
-        if self._settings.events:
+        if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._publish_changes)
         await self._client.flush()
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
@@ -154,7 +165,14 @@ class NatsService:
         """How many requests wait for their turn."""
         return self._intake.waiting
 
+    @property
+    def unsent(self) -> int:
+        """How many replies and events could not be sent."""
+        return self._outbox.dropped
+
     def _families(self) -> list[tuple[str, str]]:
+        if self._settings.plugin is not None:
+            return [("kv", f"kv.{self._settings.plugin}.>")]
         families = [("kv", subjects.PLUGIN_SUBJECTS), ("semantic", subjects.SEMANTIC_SUBJECTS)]
         if self._settings.payload_dialect:
             families.append(("payload", subjects.PAYLOAD_SUBJECTS))
@@ -165,19 +183,20 @@ class NatsService:
         try:
             route = subjects.route(message.subject, prefix)
         except HoldfastError as error:
-            self._refuse_unrouted(message, error)
+            self._refuse_unrouted(message, subjects.dialect_of(message.subject, prefix), error)
             return
         if message.reply and not self._guard(message.reply, route.owner):
-            self._observer.dropped("its reply subject is not the caller's own", message.subject)
+            self._observer.dropped("reply_subject", message.subject)
             return
         request = Request(
-            line=route.owner,
+            line=route.owner or _speaker(message.data),
             route=route,
             reply=message.reply,
             payload=message.data,
             received=self._store.now(),
-            began=asyncio.get_running_loop().time(),
+            began=time.perf_counter(),
             endpoint=endpoint,
+            writes=route.verb in WRITING_VERBS,
         )
         if not self._admitted(request) or not self._intake.take(request):
             self._refuse_at_the_door(request)
@@ -186,42 +205,50 @@ class NatsService:
         rate = self._settings.rate
         if rate is None or request.route.dialect is ADMIN:
             return True
-        bucket = self._buckets.get(request.route.owner)
+        bucket = self._buckets.get(request.line)
         if bucket is None:
-            bucket = self._buckets[request.route.owner] = Bucket(rate, request.began)
+            bucket = self._buckets[request.line] = Bucket(rate, request.began)
         request.wait = bucket.take(request.began)
         return request.wait == 0
 
     def _refuse_at_the_door(self, request: Request) -> None:
         if request.wait:
             error: HoldfastError = RateLimited(
-                f"{request.route.owner} is over its rate of {self._settings.rate} requests per second",
+                f"{request.line} is over its rate of {self._settings.rate} requests per second",
                 retry_after=request.wait,
             )
         else:
-            error = Busy(f"too many requests of {request.route.owner} are waiting", retry_after=0.1)
+            error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
         self._finish(request, error)
 
-    def _refuse_unrouted(self, message: Msg, error: HoldfastError) -> None:
-        _log.warning("a message at %r was refused: %s", message.subject[:200], error.message)
+    def _refuse_unrouted(self, message: Msg, dialect: Dialect, error: HoldfastError) -> None:
+        self._observer.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
-            self._send(message.reply, PLUGIN.refusal(error), error)
+            self._send(message.reply, dialect.refusal(error), error)
 
     def _begin(self, request: Request) -> bool:
         """Begin a request; True if it is under way, False if it has been answered."""
         try:
-            return self._dispatch(request)
+            under_way = self._dispatch(request)
         except HoldfastError as error:
             self._finish(request, error)
         except Exception as defect:
             self._finish(request, _internal(defect))
+        else:
+            self.under_way += under_way
+            return under_way
         return False
+
+    def _done(self, request: Request) -> None:
+        self.under_way -= 1
+        self._intake.done(request)
 
     def _dispatch(self, request: Request) -> bool:
         fields = request.route.dialect.fields(request.payload)
         if request.route.dialect is PAYLOAD:
             request.route = subjects.identified(request.route, fields)
         self._check_deadline(request, fields)
+        self.unknown_fields += len(fields.keys() - calls.FIELDS)
         route = request.route
         if route.dialect is ADMIN:
             return self._operate(request, fields)
@@ -233,7 +260,7 @@ class NatsService:
             return False
         read = calls.READS.get(route.verb)
         if read is None:
-            raise InvalidSubject(f"there is no verb {route.verb[:60]!r}")
+            raise self._no_verb(request)
         self._spawn(request, read(kv, fields))
         return True
 
@@ -246,27 +273,35 @@ class NatsService:
         return True
 
     def _written(self, request: Request, write: Write, future: asyncio.Future[Result]) -> None:
-        error = future.exception()
-        if error is None:
+        try:
             self._finish(request, write.show(future.result()))
-        else:
-            self._finish(request, error if isinstance(error, HoldfastError) else _internal(error))
-        self._intake.done(request)
+        except HoldfastError as error:
+            self._finish(request, error)
+        except Exception as defect:
+            self._finish(request, _internal(defect))
+        finally:
+            self._done(request)
 
     def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
         key = request.key = kv.verbs.key(required(fields, "key"))
         row = self._store.glance(kv.namespace, key)
         if isinstance(row, Later):
             return False
-        self._finish(request, {"exists": False} if row is None else row_fields(row))
+        self._finish(request, {"exists": False} if row is None else row_fields(key, row))
         return True
 
     def _operate(self, request: Request, fields: Mapping[str, Any]) -> bool:
         operation = calls.OPERATIONS.get(request.route.verb)
         if operation is None:
-            raise InvalidSubject(f"there is no verb {request.route.verb[:60]!r} for operators")
+            raise self._no_verb(request)
         self._spawn(request, operation(self._store, fields))
         return True
+
+    def _no_verb(self, request: Request) -> InvalidSubject:
+        """The refusal of a verb that is none. Whoever logs and counts is told no word of the caller's."""
+        verb = request.route.verb
+        request.route = msgspec.structs.replace(request.route, verb="unknown")
+        return InvalidSubject(f"there is no verb {verb[:60]!r}")
 
     def _spawn(self, request: Request, call: Any) -> None:
         task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
@@ -281,7 +316,7 @@ class NatsService:
         except Exception as defect:
             self._finish(request, _internal(defect))
         finally:
-            self._intake.done(request)
+            self._done(request)
 
     def _check_deadline(self, request: Request, fields: Mapping[str, Any]) -> None:
         deadline = fields.get("deadline")
@@ -304,7 +339,7 @@ class NatsService:
 
     def _finish(self, request: Request, answer: dict[str, Any] | HoldfastError) -> None:
         """Answer a request, and tell who observes."""
-        seconds = asyncio.get_running_loop().time() - request.began
+        seconds = time.perf_counter() - request.began
         error = answer if isinstance(answer, HoldfastError) else None
         request.endpoint.count(seconds, None if error is None else error.code)
         hit = answer.get("exists") if isinstance(answer, dict) else None
@@ -325,14 +360,16 @@ class NatsService:
         self._outbox.put(reply, payload, headers)
 
     async def _introduce(self, message: Msg) -> None:
-        if message.reply and not message.reply.startswith("$"):
+        if message.reply and self._guard(message.reply, ""):
             self._outbox.put(message.reply, self._micro.answer(message.subject))
 
     def _publish_changes(self, journal: list[Record]) -> None:
         prefix = self._settings.prefixes[0]
+        self.events += len(journal)
         for record in journal:
             subject = subjects.event_subject(prefix, record.namespace, record.op)
-            self._outbox.put(subject, msgspec.json.encode(change_fields(change_of(record))))
+            dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
+            self._outbox.put(subject, dialect.request(change_fields(change_of(record))))
 
 
 class Bucket:
@@ -348,9 +385,24 @@ class Bucket:
         self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._at) * self._rate)
         self._at = now
         if self._tokens < 1:
-            return round((1 - self._tokens) / self._rate, 3)
+            return max(0.001, round((1 - self._tokens) / self._rate, 3))
         self._tokens -= 1
         return 0.0
+
+
+class _Named(msgspec.Struct):
+    plugin_name: str = ""
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+
+
+def _speaker(payload: bytes) -> str:
+    """For which plugin a message of the payload dialect speaks, as far as that can be told."""
+    try:
+        return _NAMED.decode(payload).plugin_name
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _internal(defect: BaseException) -> InternalError:

@@ -13,10 +13,10 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from nats.aio.client import Client
-from nats.errors import AuthorizationError, MaxPayloadError, NoServersError
 from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
 
+from holdfast.engines.remote.connection import Connection
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValueTooLarge
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from holdfast.engines.remote.address import RemoteAddress
 
-PING_SECONDS: Final = 5
 _VIOLATION: Final = re.compile(
     r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
 )
@@ -52,7 +51,7 @@ class Mailbox:
 
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
-        self._client = Client()
+        self._client = Connection()
         self._inbox = ""
         self._number = 0
         self._pending: dict[str, _Pending] = {}
@@ -71,20 +70,18 @@ class Mailbox:
         """
         address = self._address
         try:
-            await self._client.connect(
+            await self._client.reach(
                 address.servers,
                 error_cb=self._on_error,
                 name="holdfast client",
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=1,
-                connect_timeout=5,
-                ping_interval=PING_SECONDS,
                 pending_size=0,
                 **address.login(),
             )
-        except AuthorizationError:
-            raise PermissionDenied(f"the NATS server at {address.shown} does not let this user in") from None
-        except (NoServersError, OSError, NatsError, TimeoutError) as error:
+        except (OSError, NatsError, TimeoutError) as error:
+            if "authorization" in str(error).lower():  # the library has no class for it at this point
+                raise PermissionDenied(
+                    f"the NATS server at {address.shown} does not let this user in"
+                ) from None
             raise Unavailable(f"no NATS server can be reached at {address.shown}") from error
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)

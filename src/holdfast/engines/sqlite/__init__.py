@@ -84,6 +84,11 @@ class SqliteEngine:
         self._epoch = ""
 
     @property
+    def path(self) -> Path:
+        """The file, also where it is a private one, for whoever opens it beside the engine."""
+        return self._path
+
+    @property
     def capabilities(self) -> Capabilities:
         """Another process that holds the right to write also sweeps."""
         return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held)
