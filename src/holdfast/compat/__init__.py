@@ -1,0 +1,4 @@
+"""Other programs' ways of speaking to a store, one module each.
+
+Law: nothing in Holdfast imports what lives here, so that a layer can be left out of an installation.
+"""

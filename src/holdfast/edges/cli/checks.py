@@ -1,0 +1,177 @@
+"""What `holdfast doctor` looks at on this machine: libraries, disk, clock, and the way to NATS.
+
+Law: a check changes nothing and raises nothing: what it finds is a finding, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from holdfast.engines.sqlite.setup import OLDEST_SQLITE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LITTLE_ROOM: Final = 1024**3
+NO_ROOM: Final = 64 * 1024**2
+"""Below how many free bytes to warn, and to fail."""
+SLOW_SYNC: Final = 0.020
+"""From how many seconds a sync is slow: each group of writes waits for one."""
+SYNCS: Final = 15
+DRIFT: Final = 0.010
+"""By how many seconds the two clocks may part while one looks."""
+LOOK: Final = 0.2
+BUILT: Final = 1_735_689_600
+"""The year 2025: a wall clock that shows less is not set."""
+PATIENCE: Final = 3.0
+
+Level = Literal["ok", "warn", "fail"]
+
+_NAME: Final = re.compile(r"[\w.-]+")
+_LEAST: Final = re.compile(r">=([\d.]+)")
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of a check, and what to do where it is not ok."""
+
+    check: str
+    level: Level
+    message: str
+    advice: str | None = None
+
+
+def python() -> Finding:
+    """The interpreter."""
+    return Finding("python", "ok", f"{platform.python_version()} on {platform.system()}, {sys.executable}")
+
+
+def libraries() -> Finding:
+    """Every library that is needed or that an extra may bring: there, and new enough."""
+    found: dict[str, str] = {}
+    trouble: list[str] = []
+    for requirement in requires("holdfast") or ():
+        name = _first(_NAME, requirement)
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            if "extra ==" not in requirement:
+                trouble.append(f"{name} is missing")
+            continue
+        least = _first(_LEAST, requirement)
+        if _numbers(found[name]) < _numbers(least):
+            trouble.append(f"{name} {found[name]} is older than {least}")
+    if trouble:
+        return Finding("libraries", "fail", ", ".join(trouble), "install Holdfast anew with pip")
+    return Finding("libraries", "ok", ", ".join(" ".join(library) for library in found.items()))
+
+
+def sqlite() -> Finding:
+    """The SQLite that Python was built with."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        least = ".".join(map(str, OLDEST_SQLITE[:2]))
+        return Finding(
+            "sqlite", "fail", f"{sqlite3.sqlite_version} is too old", f"use a Python with {least} or newer"
+        )
+    return Finding("sqlite", "ok", sqlite3.sqlite_version)
+
+
+def disk(folder: Path) -> Finding:
+    """The room that is left for the data."""
+    free = shutil.disk_usage(folder).free
+    message = f"{free / 1024**3:.1f} GiB free in {folder}"
+    if free < LITTLE_ROOM:
+        return Finding("disk", "fail" if free < NO_ROOM else "warn", message, "make room or move the store")
+    return Finding("disk", "ok", message)
+
+
+def sync(folder: Path) -> Finding:
+    """What it costs to have a write on disk, which is what a caller waits for."""
+    try:
+        times = _syncs(folder)
+    except OSError as error:
+        return Finding(
+            "fsync", "fail", f"{folder} can't be written to: {error.strerror}", "look at its permissions"
+        )
+    median, worst = statistics.median(times), max(times)
+    message = f"{median * 1000:.2f} ms in the middle, {worst * 1000:.2f} ms at worst"
+    if median > SLOW_SYNC:
+        return Finding("fsync", "warn", message, "writes will be slow here: use a faster disk")
+    return Finding("fsync", "ok", message)
+
+
+async def clock() -> Finding:
+    """Whether the wall clock is set and goes as fast as the monotonic one."""
+    wall, ticks = time.time(), time.monotonic()
+    await asyncio.sleep(LOOK)
+    drift = (time.time() - wall) - (time.monotonic() - ticks)
+    if wall < BUILT:
+        return Finding("clock", "fail", "the wall clock is not set", "set it; deadlines go by it")
+    if abs(drift) > DRIFT:
+        return Finding(
+            "clock",
+            "warn",
+            f"the wall clock moved by {drift * 1000:+.0f} ms against the monotonic one",
+            "look after the time service of this machine",
+        )
+    return Finding("clock", "ok", f"wall and monotonic clock agree within {abs(drift) * 1000:.2f} ms")
+
+
+async def nats(url: str) -> Finding:
+    """Whether a NATS server answers at one of the addresses."""
+    tried = []
+    for address in url.split(","):
+        place = urlsplit(address if "://" in address else f"nats://{address}")
+        tried.append(place.netloc.rpartition("@")[2])
+        if await _greets(place):
+            return Finding("nats", "ok", f"a server answers at {tried[-1]}")
+    advice = "start one, or name another with --nats"
+    return Finding("nats", "fail", f"no server answers at {', '.join(tried)}", advice)
+
+
+async def _greets(place: SplitResult) -> bool:
+    """Whether somebody greets at an address as NATS does."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222)
+            try:
+                return await reader.readuntil(b" ") == b"INFO "
+            finally:
+                writer.close()
+    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return False
+
+
+def _syncs(folder: Path) -> list[float]:
+    times = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".holdfast-doctor-") as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            begun = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return times
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    """What a pattern finds first; nothing if it finds nothing."""
+    found = pattern.search(text)
+    return found[found.lastindex or 0] if found else ""
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)[:3]))

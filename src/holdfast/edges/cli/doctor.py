@@ -1,0 +1,125 @@
+"""`holdfast doctor`: checks of the machine and the store, each one line with what to do.
+
+Law: nothing is changed. A store that opening would create or migrate is not opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.edges.cli import checks
+from holdfast.edges.cli.checks import Finding
+from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.schema import BASE, Schema, schema_of
+from holdfast.edges.cli.target import STORE, WRITER, Place
+from holdfast.edges.config import read_config, shown
+from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.migrate import Need, needed
+from holdfast.errors import HoldfastError, Unsupported
+from holdfast.registry import engine_for
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OFFSET: Final = 1000
+"""From how many milliseconds on two clocks that should agree do not."""
+
+
+async def doctor(*, nats: str | None = None, target: Place = STORE) -> int:
+    """Check this machine and the store: each check is a line that begins with ok, warn or fail.
+
+    The exit code is 1 if one has failed. Nothing is created or migrated.
+
+    Parameters
+    ----------
+    nats
+        The NATS servers of which one should answer; those of the settings if not given.
+    """
+    servers = read_config(nats=nats).nats
+    findings = [finding async for finding in _findings(target.address, servers)]
+    if target.json:
+        document({"checks": findings})
+    else:
+        for finding in findings:
+            line(_line(finding))
+    return ERROR if any(finding.level == "fail" for finding in findings) else OK
+
+
+async def _findings(url: str, nats: str | None) -> AsyncIterator[Finding]:
+    yield checks.python()
+    yield checks.libraries()
+    yield checks.sqlite()
+    yield await checks.clock()
+    schema = _schema(url)
+    if schema is not None and schema.file is not None:
+        folder = next(parent for parent in schema.file.absolute().parents if parent.is_dir())
+        yield checks.disk(folder)
+        yield checks.sync(folder)
+    async for finding in _of_store(url, schema):
+        yield finding
+    address = nats or (url if url.startswith(("nats://", "tls://")) else None)
+    if address:
+        yield await checks.nats(address)
+
+
+async def _of_store(url: str, schema: Schema | None) -> AsyncIterator[Finding]:
+    """The schema's revision, and then the store itself if opening it changes nothing."""
+    try:
+        if schema is not None:
+            finding = _revision(await schema.revision())
+            yield finding
+            if finding.level != "ok":
+                return
+        engine = engine_for(url)
+        async with Store(engine, writer=WRITER, reap=False) as store:
+            yield Finding("store", "ok", f"{shown(url)} opens; namespaces: {len(await store.namespaces())}")
+            yield offset(await engine.clock_offset())
+            yield await _writable(store)
+    except HoldfastError as error:
+        yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
+
+
+def _schema(url: str) -> Schema | None:
+    try:
+        return schema_of(url)
+    except Unsupported:
+        return None
+
+
+def _revision(found: str) -> Finding:
+    match needed(None if found == BASE else found):
+        case Need.CREATE:
+            return Finding(
+                "schema", "warn", "there is no store yet", "the first command that opens it makes it"
+            )
+        case Need.MIGRATE:
+            return Finding(
+                "schema",
+                "warn",
+                f"revision {found} is older than {SCHEMA_REVISION}",
+                "make a backup, then run holdfast migrate up",
+            )
+        case _:
+            return Finding("schema", "ok", f"revision {found}")
+
+
+async def _writable(store: Store) -> Finding:
+    try:
+        await store.ready()
+    except HoldfastError as error:
+        return Finding("writing", "warn", error.message, "reading works; write through that process")
+    return Finding("writing", "ok", "a write would be accepted")
+
+
+def offset(milliseconds: float) -> Finding:
+    message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
+    if abs(milliseconds) > OFFSET:
+        return Finding("offset", "warn", message, "look after the time service of both machines")
+    return Finding("offset", "ok", message)
+
+
+def _line(finding: Finding) -> str:
+    advice = f" ({finding.advice})" if finding.advice else ""
+    return f"{finding.level:<4}  {finding.check:<9}  {finding.message}{advice}"

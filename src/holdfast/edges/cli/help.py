@@ -1,0 +1,41 @@
+"""How help is shown: in boxes on a terminal, elsewhere as plain text with one line for each option.
+
+Law: the library that reads the command line also describes it; only the choice between its two styles is made
+here, and neither is imported before help is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cyclopts.help import DefaultFormatter, HelpPanel, PlainFormatter
+    from rich.console import Console, ConsoleOptions
+
+_WIDE = 10_000
+"""No line of help is longer: for a program, a line is never broken."""
+
+
+class Help:
+    """Chooses a style by where the help goes."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Show one group of commands or options."""
+        _style(console)(console, options, panel)
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """Show how the command is called."""
+        _style(console).render_usage(console, options, usage)
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        """Show what the command does."""
+        _style(console).render_description(console, options, description)
+
+
+def _style(console: Console) -> DefaultFormatter | PlainFormatter:
+    from cyclopts.help import DefaultFormatter, PlainFormatter
+
+    if console.is_terminal:
+        return DefaultFormatter()
+    console.width = _WIDE
+    return PlainFormatter()

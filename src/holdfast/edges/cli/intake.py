@@ -1,0 +1,130 @@
+"""One import: lines become entries, entries are written a chunk at a time.
+
+Law: a chunk is written whole or not at all, and not before each of its lines has been found legal. What was
+written stays, so that an import that was cut short can go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.edges.cli.lines import read_entry
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.model import moment
+from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, semantic_root
+
+if TYPE_CHECKING:
+    from holdfast.kv import KV
+    from holdfast.model import Entry
+    from holdfast.store import Store
+
+_MARGIN: Final = 256
+"""What a line counts for beside its length."""
+_DESCRIBED: Final = 10
+"""How many bad lines are described at the most."""
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What became of the lines: skipped ones were there already, expired ones are gone by now."""
+
+    namespace: str
+    keeps_versions: bool
+    dry_run: bool
+    written: int = 0
+    expired: int = 0
+    skipped: int = 0
+
+
+class Intake:
+    """Takes the lines of an export, in their order.
+
+    Args:
+        store: Where entries go.
+        keys: The namespace.
+        after: Go on after this version with an import that kept versions; 0 to begin.
+        keeps_versions: Whether entries keep their versions.
+        dry_run: Whether lines are only checked.
+    """
+
+    def __init__(self, store: Store, keys: KV, *, after: int, keeps_versions: bool, dry_run: bool) -> None:
+        self._store = store
+        self._keys = keys
+        self._after = after
+        self._joined = after == 0
+        self._verbs = store.verbs(keys.namespace, root=semantic_root(keys.namespace))
+        self._last = 0
+        self._chunk: list[Entry] = []
+        self._room = MAX_TRANSFER_BYTES
+        self._bad: list[str] = []
+        self.tally = Tally(namespace=keys.namespace, keeps_versions=keeps_versions, dry_run=dry_run)
+
+    async def take(self, number: int, line: bytes) -> None:
+        """Take a line; what is wrong with it is told when its chunk is due."""
+        try:
+            entry = read_entry(line, self._verbs)
+            self._in_order(entry)
+        except HoldfastError as error:
+            self._bad.append(f"line {number}: {error.message}")
+            return
+        if 0 < entry.version <= self._after:
+            await self._skip(entry)
+            return
+        size = len(line) + _MARGIN
+        if size > self._room or len(self._chunk) == MAX_BATCH:
+            await self._write()
+        self._room -= size
+        self._chunk.append(entry)
+
+    async def finish(self) -> None:
+        """Write what is left.
+
+        Raises:
+            ValidationError: Lines of the last chunk are bad, or in a dry run any.
+        """
+        await self._write()
+        if self._bad:
+            raise ValidationError(_described(self._bad), field="line")
+
+    def _in_order(self, entry: Entry) -> None:
+        if not self.tally.keeps_versions or entry.version == 0:
+            return
+        if entry.version <= self._last:
+            raise ValidationError(
+                f"version {entry.version} comes after {self._last}, but versions are kept in their order only"
+            )
+        self._last = entry.version
+
+    async def _skip(self, entry: Entry) -> None:
+        """Leave out what is there already; the namespace's last version must be that of such an entry."""
+        self.tally.skipped += 1
+        if entry.version == self._after:
+            found = await self._keys.get(entry.key)
+            self._joined = self._over(entry) or (found is not None and found.version == entry.version)
+
+    async def _write(self) -> None:
+        if not self._joined:
+            raise ValidationError(
+                f"{self._keys.namespace} was not left behind by an import of this file: its last version, "
+                f"{self._after}, is of something else. Without --resume all is imported, under new versions",
+                field="resume",
+            )
+        if self._bad and not self.tally.dry_run:
+            raise ValidationError(_described(self._bad), field="line")
+        written = sum(not self._over(entry) for entry in self._chunk)
+        if self._chunk and not self.tally.dry_run:
+            written = await self._store.load(
+                self._keys.namespace, self._chunk, keep_versions=self.tally.keeps_versions
+            )
+        self.tally.written += written
+        self.tally.expired += len(self._chunk) - written
+        self._chunk, self._room = [], MAX_TRANSFER_BYTES
+
+    def _over(self, entry: Entry) -> bool:
+        return entry.expires_at is not None and entry.expires_at <= moment(self._store.now())
+
+
+def _described(bad: list[str]) -> str:
+    more = len(bad) - _DESCRIBED
+    return "; ".join(bad[:_DESCRIBED]) + (f"; and {more} lines more" if more > 0 else "")

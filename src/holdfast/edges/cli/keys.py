@@ -1,0 +1,157 @@
+"""`holdfast get`, `set`, `delete`, `incr` and `restore`: the verbs on one key.
+
+Law: a command turns its arguments into one call of a verb and prints what it answered.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.output import document, line, rows, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, UNNAMED, IfVersion, Key, Origin, Target, Ttl, number
+from holdfast.edges.cli.values import read_value
+
+Hyphened = Parameter(allow_leading_hyphen=True)
+
+
+async def get(key: Key, /, *, long: bool = False, target: Target = HERE) -> None:
+    """Print the value of a key as JSON. A key that is not there ends with exit code 3.
+
+    Parameters
+    ----------
+    long
+        Print the whole entry: version, times, writer and meaning too.
+    """
+    async with target.open() as store:
+        entry = await target.keys(store).get(key)
+    if entry is None:
+        raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
+    if not long:
+        document(entry.value)
+    elif target.json:
+        document(entry)
+    else:
+        rows(("field", "content"), _described(entry))
+
+
+async def set_value(
+    key: Key,
+    value: Annotated[str, Hyphened],
+    /,
+    *,
+    text: bool = False,
+    ttl: Ttl = None,
+    keep_ttl: bool = False,
+    if_version: IfVersion = None,
+    purpose: str | None = None,
+    producer: str | None = None,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Set a key, and print the entry's version.
+
+    Parameters
+    ----------
+    value
+        JSON; - for what is on stdin, @FILE for what is in a file.
+    text
+        Take the value as a string, without the quotes of JSON.
+    keep_ttl
+        Keep the deadline that the entry has.
+    purpose
+        Why the entry exists: config, checkpoint, feature_flag, lock, ...
+    producer
+        Who makes the entry.
+    """
+    if keep_ttl and ttl is not None:
+        raise holdfast.ValidationError("--ttl and --keep-ttl exclude each other", field="ttl")
+    content = read_value(value, text=text)
+    async with target.open() as store:
+        entry = await target.keys(store).set(
+            key,
+            content,
+            ttl=holdfast.KEEP if keep_ttl else ttl,
+            expected_version=if_version,
+            semantics={"purpose": purpose, "producer": producer} if purpose or producer else None,
+            **origin.fields,
+        )
+    print_stored(entry, target)
+
+
+async def delete(
+    key: Key, /, *, if_version: IfVersion = None, origin: Origin = UNNAMED, target: Target = HERE
+) -> None:
+    """Delete a key. One that is not there is no error."""
+    async with target.open() as store:
+        deleted = await target.keys(store).delete(key, expected_version=if_version, **origin.fields)
+    if target.json:
+        document({"deleted": deleted})
+    else:
+        line("deleted" if deleted else "not there")
+
+
+async def incr(
+    key: Key,
+    by: Annotated[float, Parameter(converter=number, allow_leading_hyphen=True)] = 1,
+    /,
+    *,
+    ttl: Ttl = None,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Add to a number, and print the sum.
+
+    Parameters
+    ----------
+    by
+        What to add: 1 if not given.
+    ttl
+        Seconds until the entry is gone, if this makes it.
+    """
+    async with target.open() as store:
+        entry = await target.keys(store).incr(key, by, ttl=ttl, **origin.fields)
+    if target.json:
+        document({"key": entry.key, "value": entry.value, **_stored(entry)})
+    else:
+        document(entry.value)
+
+
+async def restore(key: Key, /, *, ttl: Ttl = None, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+    """Bring a key back from the trash, and print the entry's new version."""
+    async with target.open() as store:
+        entry = await target.keys(store).restore(key, ttl=ttl, **origin.fields)
+    print_stored(entry, target)
+
+
+def print_stored(entry: holdfast.Entry, target: Target) -> None:
+    """What every write answers that leaves an entry: its version."""
+    if target.json:
+        document({"key": entry.key, **_stored(entry)})
+    else:
+        line(entry.version)
+
+
+def _stored(entry: holdfast.Entry) -> dict[str, Any]:
+    return {"version": entry.version, "expires_at": entry.expires_at}
+
+
+def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:
+    """The fields of an entry that are set, by name."""
+    semantics = msgspec.json.encode(entry.semantics).decode()
+    fields = {
+        "key": shown_key(entry.key),
+        "value": msgspec.json.encode(entry.value).decode(),
+        "version": str(entry.version),
+        "created_at": shown_time(entry.created_at),
+        "updated_at": shown_time(entry.updated_at),
+        "expires_at": None if entry.expires_at is None else shown_time(entry.expires_at),
+        "last_writer": entry.last_writer,
+        "semantics": None if entry.semantics is None else semantics,
+        "request_id": entry.request_id,
+        "spec_ref": entry.spec_ref,
+    }
+    return [(name, content) for name, content in fields.items() if content is not None]

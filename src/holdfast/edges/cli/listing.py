@@ -1,0 +1,155 @@
+"""`holdfast list`: the keys of a namespace, a page or all of them.
+
+Law: what can be printed as it comes is never gathered first, however much there is. Only sorting and a table
+on a terminal need all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.output import document, line, on_terminal, rows, say, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, Target, number
+
+Order = Literal["key", "size", "version", "ttl", "updated"]
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a listing; all but the key is known only where it was asked for."""
+
+    key: str
+    size: int | msgspec.UnsetType = msgspec.UNSET
+    version: int | msgspec.UnsetType = msgspec.UNSET
+    ttl: int | msgspec.UnsetType | None = msgspec.UNSET
+    updated_at: datetime | msgspec.UnsetType = msgspec.UNSET
+
+
+ORDERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "key": lambda row: row.key.encode(),
+    "size": lambda row: row.size,
+    "version": lambda row: row.version,
+    "ttl": lambda row: (row.ttl is None, row.ttl),
+    "updated": lambda row: row.updated_at,
+}
+"""By what to sort; entries that live for ever come after all that have a deadline."""
+
+
+async def list_keys(
+    prefix: str = "",
+    /,
+    *,
+    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    cursor: str | None = None,
+    everything: Annotated[bool, Parameter(name="--all")] = False,
+    long: bool = False,
+    sort: Order = "key",
+    reverse: bool = False,
+    target: Target = HERE,
+) -> None:
+    """List the keys of a namespace that begin with a prefix.
+
+    Parameters
+    ----------
+    prefix
+        The beginning of the keys; all if not given.
+    limit
+        At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.
+    cursor
+        Go on where a page has ended; the cursor is in its JSON.
+    everything
+        All keys, page by page.
+    long
+        Print size in bytes, version, seconds left and time of the last change too.
+    sort
+        By what to sort: what is listed, so without --all only the page.
+    reverse
+        The last first.
+    """
+    async with target.open() as store:
+        measured = long or sort != "key"
+        found = pages(
+            target.keys(store), prefix, limit=limit, cursor=cursor, values=measured, follow=everything
+        )
+        at_once = sort != "key" or reverse or (long and not target.json and on_terminal())
+        gathered: list[Listed] = []
+        async for page in found:
+            listed = _listed(page, store.now())
+            if everything and not at_once:
+                _print(listed, target, long=long)
+            else:
+                gathered += listed
+    gathered.sort(key=ORDERS[sort])
+    if reverse:
+        gathered.reverse()
+    if everything or not target.json:
+        _print(gathered, target, long=long)
+    else:
+        document(_page(gathered, page, long=long))
+    if page.truncated and not target.json:
+        say(f"there are more keys: --all lists them, --cursor {page.cursor} goes on")
+
+
+async def pages(
+    keys: holdfast.KV, prefix: str, *, limit: int | None, cursor: str | None, values: bool, follow: bool
+) -> AsyncIterator[holdfast.Page]:
+    """A page of a listing; with `follow` those after it too."""
+    while True:
+        page = await keys.list(prefix, limit=limit, cursor=cursor, values=values)
+        yield page
+        if not follow or page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+def _listed(page: holdfast.Page, now: int) -> list[Listed]:
+    if page.entries is None:
+        return [Listed(key=key) for key in page.keys]
+    return [
+        Listed(
+            key=entry.key,
+            size=len(msgspec.json.encode(entry.value)),
+            version=entry.version,
+            ttl=_left(entry, now),
+            updated_at=entry.updated_at,
+        )
+        for entry in page.entries
+    ]
+
+
+def _left(entry: holdfast.Entry, now: int) -> int | None:
+    """Whole seconds until the deadline, rounded up."""
+    if entry.expires_at is None:
+        return None
+    return max(0, -((now - round(entry.expires_at.timestamp() * 1000)) // 1000))
+
+
+def _page(listed: list[Listed], page: holdfast.Page, *, long: bool) -> dict[str, Any]:
+    told = {
+        "keys": [row.key for row in listed],
+        "count": len(listed),
+        "truncated": page.truncated,
+        "cursor": page.cursor,
+    }
+    return told | {"entries": listed} if long else told
+
+
+def _print(listed: list[Listed], target: Target, *, long: bool) -> None:
+    if target.json:
+        for row in listed:
+            document(row if long else {"key": row.key})
+    elif long:
+        rows(("key", "size", "version", "ttl", "updated"), map(_cells, listed))
+    else:
+        for row in listed:
+            line(shown_key(row.key))
+
+
+def _cells(row: Listed) -> tuple[Any, ...]:
+    assert isinstance(row.updated_at, datetime)
+    return shown_key(row.key), row.size, row.version, row.ttl, shown_time(row.updated_at)

@@ -1,0 +1,108 @@
+"""`holdfast migrate up`, `down`, `current` and `check`: the revisions of a store's schema.
+
+Law: going up is what opening a store does anyway, so it is done by opening one. Going down may lose data and
+is never done without a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.output import document, line, say
+from holdfast.edges.cli.schema import BASE, schema_of
+from holdfast.edges.cli.target import WHERE, Place
+from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from holdfast.engines.migrate import Need, needed
+
+
+@Parameter(name="*", group=WHERE)
+@dataclass(frozen=True, kw_only=True)
+class Database(Place):
+    """The store to migrate."""
+
+    url: Annotated[str | None, Parameter(name=("--db", "--url"), env_var="HOLDFAST_URL")] = None
+    """A path or a URL; the user's own store if not given."""
+
+
+DATABASE: Final = Database()
+
+
+async def up(*, database: Database = DATABASE) -> None:
+    """Bring a store to the newest revision, and print it. An empty database becomes a store."""
+    schema = schema_of(database.address)
+    before = await schema.revision()
+    async with database.open():
+        after = await schema.revision()
+    if database.json:
+        document({"before": before, "revision": after})
+    else:
+        say("there was nothing to do" if before == after else f"migrated from {before}")
+        line(after)
+
+
+async def down(revision: str | None = None, /, *, yes: bool = False, database: Database = DATABASE) -> None:
+    """Take a store back to an older revision, and print it. What has no place there is lost.
+
+    Parameters
+    ----------
+    revision
+        Where to go: base is an empty database. One step back if not given.
+    yes
+        That data is lost is understood.
+    """
+    schema = schema_of(database.address)
+    before = await schema.revision()
+    goal = _older(before, revision)
+    if not yes:
+        raise holdfast.ValidationError(
+            f"going down from {before} to {goal} loses {'every entry' if goal == BASE else 'data'}: "
+            "make a backup, then add --yes",
+            field="yes",
+        )
+    await schema.downgrade(goal)
+    if database.json:
+        document({"before": before, "revision": goal})
+    else:
+        line(goal)
+
+
+async def current(*, database: Database = DATABASE) -> None:
+    """Print the revision of a store; base for a database that holds none."""
+    found = await schema_of(database.address).revision()
+    if database.json:
+        document({"revision": found, "newest": SCHEMA_REVISION})
+    else:
+        line(found)
+
+
+async def check(*, database: Database = DATABASE) -> int:
+    """Tell whether a store has the revision that this version needs; if not, the exit code is 1."""
+    found = await schema_of(database.address).revision()
+    need = needed(None if found == BASE else found)
+    if database.json:
+        document({"revision": found, "newest": SCHEMA_REVISION, "needed": need.value})
+    elif need is Need.NOTHING:
+        line(f"{found} is up to date")
+    else:
+        line(f"{found} is not up to date: holdfast migrate up brings it to {SCHEMA_REVISION}")
+    return OK if need is Need.NOTHING else ERROR
+
+
+def _older(before: str, goal: str | None) -> str:
+    """The revision to go back to, which must be older than what is there."""
+    needed(None if before == BASE else before)
+    known = (BASE, *KNOWN_REVISIONS)
+    place = known.index(before)
+    if goal is None and place > 0:
+        return known[place - 1]
+    if goal is not None and goal in known[:place]:
+        return goal
+    older = ", ".join(known[:place]) or "none"
+    raise holdfast.ValidationError(
+        f"the store is at {before}; older revisions are: {older}", field="revision"
+    )

@@ -1,0 +1,121 @@
+"""What a command prints: data to stdout, everything else to stderr.
+
+Law: tables are drawn on a terminal only, and only then is rich imported. Elsewhere a row is a line with tabs
+between its cells, for other programs to read.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, StorageFull, ValidationError, VersionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from rich.table import Table
+
+    Cell = str | int | float | None
+
+_DELICATE: Final = re.compile(r'^"|[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+
+
+def document(content: object) -> None:
+    """Print something as one line of JSON, at once."""
+    print(msgspec.json.encode(content).decode(), flush=True)
+
+
+def line(text: object) -> None:
+    """Print a line of data."""
+    print(text)
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no data."""
+    print(f"holdfast: {text}", file=sys.stderr)
+
+
+def on_terminal() -> bool:
+    """Whether somebody looks at the data."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
+    """Print rows: as a table on a terminal, else with tabs and without a heading."""
+    if on_terminal():
+        from rich.console import Console
+
+        Console().print(table(columns, cells))
+        return
+    for row in cells:
+        print("\t".join("-" if cell is None else str(cell) for cell in row))
+    print(end="", flush=True)
+
+
+def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Table:
+    """A table for a terminal; columns of numbers are set to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    all_rows = [list(row) for row in cells]
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for position, name in enumerate(columns):
+        numeric = all(not isinstance(row[position], str) for row in all_rows)
+        drawn.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in all_rows:
+        drawn.add_row(*(Text(_cell(cell)) for cell in row))
+    return drawn
+
+
+def shown_key(key: str) -> str:
+    """A key as people read it; one that would disturb a line or a terminal is written as JSON."""
+    return json.dumps(key) if _DELICATE.search(key) else key
+
+
+def shown_time(moment: datetime) -> str:
+    """A time to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def complain(error: HoldfastError, *, as_json: bool) -> None:
+    """Tell of an error on stderr: one line for people, or a document."""
+    if not as_json:
+        say(error.message)
+        return
+    print(msgspec.json.encode(refusal(error)).decode(), file=sys.stderr)
+
+
+def refusal(error: HoldfastError) -> dict[str, Any]:
+    """An error as a document: what a script can act on."""
+    told: dict[str, Any] = {
+        "error_code": error.code,
+        "message": error.message,
+        "field": error.field,
+        "retryable": error.retryable,
+    }
+    if isinstance(error, VersionConflict):
+        told["current"] = error.current
+    extra = {name: getattr(error, name, None) for name in ("reason", "retry_after")}
+    return told | {name: content for name, content in extra.items() if content is not None}
+
+
+def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
+    """The error of ours for one of the operating system about a file that the user named."""
+    if error.errno == errno.ENOSPC:
+        return StorageFull(f"there is no room left for {path}", field=field)
+    reason = (error.strerror or "it can't be used").lower()
+    return ValidationError(f"{path}: {reason}", field=field)
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, (int, float)) else cell

@@ -1,0 +1,152 @@
+"""The reference page of the command line, made from the commands themselves.
+
+    python -m holdfast.edges.cli.reference > docs/reference/cli.md
+
+Law: nothing that a command declares is written down here a second time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.edges.cli import app
+from holdfast.edges.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
+from holdfast.edges.cli.target import WHERE, WHO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cyclopts import App, Argument
+
+_INTRODUCTION: Final = """\
+# The command line
+
+`holdfast` comes with `pip install 'holdfast[server]'`. This page is made from the commands themselves;
+`holdfast --help` and `holdfast COMMAND --help` say the same.
+
+Data goes to stdout, everything else to stderr. On a terminal, rows are drawn as a table; elsewhere a row is a
+line with tabs between its cells, without a heading, and `-` for what there is not. A key with a line break or
+another control character in it is shown as a JSON string. A value of an entry is always JSON.
+"""
+
+_MEANINGS: Final = {
+    0: "done",
+    1: "an error that trying again does not mend",
+    2: "the command line is not understood, or what it asks for is not legal",
+    3: "there is no such key",
+    4: "somebody else was faster: read again, then decide",
+    5: "the same command may succeed later; what `OUTCOME_UNKNOWN` means is in [the errors](errors.md)",
+    6: "the caller may not do this",
+    INTERRUPTED: "Ctrl-C",
+    PIPE_CLOSED: "nobody reads on, as in `holdfast list --all \\| head -1`",
+}
+
+_ABOUT: Final = {
+    "Store": "Commands about the keys of a namespace take all of these; those about a whole store take\n"
+    "`--url` and `--json`. The user's own store is that of `holdfast up`.",
+    "Provenance": "Commands that write to a key take these.",
+}
+_SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"}
+"""The groups of options that many commands have, and the headings under which they are described."""
+
+
+def reference() -> str:
+    """The page."""
+    return "\n".join([_INTRODUCTION, *_shared_sections(), *_exit_codes(), "## Commands", "", *_commands(app)])
+
+
+def _commands(group: App, *path: str) -> Iterator[str]:
+    """A section for every command, in the order of their names."""
+    hidden = {*group.help_flags, *group.version_flags}
+    for name, command in sorted(group.resolved_commands().items()):
+        if name in hidden:
+            continue
+        if command.default_command is None:
+            yield from _commands(command, *path, name)
+        else:
+            yield from _command(command, (*path, name))
+
+
+def _command(command: App, path: tuple[str, ...]) -> Iterator[str]:
+    arguments = _arguments(command)
+    own = [argument for argument in arguments if _group(argument) not in _SHARED]
+    yield from (f"### holdfast {' '.join(path)}", "")
+    yield from (f"`{_usage(path, own)}`", "")
+    yield from (_description(command), "")
+    if own:
+        yield from (*_table(own), "")
+    shared = dict.fromkeys(_group(argument) for argument in arguments if _group(argument) in _SHARED)
+    if shared:
+        links = " and ".join(f"[{_SHARED[name].lower()}](#{_anchor(_SHARED[name])})" for name in shared)
+        yield from (f"Also the options about {links}.", "")
+
+
+def _usage(path: tuple[str, ...], own: list[Argument]) -> str:
+    """How a command is called, the options of its own included."""
+    parts = [
+        _shown(argument) if argument.required else f"[{_shown(argument)}]"
+        for argument in sorted(own, key=lambda argument: not argument.is_positional_only())
+    ]
+    return " ".join(["holdfast", *path, *parts])
+
+
+def _description(command: App) -> str:
+    """What a command's documentation says before it comes to the parameters."""
+    text = inspect.cleandoc(command.help)
+    return text.partition("\n\nParameters\n")[0]
+
+
+def _shared_sections() -> Iterator[str]:
+    """The options that many commands have, from a command that has them all."""
+    arguments = _arguments(app["set"])
+    for group in (WHERE, WHO):
+        yield from (f"## {_SHARED[str(group.name)]}", "", _ABOUT[str(group.name)], "")
+        yield from (*_table([argument for argument in arguments if _group(argument) == group.name]), "")
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from ("## Exit codes", "", "| code | meaning | errors |", "|---|---|---|")
+    for number, meaning in _MEANINGS.items():
+        codes = ", ".join(f"`{code}`" for code, exit_code in EXIT_CODES.items() if exit_code == number)
+        yield f"| {number} | {meaning} | {codes} |"
+    yield ""
+
+
+def _table(arguments: list[Argument]) -> Iterator[str]:
+    yield from ("| argument | meaning |", "|---|---|")
+    for argument in arguments:
+        variables = ", ".join(f"`${name}`" for name in argument.parameter.env_var or ())
+        choices = ", ".join(f"`{choice}`" for choice in sorted(argument.get_choices() or ()))
+        details = [
+            argument.parameter.help,
+            choices and f"One of {choices}.",
+            variables and f"Or {variables}.",
+        ]
+        meaning = " ".join(detail for detail in details if detail)
+        yield f"| `{_shown(argument)}` | {meaning} |"
+
+
+def _arguments(command: App) -> list[Argument]:
+    return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.show]
+
+
+def _group(argument: Argument) -> str:
+    groups: Any = argument.parameter.group
+    return str(groups[0].name) if groups else ""
+
+
+def _shown(argument: Argument) -> str:
+    """An argument as it is typed: its names, and what follows them."""
+    names = "/".join(argument.parameter.name or ())
+    if argument.is_positional_only() or argument.is_flag():
+        return names
+    return f"{names} {argument.field_info.name.upper().replace('_', '-')}"
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,183 @@
+"""`holdfast export` and `import`: a namespace as a file, and back.
+
+Law: entries are moved, not decided about: what a line is stands in `lines`, what becomes of it in `intake`. A
+file that is being written has its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.intake import Intake
+from holdfast.edges.cli.lines import FORMAT, Header, sorting
+from holdfast.edges.cli.listing import pages
+from holdfast.edges.cli.output import document, file_trouble, say
+from holdfast.edges.cli.target import HERE, Target
+from holdfast.model import moment
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+
+async def export_entries(*, prefix: str = "", out: str | None = None, target: Target = HERE) -> None:
+    """Write the entries of a namespace as JSON Lines, ordered by version. Expired ones are left out.
+
+    Parameters
+    ----------
+    prefix
+        The beginning of the keys; all if not given.
+    out
+        The file to write instead of stdout; it appears when it is complete.
+    """
+    async with target.open() as store:
+        keys = target.keys(store)
+        total = (await store.stats(keys.namespace)).keys
+        with sorting() as sorter:
+            with _progress("export", total) as advance:
+                async for page in pages(keys, prefix, limit=None, cursor=None, values=True, follow=True):
+                    for entry in page.entries or ():
+                        sorter.add(entry)
+                    advance(page.count)
+            header = Header(holdfast=FORMAT, namespace=keys.namespace, exported_at=moment(store.now()))
+            with _output(out) as file:
+                file.write(header.line())
+                file.writelines(sorter.lines())
+    if out is not None and target.json:
+        document({"namespace": keys.namespace, "entries": sorter.count, "file": out})
+    elif out is not None:
+        say(f"exported {_entries(sorter.count)} of {keys.namespace} to {out}")
+
+
+async def import_entries(
+    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    dry_run: bool = False,
+    resume: bool = False,
+    target: Target = HERE,
+) -> None:
+    """Write the entries of an export into a namespace.
+
+    They keep their versions if the namespace was never written to, else they get new ones. Entries that have
+    expired since are left out. Without --plugin or --tenant it is the namespace that they were exported from.
+
+    Parameters
+    ----------
+    file
+        The file, or - for stdin.
+    dry_run
+        Check every line and write nothing.
+    resume
+        Go on with an import that was cut short, into a namespace that was empty when it began.
+    """
+    with _input(file) as lines:
+        header = Header.read(next(lines, b""))
+        async with target.open() as store:
+            keys = target.keys(store) if target.named else _exported_from(store, header.namespace)
+            version = (await store.stats(keys.namespace)).version
+            intake = Intake(
+                store,
+                keys,
+                after=version if resume else 0,
+                keeps_versions=version == 0 or resume,
+                dry_run=dry_run,
+            )
+            if not intake.tally.keeps_versions and not target.json:
+                say(f"{keys.namespace} has been written to before, so the entries get new versions")
+            with _progress("import", None) as advance:
+                for number, line in enumerate(lines, start=2):
+                    if line.strip():
+                        await intake.take(number, line)
+                        advance(1)
+            await intake.finish()
+    _report(intake, target)
+
+
+def _report(intake: Intake, target: Target) -> None:
+    tally = intake.tally
+    if target.json:
+        document(tally)
+        return
+    done = "would be imported" if tally.dry_run else "imported"
+    left_out = [
+        f"{count} {what}"
+        for count, what in ((tally.skipped, "there already"), (tally.expired, "expired"))
+        if count
+    ]
+    say(
+        f"{_entries(tally.written)} {done} into {tally.namespace}" + "".join(f", {part}" for part in left_out)
+    )
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
+    match namespace.split("/"):
+        case ["kv", plugin]:
+            return store.kv(plugin)
+        case ["semantic", tenant, project]:
+            return store.semantic(tenant, project)
+        case _:
+            raise holdfast.ValidationError(
+                f"the export is of {namespace!r}: name a namespace with --plugin, or --tenant and --project",
+                field="plugin",
+            )
+
+
+@contextlib.contextmanager
+def _input(name: str) -> Iterator[Iterator[bytes]]:
+    """The lines of a file or of stdin."""
+    if name == "-":
+        yield iter(sys.stdin.buffer)
+        return
+    try:
+        with Path(name).open("rb") as file:
+            yield iter(file)
+    except OSError as error:
+        raise file_trouble(error, name, field="file") from None
+
+
+@contextlib.contextmanager
+def _output(name: str | None) -> Iterator[BinaryIO]:
+    """Stdout, or a file that takes its name once all is written."""
+    if name is None:
+        yield sys.stdout.buffer
+        return
+    path = Path(name)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        raise file_trouble(error, name, field="out") from None
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+@contextlib.contextmanager
+def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """What counts entries: a bar where somebody sees it."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

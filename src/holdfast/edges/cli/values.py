@@ -1,0 +1,88 @@
+"""A value as a command line gives it: JSON in the argument, on stdin or in a file.
+
+Law: what is not JSON is refused with a hint, never guessed to be text. Whether a JSON value is legal is for
+the rules to say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.edges.cli.output import file_trouble
+from holdfast.errors import ValidationError
+from holdfast.rules import MAX_DIGITS, MAX_NESTING
+
+
+def read_value(given: str, *, text: bool) -> Any:
+    """The value that an argument stands for.
+
+    Args:
+        given: The value itself, `-` for what is on stdin, or `@` and the name of a file.
+        text: Take it as a string. Of stdin and files one line break at the end is left out.
+    """
+    if given == "-":
+        found = _decoded(sys.stdin.buffer.read(), "what is on stdin")
+    elif given.startswith("@"):
+        found = _decoded(_content(given[1:]), given[1:])
+    else:
+        return given if text else parse(given)
+    return found.removesuffix("\n") if text else parse(found)
+
+
+def parse(text: str) -> Any:
+    """JSON as Python has it.
+
+    The fast decoder refuses some JSON that can't be a value, such as 1e400, without saying why; the slow one
+    lets it through to the rules, which do.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return _parse_slowly(text)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _parse_slowly(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError:
+        shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
+        raise ValidationError(
+            f"value {shown} is not JSON: write text in double quotes within single ones, as in "
+            "'\"hello\"', or add --text",
+            field="value",
+        ) from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        raise ValidationError(
+            f"value holds an integer of more than {MAX_DIGITS} digits", field="value"
+        ) from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(constant, "", 0)
+
+
+def _too_deep() -> ValidationError:
+    return ValidationError(f"value is nested deeper than {MAX_NESTING} levels", field="value")
+
+
+def _content(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise file_trouble(error, name, field="value") from None
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ValidationError(f"{where} is not UTF-8", field="value") from None

@@ -1,0 +1,81 @@
+"""What is answered over HTTP: `/livez`, `/readyz` and `/metrics`.
+
+Law: nothing here changes anything, and nothing tells of keys or values. An answer comes within seconds, also
+when the storage hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from holdfast.edges.metrics import Metrics
+    from holdfast.edges.nats.connect import Link
+    from holdfast.store import Store
+
+PATIENCE: Final = 2.0
+"""For how many seconds the storage may think about whether it is ready."""
+OK: Final = "ok"
+
+
+class Health:
+    """Whether requests would be answered now.
+
+    Args:
+        store: What is asked whether a write would be accepted.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.links: Sequence[Link] = ()
+        self.stopping = False
+
+    async def report(self) -> dict[str, Any]:
+        """For each part `ok` or what is wrong with it, and whether all are."""
+        parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
+        return {"ready": all(state == OK for state in parts.values()), **parts}
+
+    def _service(self) -> str:
+        return "it is stopping" if self.stopping else OK
+
+    async def _storage(self) -> str:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._store.ready()
+        except HoldfastError as error:
+            return f"{error.code}: {error.message}"
+        except TimeoutError:
+            return f"it did not answer within {PATIENCE:g} s"
+        return OK
+
+    def _nats(self) -> str:
+        connected = self.links and all(link.client.is_connected for link in self.links)
+        return OK if connected else "it is not connected"
+
+
+def application(health: Health, metrics: Metrics) -> Starlette:
+    """The routes."""
+
+    async def livez(request: Request) -> Response:
+        return JSONResponse({"alive": True})
+
+    async def readyz(request: Request) -> Response:
+        report = await health.report()
+        return JSONResponse(report, status_code=200 if report["ready"] else 503)
+
+    async def measured(request: Request) -> Response:
+        return Response(await metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", measured)])

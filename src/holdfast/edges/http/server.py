@@ -1,0 +1,85 @@
+"""The HTTP server, inside the service's own loop.
+
+Law: it owns its socket and nothing else. Signals are the service's business, and so are log lines: no request
+leaves one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from holdfast.errors import Unavailable, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator
+
+    from starlette.types import ASGIApp
+
+GRACE: Final = 2
+"""For how many seconds a request may go on when the server is told to stop."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone, and says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+@contextlib.asynccontextmanager
+async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[None]:
+    """Serve an application for the length of a block.
+
+    Raises:
+        Unavailable: The port is taken.
+        ValidationError: There is no such address on this machine.
+    """
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listener]), name="holdfast http")
+    try:
+        await server.up.wait()
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Unavailable(
+                f"port {port} of {host} is taken by another program; end that, or choose another port "
+                "with --http-port"
+            ) from None
+        reason = (error.strerror or "there is no such address").lower()
+        raise ValidationError(
+            f"http_host: {host} port {port} can't be listened at: {reason}", field="http_host"
+        ) from None

@@ -1,0 +1,188 @@
+"""The service's connection to NATS: how it logs in, and what becomes of it when the server goes away.
+
+Law: everything about logging in stands here. What the user gave is looked at before anything is sent, and is
+refused by the name of its setting. A connection that was there once comes back by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.errors import Error as NatsError
+from nats.errors import SlowConsumerError
+
+from holdfast.edges.config import shown
+from holdfast.engines.remote.connection import Connection
+from holdfast.errors import PermissionDenied, Unavailable, ValidationError
+from holdfast.wire.subjects import SERVICE_INBOX
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.edges.settings import Config
+
+QUIET_SECONDS: Final = 1.0
+"""For how long nothing more is said of messages that come too fast."""
+_VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
+_CREDS: Final = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
+
+_log = logging.getLogger("holdfast.nats")
+
+
+class Link:
+    """A connection of the service, for the length of a block.
+
+    Args:
+        url: The servers, separated by commas.
+        config: How to log in.
+        name: What the connection is called in the server's lists.
+
+    Raises:
+        ValidationError: What is needed to log in is not there, or is not what it should be.
+        Unavailable: No server can be reached.
+        PermissionDenied: The server does not let the service in.
+    """
+
+    def __init__(self, url: str, config: Config, *, name: str) -> None:
+        self._servers = [one if "://" in one else f"nats://{one}" for one in map(str.strip, url.split(","))]
+        self._name = name
+        self._login = login(config)
+        self._denied: list[str] = []
+        self._spoke = float("-inf")
+        self.client = Connection()
+        self.overrun = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.client.reach(
+                self._servers,
+                name=self._name,
+                inbox_prefix=SERVICE_INBOX,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                **self._login,
+            )
+        except (OSError, NatsError, TimeoutError) as error:
+            await self._close()
+            where = ", ".join(map(shown, self._servers))
+            if "authorization" in str(error).lower():  # the library has no class for it at this point
+                raise PermissionDenied(f"the NATS server at {where} does not let the service in") from None
+            raise Unavailable(
+                f"no NATS server can be reached at {where}; name another with --nats"
+            ) from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        # What is still to be sent to a server that is gone makes the library write to a closed transport.
+        with contextlib.suppress(OSError, RuntimeError):
+            await self.client.close()
+
+    @property
+    def reconnects(self) -> int:
+        """How many times the connection came back."""
+        return self.client.stats["reconnects"]
+
+    def require_listening(self) -> None:
+        """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
+        if self._denied:
+            raise PermissionDenied(
+                f"the NATS server does not let the service listen at {', '.join(self._denied)}: "
+                "log in as the service"
+            )
+
+    async def _on_error(self, error: Exception) -> None:
+        if found := _VIOLATION.search(str(error)):
+            self._denied.append(found[1])
+        if isinstance(error, SlowConsumerError):
+            self.overrun += 1
+            self._warn_of_overrun()
+        elif self.client.is_connected:
+            _log.warning("the NATS connection reports: %s", error)
+        else:
+            _log.debug("the NATS server can't be reached: %s", error)
+
+    def _warn_of_overrun(self) -> None:
+        if time.monotonic() - self._spoke >= QUIET_SECONDS:
+            self._spoke = time.monotonic()
+            _log.warning("messages come faster than they can be taken in; %d were dropped", self.overrun)
+
+    async def _on_disconnected(self) -> None:
+        if not self.client.is_closed:
+            _log.warning("the connection to NATS is gone; the service looks for it again and again")
+
+    async def _on_reconnected(self) -> None:
+        _log.info("the connection to NATS is back")
+
+
+def login(config: Config) -> dict[str, Any]:
+    """What the NATS client wants to know beside the servers."""
+    given = {
+        "user": config.nats_user,
+        "password": config.nats_password,
+        "token": config.nats_token,
+        "user_credentials": _creds(config.nats_creds),
+        "nkeys_seed_str": _seed(config.nats_nkey),
+        "tls": _tls(config),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _creds(path: str | None) -> str | None:
+    """The path, if the file is one that the client can read: it would look for the missing part for ever."""
+    if path is not None and not all(part in _text(path, field="nats_creds") for part in _CREDS):
+        raise ValidationError(f"nats_creds: {path} does not hold a JWT and its seed", field="nats_creds")
+    return path
+
+
+def _seed(path: str | None) -> str | None:
+    if path is None:
+        return None
+    import nkeys  # type: ignore[import-untyped]
+
+    seed = _text(path, field="nats_nkey").strip()
+    try:
+        nkeys.from_seed(seed.encode())
+    except (nkeys.NkeysError, ValueError):
+        raise ValidationError(
+            f"nats_nkey: {path} does not hold the seed of an nkey", field="nats_nkey"
+        ) from None
+    return seed
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    if not config.nats_tls_ca and not config.nats_tls_cert:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.nats_tls_ca)
+    except OSError:
+        raise ValidationError(
+            f"nats_tls_ca: {config.nats_tls_ca} can't be read as certificates", field="nats_tls_ca"
+        ) from None
+    if config.nats_tls_cert:
+        try:
+            context.load_cert_chain(config.nats_tls_cert, config.nats_tls_key)
+        except OSError:
+            raise ValidationError(
+                f"nats_tls_cert: {config.nats_tls_cert} and its key can't be read", field="nats_tls_cert"
+            ) from None
+    return context
+
+
+def _text(path: str, *, field: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        raise ValidationError(f"{field}: {path} can't be read", field=field) from None

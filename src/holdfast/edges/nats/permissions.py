@@ -1,0 +1,287 @@
+"""Who may say what on the bus: the configuration of a nats-server in which nobody reaches another's data.
+
+    accounts        one account for each plugin and each tenant's project. Subjects cross between accounts
+                    only where the service exports and the owner imports them, and the server puts a subject
+                    of its own in the place of every reply subject.
+    permissions     one account for all. Each user may publish to its own subjects and listen to its own inbox
+                    and events. The server does not check reply subjects, so the service has to.
+
+Law: names and credentials go in, text comes out; nothing here reads, writes or connects. No two exports may
+overlap: which of them judges an import would be left to chance.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from holdfast import rules
+from holdfast.errors import ValidationError
+from holdfast.wire.subjects import OPERATOR, QUEUE, SERVICE_INBOX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Mode: TypeAlias = Literal["accounts", "permissions"]
+Kind: TypeAlias = Literal["nkeys", "passwords"]
+
+PREFIXES: Final = ("db", "rosey.db")
+SERVICE: Final = SERVICE_INBOX.removeprefix("_INBOX.")
+"""What the service's user and account are called; capitals keep it apart from every plugin."""
+
+_MICRO: Final = "$SRV.>"
+_THRESHOLD: Final = "30s"
+"""For how long an answer may be on its way."""
+_WIDTH: Final = 110
+_HEADING: Final = """\
+# Made by `holdfast nats config` in the mode {mode}. It needs nats-server 2.14 or newer.
+# Only this machine can connect. For others set another address, and add a tls block.
+"""
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user shows to be let in: a password, or the seed of an nkey that has this public half."""
+
+    user: str
+    secret: str
+    public: str | None = None
+
+    @property
+    def inbox(self) -> str:
+        """The beginning of the subjects at which this user awaits replies."""
+        return f"_INBOX.{_tokens(self.user)}"
+
+    def options(self) -> dict[str, Any]:
+        """The arguments with which a client connects."""
+        login = self.entry() if self.public is None else {"nkeys_seed_str": self.secret}
+        return {**login, "inbox_prefix": self.inbox}
+
+    def entry(self) -> dict[str, str]:
+        """How the server knows this user; by a name that can stand in a URL."""
+        if self.public is None:
+            return {"user": _tokens(self.user), "password": self.secret}
+        return {"nkey": self.public}
+
+
+def new_credentials(
+    user: str, kind: Kind, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> Credentials:
+    """Credentials that nobody has seen."""
+    if kind == "passwords":
+        return Credentials(user=user, secret=random(24).hex())
+    import nkeys  # type: ignore[import-untyped]
+
+    return credentials_of(user, nkeys.encode_seed(random(32), nkeys.PREFIX_BYTE_USER).decode(), kind)
+
+
+def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
+    """The credentials that belong to a secret which was given out before.
+
+    Raises:
+        ValidationError: The secret is no seed of an nkey, though it should be.
+    """
+    if kind == "passwords":
+        return Credentials(user=user, secret=secret)
+    import nkeys
+
+    try:
+        public = nkeys.from_seed(secret.encode()).public_key.decode()
+    except (nkeys.NkeysError, ValueError):
+        raise ValidationError(f"the secret of {user} is not the seed of an nkey", field="secret") from None
+    return Credentials(user=user, secret=secret, public=public)
+
+
+class Permissions:
+    """Who is on the bus, checked.
+
+    Args:
+        plugins: Their names.
+        tenants: Their projects, as `tenant/project`.
+        prefixes: What the service's subjects begin with; events have the first.
+        mode: Accounts, or permissions within one account.
+        trusted: Plugins that may speak for every other, by naming it in the payload. In the mode permissions
+            nothing tells the service which of them asks, so they also choose where the answer goes.
+
+    Raises:
+        InvalidPluginName: A plugin's name breaks its rule.
+        ValidationError: A tenant's, a project's or a prefix does, or two of them can't be kept apart.
+    """
+
+    def __init__(
+        self,
+        plugins: Iterable[str] = (),
+        tenants: Iterable[str] = (),
+        *,
+        prefixes: Iterable[str] = PREFIXES,
+        mode: Mode = "accounts",
+        trusted: Iterable[str] = (),
+    ) -> None:
+        self.plugins = tuple(dict.fromkeys(rules.plugin_name(name) for name in plugins))
+        self.tenants = tuple(dict.fromkeys(_project(name) for name in tenants))
+        self.prefixes = _apart(prefixes)
+        self.mode = mode
+        self.trusted = tuple(dict.fromkeys(trusted))
+        if not self.plugins and not self.tenants:
+            raise ValidationError("name at least one plugin or one tenant's project", field="plugin")
+        for name in self.trusted:
+            if name not in self.plugins:
+                raise ValidationError(f"{name!r} is trusted, but none of the plugins", field="trusted")
+        if mode == "permissions":
+            self._keep_inboxes_apart()
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Everybody who needs credentials: the service first, the operators, the plugins and the projects."""
+        return (SERVICE, OPERATOR, *self.plugins, *self.tenants)
+
+    def requests(self, user: str) -> list[str]:
+        """The subjects at which a user may ask."""
+        if user == OPERATOR:
+            return [*(f"{prefix}.admin.>" for prefix in self.prefixes), _MICRO]
+        if user in self.tenants:
+            return [f"{prefix}.semantic.{_tokens(user)}.>" for prefix in self.prefixes]
+        families = (f"{prefix}.{family}.{user}.>" for prefix in self.prefixes for family in ("kv", "table"))
+        payload = (f"{prefix}.kv.*" for prefix in self.prefixes if user in self.trusted)
+        return [*families, *payload]
+
+    def events(self, user: str) -> list[str]:
+        """The subjects at which a user is told."""
+        first = f"{self.prefixes[0]}.event"
+        if user == OPERATOR:
+            return [f"{first}.service.>"]
+        if user in self.tenants:
+            return [f"{first}.semantic.{_tokens(user)}.>"]
+        return [f"{first}.kv.{user}.>", f"{first}.table.{user}.>"]
+
+    def configuration(self, credentials: Mapping[str, Credentials]) -> str:
+        """The text of the server's configuration, for users with these credentials."""
+        entries = {user: credentials[user].entry() for user in self.users}
+        accounts = self._several(entries) if self.mode == "accounts" else self._one(entries)
+        settings = {
+            "listen": "127.0.0.1:4222",
+            "max_payload": 1_048_576,
+            "max_control_line": 4_096,
+            "max_subscriptions": 1_000,
+            "accounts": {json.dumps(name): account for name, account in accounts.items()},
+        }
+        lines = (f"{name}: {_shown(value)}\n" for name, value in settings.items())
+        return _HEADING.format(mode=self.mode) + "".join(lines)
+
+    def _several(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
+        allowed = {
+            "publish": {"allow": [self._all_events]},
+            "subscribe": {"allow": self._served},
+            "allow_responses": {"max": 1, "expires": _THRESHOLD},
+        }
+        service = {"users": [{**entries[SERVICE], "permissions": allowed}], "exports": self._exports()}
+        owners = {user: {"users": [entries[user]], "imports": self._imports(user)} for user in self.users[1:]}
+        return {SERVICE: service, **owners}
+
+    def _one(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
+        # Neither everything nor allow_responses: either would let a forged reply subject through.
+        allowed = {SERVICE: (["_INBOX.*.>", self._all_events], [*self._served, f"{SERVICE_INBOX}.>"])}
+        for user in self.users[1:]:
+            allowed[user] = (self.requests(user), [f"_INBOX.{_tokens(user)}.>", *self.events(user)])
+        users = [
+            {**entries[user], "permissions": {"publish": {"allow": says}, "subscribe": {"allow": hears}}}
+            for user, (says, hears) in allowed.items()
+        ]
+        return {SERVICE: {"users": users}}
+
+    @property
+    def _all_events(self) -> str:
+        return f"{self.prefixes[0]}.event.>"
+
+    @property
+    def _served(self) -> list[str]:
+        """Where the service listens, and only in its queue group."""
+        families = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
+        return [*(f"{prefix}.{family} {QUEUE}" for prefix in self.prefixes for family in families), _MICRO]
+
+    def _exports(self) -> list[dict[str, Any]]:
+        """What others may import: where a token names the account each its own, elsewhere those listed."""
+        families = ("kv", "table") if self.plugins else ()
+        asked = [
+            _by_token("service", f"{prefix}.{family}.*.>") for prefix in self.prefixes for family in families
+        ]
+        if self.trusted:
+            speakers = list(self.trusted)
+            asked += [{"service": f"{prefix}.kv.*", "accounts": speakers} for prefix in self.prefixes]
+        told = [_by_token("stream", f"{self.prefixes[0]}.event.{family}.*.>") for family in families]
+        for user in (OPERATOR, *self.tenants):
+            asked += [{"service": subject, "accounts": [user]} for subject in self.requests(user)]
+            told += [{"stream": subject, "accounts": [user]} for subject in self.events(user)]
+        for export in asked:
+            export["response_threshold"] = _THRESHOLD
+            if export["service"] == _MICRO:
+                export["response_type"] = "stream"  # every instance answers
+        return [*asked, *told]
+
+    def _imports(self, user: str) -> list[dict[str, Any]]:
+        asks = [{"service": {"account": SERVICE, "subject": subject}} for subject in self.requests(user)]
+        hears = [{"stream": {"account": SERVICE, "subject": subject}} for subject in self.events(user)]
+        return [*asks, *hears]
+
+    def _keep_inboxes_apart(self) -> None:
+        """Refuse a plugin that is called like a tenant: its inbox would hold those of the projects."""
+        for tenant in self.tenants:
+            name = tenant.partition("/")[0]
+            if name in self.plugins:
+                raise ValidationError(
+                    f"{name!r} is both a plugin and a tenant: in the mode permissions the plugin could read "
+                    "the replies to the tenant's projects; rename one, or use the mode accounts",
+                    field="tenant",
+                )
+
+
+def _project(name: str) -> str:
+    tenant, _, project = name.partition("/")
+    rules.tenant_part(tenant, field="tenant")
+    rules.tenant_part(project, field="project")
+    return name
+
+
+def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Prefixes of which none begins another: a subject must not be read in two ways."""
+    checked = tuple(dict.fromkeys(prefixes))
+    if not checked:
+        raise ValidationError("name at least one prefix", field="prefix")
+    for prefix in checked:
+        for token in prefix.split("."):
+            rules.tenant_part(token, field="prefix")
+        for other in checked:
+            if other.startswith(f"{prefix}."):
+                raise ValidationError(
+                    f"the prefix {other!r} lies within {prefix!r}: their subjects can't be told apart",
+                    field="prefix",
+                )
+    return checked
+
+
+def _by_token(kind: str, subject: str) -> dict[str, Any]:
+    """An export of which each account may import only what has its own name in the place of the star."""
+    return {kind: subject, "account_token_position": subject.split(".").index("*") + 1}
+
+
+def _tokens(user: str) -> str:
+    return user.replace("/", ".")
+
+
+def _shown(value: Any, indent: str = "") -> str:
+    """A value as a configuration has it: on one line where that is short enough."""
+    if isinstance(value, str | int):
+        return json.dumps(value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    deeper = f"{indent}  "
+    members = (
+        [f"{name}: {_shown(member, deeper)}" for name, member in value.items()]
+        if isinstance(value, dict)
+        else [_shown(member, deeper) for member in value]
+    )
+    line = f"{opening} {', '.join(members)} {closing}"
+    if "\n" not in line and len(indent) + len(line) < _WIDTH:
+        return line
+    return "\n".join([opening, *(f"{deeper}{member}" for member in members), f"{indent}{closing}"])

@@ -1,0 +1,125 @@
+"""A NATS connection that no message can derail.
+
+The library's own client takes a line apart at whatever Python calls white space, though the server lets
+vertical tabs and form feeds through in subjects; so a message could pass itself off as another
+subscription's, or cut the connection. It stops reading for good when a subject is not valid UTF-8 or a header
+is odd, and it closes for good at most errors that a server reports.
+
+Law: a message that can't be read is dropped and counted, and the next one is read. Whatever the server thinks
+fatal it ends by itself; then this connects again, for as long as it is open.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, Parser
+
+PING_SECONDS: Final = 5
+_CRLF: Final = b"\r\n"
+_FIRST: Final = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.1}
+_LATER: Final = {"allow_reconnect": True, "max_reconnect_attempts": -1, "reconnect_time_wait": 1}
+
+
+class Connection(Client):
+    """A client for those who listen where others may send whatever they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _Parser(self)
+        self.unreadable = 0
+
+    async def reach(self, servers: str | list[str], **options: Any) -> None:
+        """Connect, or fail soon. Once connected, every later loss of the connection is mended by itself.
+
+        Args:
+            servers: Where to try; the first that answers is taken.
+            **options: As `connect` takes them.
+
+        Raises:
+            NatsError: No server can be reached, or it does not let this user in.
+        """
+        await self.connect(servers, **{"ping_interval": PING_SECONDS, **options, **_FIRST})
+        self.options |= _LATER
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg | None:
+        try:
+            message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        except UnicodeDecodeError:
+            self.unreadable += 1
+            return None
+        return message
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except (IndexError, UnicodeDecodeError):
+            return None
+
+    async def _process_err(self, err_msg: str) -> None:
+        await self._error_cb(NatsError(f"nats: {err_msg}"))
+
+
+class _Parser(Parser):
+    """Takes apart what the server sends, at its spaces and line ends and nowhere else."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        self.buf.extend(data)
+        while self.buf:
+            if self.state == AWAITING_CONTROL_LINE:
+                end = self.buf.find(_CRLF)
+                if end < 0:
+                    return
+                line = bytes(self.buf[:end])
+                del self.buf[: end + 2]
+                await self._control(line)
+            elif len(self.buf) < self.needed + 2:
+                return
+            else:
+                await self._message()
+
+    async def _control(self, line: bytes) -> None:
+        operation, _, rest = line.partition(b" ")
+        match operation, rest.split(b" "):
+            case b"MSG", [subject, sid, size]:
+                self._expect(subject, sid, b"", b"0", size)
+            case b"MSG", [subject, sid, reply, size]:
+                self._expect(subject, sid, reply, b"0", size)
+            case b"HMSG", [subject, sid, head, size]:
+                self._expect(subject, sid, b"", head, size)
+            case b"HMSG", [subject, sid, reply, head, size]:
+                self._expect(subject, sid, reply, head, size)
+            case b"PING", _:
+                await self.nc._process_ping()
+            case b"PONG", _:
+                await self.nc._process_pong()
+            case b"INFO", _:
+                await self.nc._process_info(json.loads(rest))
+            case b"-ERR", _:
+                await self.nc._process_err(rest.decode(errors="replace").strip(" '"))
+            case b"+OK", _:
+                pass
+            case _:
+                raise ProtocolError("nats: unknown protocol")
+
+    def _expect(self, subject: bytes, sid: bytes, reply: bytes, head: bytes, size: bytes) -> None:
+        self.msg_arg = {"subject": subject, "sid": int(sid), "reply": reply}
+        self.header_needed, self.needed = int(head), int(size)
+        self.state = AWAITING_MSG_PAYLOAD
+
+    async def _message(self) -> None:
+        whole = bytes(self.buf[: self.needed])
+        del self.buf[: self.needed + 2]
+        self.state = AWAITING_CONTROL_LINE
+        head = self.header_needed
+        arguments = self.msg_arg
+        await self.nc._process_msg(
+            arguments["sid"], arguments["subject"], arguments["reply"], whole[head:], whole[:head] or None
+        )

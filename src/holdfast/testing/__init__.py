@@ -1,0 +1,23 @@
+"""What others need to certify an engine of their own, or a store that they wrap.
+
+    from holdfast.testing.conformance import Conformance
+
+    class TestMyEngine(Conformance):
+        scheme = "mine"
+
+        @pytest.fixture
+        def make_store(self, tmp_path):
+            async def make(clock):
+                store = holdfast.Store(MyEngine(tmp_path), clock=clock, reap=False)
+                await store.start()
+                return store
+
+            return make
+
+Law: this package is for tests alone and nothing of the library imports it. It needs pytest with
+pytest-asyncio in its mode `auto`; only `strategies` needs hypothesis.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite("holdfast.testing.conformance", "holdfast.testing.exact")

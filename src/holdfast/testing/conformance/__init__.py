@@ -1,0 +1,50 @@
+"""The suite that certifies an engine: every rule of keys, through the handle that users hold.
+
+Law: a test here holds on every engine and says which rule it protects. It sees what a caller sees, moves time
+by the clock it is given, and skips nothing: where an engine declares less, the test demands the less.
+"""
+
+from holdfast.testing.conformance.batches import Batches
+from holdfast.testing.conformance.counters import Counters
+from holdfast.testing.conformance.envelope import Envelope
+from holdfast.testing.conformance.expiry import Expiry
+from holdfast.testing.conformance.fences import Fences
+from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Opened, Reopen
+from holdfast.testing.conformance.journal import Journal
+from holdfast.testing.conformance.keys import Keys
+from holdfast.testing.conformance.listing import Listing
+from holdfast.testing.conformance.many import Many
+from holdfast.testing.conformance.requests import Requests
+from holdfast.testing.conformance.semantic import Semantic
+from holdfast.testing.conformance.trash import Trash
+from holdfast.testing.conformance.upkeep import Upkeep
+from holdfast.testing.conformance.values import Values
+from holdfast.testing.conformance.versions import Versions
+from holdfast.testing.conformance.watching import Watching
+
+__all__ = ["Conformance", "Fixtures", "MakeStore", "Opened", "Reopen"]
+
+
+class Conformance(
+    Values,
+    Keys,
+    Envelope,
+    Versions,
+    Counters,
+    Expiry,
+    Listing,
+    Journal,
+    Watching,
+    Batches,
+    Many,
+    Requests,
+    Trash,
+    Fences,
+    Semantic,
+    Upkeep,
+):
+    """All rules of keys. Subclass it, name the `scheme`, and supply the fixture `make_store`.
+
+    `make_store` gives an asynchronous function that takes a clock and opens a store on the storage of the
+    test at hand: empty at first, the same each time it is called. The store must have `reap=False`.
+    """

@@ -1,0 +1,259 @@
+"""Deadlines: what may be one, the instant at which an entry is gone, and what that leaves in the journal.
+
+Law: time is moved by the clock of the test. Whether an expired entry has been swept must show in the journal
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
+from holdfast.model import KEEP, moment
+from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Reopen, assert_empty
+from holdfast.testing.exact import present, refusal
+
+if TYPE_CHECKING:
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+NO_TTL: Final[tuple[Any, ...]] = (0, -1, 2**31, True, False, 1.0, 0.5, float("nan"), "60", b"1", [1], {})
+
+
+class WrongClock:
+    """A clock that can be set back, as that of another machine may be behind ours."""
+
+    def __init__(self, now: int) -> None:
+        self.time = now
+
+    def now(self) -> int:
+        """What it shows."""
+        return self.time
+
+    def steer(self, offset: float) -> None:
+        """It stays wrong."""
+
+
+class Expiry(Fixtures):
+    """The rules of deadlines and expiry."""
+
+    async def test_what_is_no_ttl(self, kv: KV) -> None:
+        """A ttl is whole seconds from 1 to 2,147,483,647; all else is refused, wherever one is taken."""
+        await kv.set("live", 1)
+        for wrong in NO_TTL:
+            with refusal(ValidationError, field="ttl", says="2147483647", about=wrong):
+                await kv.set("k", 1, ttl=wrong)
+            with refusal(ValidationError, field="ttl", says="2147483647", about=wrong):
+                await kv.incr("k", ttl=wrong)
+            with refusal(ValidationError, field="ttl", says="2147483647", about=wrong):
+                await kv.restore("k", ttl=wrong)
+            with refusal(ValidationError, field="ttl_seconds", says="2147483647", about=wrong):
+                await kv.set_ttl("live", wrong)
+            with refusal(ValidationError, field="ttl", about=wrong):
+                await kv.batch(writes=[{"key": "k", "value": 1, "ttl": wrong}])
+            [error] = await kv.set_many([{"key": "k", "value": 1, "ttl": wrong}])
+            assert isinstance(error, ValidationError)
+            assert error.field == "ttl"
+        nothing: Any = None
+        with refusal(ValidationError, field="ttl_seconds"):
+            await kv.set_ttl("live", nothing)
+        assert (await kv.list()).keys == ["live"]
+
+    async def test_the_longest_ttl(self, kv: KV, clock: ManualClock) -> None:
+        """A ttl of 2,147,483,647 seconds is legal and kept to the millisecond."""
+        entry = await kv.set("k", 1, ttl=2_147_483_647)
+        assert entry.expires_at == moment(clock.now() + 2_147_483_647_000)
+        assert await kv.get_ttl("k") == 2_147_483_647
+        assert await kv.get("k") == entry
+
+    async def test_an_entry_is_gone_at_its_instant(self, kv: KV, clock: ManualClock) -> None:
+        """An entry is there until the millisecond before its deadline, and gone at it, for every reader."""
+        entry = await kv.set("k", 1, ttl=60)
+        await kv.set("other", 1)
+        clock.advance(59.999)
+        assert await kv.get("k") == entry
+        assert (await kv.list()).keys == ["k", "other"]
+        assert await kv.get_many(["k"]) == [entry]
+        clock.advance(0.001)
+        assert await kv.get("k") is None
+        assert await kv.get_ttl("k") == 0
+        assert (await kv.list()).keys == ["other"]
+        assert (await kv.list(values=True, limit=1)).keys == ["other"]
+        assert (await kv.list(limit=1)).truncated is False
+        assert await kv.get_many(["k"]) == [None]
+
+    async def test_an_expired_entry_is_gone_for_every_writer(self, kv: KV, clock: ManualClock) -> None:
+        """Checks, CAS, incr and the verbs on deadlines see nothing where an entry has expired."""
+        for key in ("cas", "zero", "incr", "delete", "delete_many", "set_ttl", "remove_ttl", "keep", "check"):
+            await kv.set(key, 7, ttl=60)
+        old = present(await kv.get("cas")).version
+        clock.advance(60)
+        with refusal(VersionConflict) as caught:
+            await kv.set("cas", 1, expected_version=old)
+        assert caught.value.current is None
+        assert (await kv.set("zero", 1, expected_version=0)).value == 1
+        assert (await kv.incr("incr")).value == 1
+        assert await kv.delete("delete") is False
+        assert await kv.delete_many(["delete_many"]) == [False]
+        with refusal(KeyNotFound, field="key", says="'set_ttl'"):
+            await kv.set_ttl("set_ttl", 60)
+        with refusal(KeyNotFound, field="key", says="'remove_ttl'"):
+            await kv.remove_ttl("remove_ttl")
+        assert (await kv.set("keep", 1, ttl=KEEP)).expires_at is None
+        await kv.batch(checks=[{"key": "check", "version": 0}], writes=[{"key": "check", "value": 1}])
+        assert (await kv.list()).keys == ["check", "incr", "keep", "zero"]
+
+    async def test_created_at_does_not_survive_expiry(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """Writing over an entry that has expired makes a new one, swept or not."""
+        for sweep in (False, True):
+            await kv.set("k", 1, ttl=1)
+            clock.advance(1)
+            if sweep:
+                await store.sweep()
+            assert (await kv.set("k", 2)).created_at == moment(clock.now())
+
+    async def test_seconds_left_are_rounded_up(self, kv: KV, clock: ManualClock) -> None:
+        """get_ttl answers seconds left, rounded up; None for ever; 0 for what is gone or never was."""
+        await kv.set("k", 1, ttl=2)
+        await kv.set("forever", 1)
+        for passes, left in ((0, 2), (0.001, 2), (0.998, 2), (0.001, 1), (0.999, 1), (0.001, 0), (5, 0)):
+            clock.advance(passes)
+            assert await kv.get_ttl("k") == left
+        assert await kv.get_ttl("forever") is None
+        assert await kv.get_ttl("never") == 0
+
+    async def test_set_ttl(self, kv: KV, clock: ManualClock) -> None:
+        """set_ttl moves the deadline and nothing else; it is a change with a version of its own."""
+        first = await kv.set("k", {"a": 1}, semantics={"purpose": "flag"}, spec_ref="doc", writer="a")
+        clock.advance(1)
+        entry = await kv.set_ttl("k", 60, writer="b", request_id="r")
+        assert entry.expires_at == moment(clock.now() + 60_000)
+        assert (entry.value, entry.semantics, entry.spec_ref) == (first.value, first.semantics, "doc")
+        assert (entry.created_at, entry.updated_at) == (first.created_at, moment(clock.now()))
+        assert (entry.version, entry.last_writer, entry.request_id) == (first.version + 1, "b", "r")
+        assert await kv.get("k") == entry
+        assert (await kv.history("k"))[0].op == "set"
+        assert (await kv.set_ttl("k", 1)).expires_at == moment(clock.now() + 1000)
+        clock.advance(1)
+        assert await kv.get("k") is None
+
+    async def test_remove_ttl(self, kv: KV, clock: ManualClock) -> None:
+        """remove_ttl lets an entry live for ever; where there was no deadline it is a change all the same."""
+        first = await kv.set("k", 1, ttl=60)
+        entry = await kv.remove_ttl("k")
+        assert (entry.expires_at, entry.value, entry.version) == (None, 1, first.version + 1)
+        clock.advance(100)
+        assert await kv.get("k") == entry
+        assert (await kv.remove_ttl("k")).version == entry.version + 1
+
+    async def test_deadlines_of_nothing(self, kv: KV) -> None:
+        """set_ttl and remove_ttl of a key that is not there are KeyNotFound, naming it."""
+        with refusal(KeyNotFound, field="key", says="'k'"):
+            await kv.set_ttl("k", 60)
+        with refusal(KeyNotFound, field="key", says="'k'"):
+            await kv.remove_ttl("k")
+
+    async def test_the_record_of_a_swept_entry(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A sweep records each expiry as a change of its own: version, writer, purpose and how late it is."""
+        entry = await kv.set("k", 1, ttl=60, semantics={"purpose": "flag"}, writer="agent:a", request_id="r")
+        clock.advance(60.25)
+        assert await store.sweep() == 1
+        change = (await kv.history("k"))[0]
+        assert (change.op, change.key, change.version) == ("expired", "k", entry.version + 1)
+        assert (change.expired_version, change.last_writer) == (entry.version, "agent:a")
+        assert change.purpose == "flag"
+        assert (change.lag_ms, change.at, change.request_id) == (250, moment(clock.now()), None)
+
+    async def test_overwriting_records_the_expiry_first(self, kv: KV, clock: ManualClock) -> None:
+        """Writing over an entry that has expired unnoticed records the expiry, then the write."""
+        entry = await kv.set("k", 1, ttl=1, writer="first")
+        clock.advance(3.5)
+        new = await kv.set("k", 2, writer="second")
+        assert new.version == entry.version + 2
+        expired, written = (await kv.changes(since=entry.version)).changes
+        assert (expired.op, expired.version, expired.expired_version) == ("expired", 2, 1)
+        assert (expired.last_writer, expired.lag_ms, expired.purpose) == ("first", 2500, None)
+        assert (written.op, written.version, written.last_writer) == ("set", 3, "second")
+        assert written.lag_ms is written.expired_version is None
+
+    async def test_an_expiry_is_recorded_once(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """However an expired entry is met, the journal tells of it once."""
+        await kv.set("k", 1, ttl=1)
+        clock.advance(1)
+        assert await kv.get("k") is None
+        assert await kv.delete("k") is False
+        assert await store.sweep() == 0
+        assert await kv.delete("k") is False
+        assert [change.op for change in await kv.history("k")] == ["expired", "set"]
+
+    async def test_a_refusal_notices_nothing(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A refused write over an expired entry leaves no record; the sweep does."""
+        await kv.set("k", 1, ttl=1)
+        clock.advance(1)
+        with refusal(VersionConflict):
+            await kv.set("k", 1, expected_version=1)
+        assert [change.op for change in await kv.history("k")] == ["set"]
+        assert await store.sweep() == 1
+
+    async def test_sweeping(self, store: Store, clock: ManualClock) -> None:
+        """A sweep removes what is due in every namespace, answers how many, and leaves the rest."""
+        for plugin in ("one", "two"):
+            for number in range(150):
+                await store.kv(plugin).set(f"{number:03}", number, ttl=1 if number % 3 else 60)
+        assert await store.sweep() == 0
+        clock.advance(1)
+        assert await store.sweep() == 200
+        assert await store.sweep() == 0
+        for plugin in ("one", "two"):
+            assert len((await store.kv(plugin).list()).keys) == 50
+            ops = [change.op for change in (await store.kv(plugin).changes(since=150)).changes]
+            assert ops == ["expired"] * 100
+        clock.advance(60)
+        assert await store.sweep() == 100
+
+    async def test_an_entry_that_got_more_time_stays(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A sweep judges by the deadline that an entry has now."""
+        await kv.set("longer", 1, ttl=1)
+        await kv.set("forever", 1, ttl=1)
+        await kv.set("keep", 1, ttl=1)
+        await kv.set_ttl("longer", 60)
+        await kv.remove_ttl("forever")
+        await kv.set("keep", 2, ttl=KEEP)
+        clock.advance(2)
+        assert await store.sweep() == 1
+        assert (await kv.list()).keys == ["forever", "longer"]
+
+    async def test_deadlines_survive_opening_again(self, kv: KV, clock: ManualClock, reopen: Reopen) -> None:
+        """A deadline passes also while nobody has the store open."""
+        await kv.set("k", 1, ttl=60)
+        await kv.set("later", 1, ttl=120)
+        clock.advance(61)
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        kv = again.kv("trivia")
+        assert (await kv.list()).keys == ["later"]
+        assert await kv.get_ttl("later") == 59
+        assert await again.sweep() == 1
+        assert (await kv.history("k"))[0].lag_ms == 1000
+
+    async def test_a_clock_that_is_behind(self, make_store: MakeStore) -> None:
+        """A write uses at least the time of the namespace's last change, and keeps what expired by it."""
+        clock = WrongClock(1_700_000_000_000)
+        store = await make_store(clock)
+        try:
+            kv = store.kv("clocks")
+            await kv.set("k", {"kept": True}, ttl=60, semantics={"purpose": "config"})
+            clock.time += 100_000
+            ahead = await kv.set("other", 1)
+            clock.time -= 90_000
+            written = await kv.set("k", 2)
+            assert written.updated_at == ahead.updated_at
+            assert [change.op for change in await kv.history("k")] == ["set", "expired", "set"]
+            await kv.set("k", 3, ttl=1)
+            await kv.delete("k")
+            assert (await kv.restore("k")).value == {"kept": True}
+        finally:
+            await store.aclose()

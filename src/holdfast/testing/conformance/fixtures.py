@@ -1,0 +1,81 @@
+"""The ground that every conformance test stands on: an empty store and a clock that moves on command.
+
+Law: only fixtures live here, and all of them follow from `make_store`, which a subclass supplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import ClassVar, TypeAlias
+
+import pytest
+
+from holdfast.clock import Clock, ManualClock
+from holdfast.kv import KV
+from holdfast.store import Store
+
+MakeStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
+"""Opens a store, without a reaper of its own, on the storage of the test at hand."""
+Reopen: TypeAlias = Callable[[], Awaitable[Store]]
+"""Closes the store and opens another on the same storage."""
+
+DAY = 86_400
+
+
+class Fixtures:
+    """What the tests of every theme are given. A subclass supplies the fixture `make_store`.
+
+    Attributes:
+        scheme: Of the URLs that the engine serves, as it is registered.
+    """
+
+    scheme: ClassVar[str]
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        """The store's time."""
+        return ManualClock()
+
+    @pytest.fixture
+    async def opened(self, make_store: MakeStore, clock: ManualClock) -> AsyncIterator[Opened]:
+        """The storage of this test, open."""
+        opened = Opened(make_store, clock, await make_store(clock))
+        yield opened
+        await opened.store.aclose()
+
+    @pytest.fixture
+    def store(self, opened: Opened) -> Store:
+        """An empty store."""
+        return opened.store
+
+    @pytest.fixture
+    def reopen(self, opened: Opened) -> Reopen:
+        """Close the store and open another on the same storage."""
+        return opened.again
+
+    @pytest.fixture
+    def kv(self, store: Store) -> KV:
+        """The keys of a plugin that has written nothing yet."""
+        return store.kv("trivia")
+
+
+class Opened:
+    """A storage with one store open on it at a time."""
+
+    def __init__(self, make_store: MakeStore, clock: Clock, store: Store) -> None:
+        self._make_store = make_store
+        self._clock = clock
+        self.store = store
+
+    async def again(self) -> Store:
+        """Close the store that is open and open the next."""
+        await self.store.aclose()
+        self.store = await self._make_store(self._clock)
+        return self.store
+
+
+async def assert_empty(store: Store) -> None:
+    """What a store whose engine does not declare to be durable must look like when it is opened again."""
+    assert await store.namespaces() == []
+    assert (await store.kv("trivia").list()).keys == []
+    assert (await store.kv("trivia").changes()).changes == []

@@ -1,0 +1,127 @@
+"""Several keys in one call, each for itself: get_many, set_many, delete_many.
+
+Law: a result stands where its request stood; what one refuses, the others don't feel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.model import KEEP, Entry
+from holdfast.testing.conformance.fixtures import Fixtures
+from holdfast.testing.conformance.listing import fill_large
+from holdfast.testing.exact import refusal
+
+if TYPE_CHECKING:
+    from holdfast.kv import KV
+
+
+def kinds(results: list[Any]) -> list[Any]:
+    """Results for comparison: an error as its class and field."""
+    return [(type(one), one.field) if isinstance(one, HoldfastError) else one for one in results]
+
+
+class Many(Fixtures):
+    """The rules of the verbs that take several keys."""
+
+    async def test_get_many(self, kv: KV) -> None:
+        """Entries, absences and errors come by position, also for a key that is named twice."""
+        a, b = await kv.set("a", 1), await kv.set("b", 2)
+        wanted: list[Any] = ["b", "missing", "", "a", "b", 5, "x" * 256]
+        bad = (ValidationError, "key")
+        assert kinds(await kv.get_many(wanted)) == [b, None, bad, a, b, bad, bad]
+        assert await kv.get_many([]) == []
+
+    async def test_set_many(self, kv: KV) -> None:
+        """Each item is set as set would; an illegal one is answered with its error, and the rest is done."""
+        first = await kv.set("a", 0, ttl=60)
+        items: list[Any] = [
+            {"key": "a", "value": 1, "ttl": KEEP},
+            {"key": "b", "value": 1, "ttl": 10, "semantics": {"purpose": "flag"}},
+            {"key": "", "value": 1},
+            {"key": "c", "value": float("inf")},
+            {"key": "d", "value": "x" * 70_000},
+            {"key": "e"},
+            {"value": 1},
+            5,
+            {"key": "f", "value": 1, "ttl": 0},
+            {"key": "a", "value": 2, "expected_version": first.version},
+            {"key": "g", "value": None, "expected_version": 0},
+            {"key": "a", "value": 3, "unknown": "field"},
+        ]
+        results = await kv.set_many(items, writer="agent", spec_ref="doc")
+        assert [type(result) for result in results] == [
+            *(Entry, Entry, ValidationError, ValidationError, ValueTooLarge, MissingField, MissingField),
+            *(ValidationError, ValidationError, VersionConflict, Entry, Entry),
+        ]
+        assert [result.field for result in results if isinstance(result, HoldfastError)] == [
+            *("key", "value", "value", "value", "key", "items", "ttl", None),
+        ]
+        written = [result for result in results if isinstance(result, Entry)]
+        assert [(entry.key, entry.version, entry.value) for entry in written] == [
+            ("a", 2, 1),
+            ("b", 3, 1),
+            ("g", 4, None),
+            ("a", 5, 3),
+        ]
+        conflict = results[9]
+        assert isinstance(conflict, VersionConflict)
+        assert conflict.current == written[0]
+        assert written[0].expires_at == first.expires_at
+        assert {(entry.last_writer, entry.spec_ref) for entry in written} == {("agent", "doc")}
+        assert await kv.get_many(["a", "b", "c", "d", "e", "f"]) == [written[3], written[1], *[None] * 4]
+
+    async def test_delete_many(self, kv: KV) -> None:
+        """Each key is deleted as delete would; a key that is named twice is there but once."""
+        await kv.set("a", 1)
+        await kv.set("b", 1)
+        keys: list[Any] = ["a", "missing", "\x00", "b", "a", None]
+        bad = (ValidationError, "key")
+        assert kinds(await kv.delete_many(keys)) == [True, False, bad, True, False, bad]
+        assert (await kv.list()).keys == []
+        assert [change.op for change in (await kv.changes(2)).changes] == ["deleted", "deleted"]
+
+    async def test_nothing_to_do(self, kv: KV) -> None:
+        """Empty lists, and lists of nothing legal, are answered and change nothing."""
+        assert await kv.set_many([]) == []
+        assert await kv.delete_many([]) == []
+        assert kinds(await kv.delete_many([""])) == [(ValidationError, "key")]
+        assert kinds(await kv.set_many([{"key": "", "value": 1}])) == [(ValidationError, "key")]
+        assert (await kv.changes()).next == 0
+
+    async def test_what_is_no_list(self, kv: KV) -> None:
+        """One list goes in; a text or an object is none."""
+        wrongs: tuple[Any, ...] = ("keys", b"keys", {"k": 1}, 5, None)
+        for wrong in wrongs:
+            with refusal(ValidationError, field="keys", says="list", about=wrong):
+                await kv.get_many(wrong)
+            with refusal(ValidationError, field="keys", says="list", about=wrong):
+                await kv.delete_many(wrong)
+            with refusal(ValidationError, field="items", says="list", about=wrong):
+                await kv.set_many(wrong)
+
+    async def test_at_most_a_thousand(self, kv: KV) -> None:
+        """One call takes 1,000 members; more are refused as a whole."""
+        keys = [f"{number:04}" for number in range(1001)]
+        items = [{"key": key, "value": 0} for key in keys]
+        assert len(await kv.set_many(items[:1000])) == 1000
+        assert len(await kv.get_many(keys[:1000])) == 1000
+        with refusal(ValidationError, field="items", says="1001"):
+            await kv.set_many(items)
+        with refusal(ValidationError, field="keys", says="1001"):
+            await kv.get_many(keys)
+        with refusal(ValidationError, field="keys", says="1001"):
+            await kv.delete_many(keys)
+        assert await kv.delete_many(keys[:1000]) == [True] * 1000
+
+    async def test_half_a_megabyte_at_most(self, kv: KV) -> None:
+        """What would not fit one reply, or one request, is refused with its size and the limit."""
+        keys = [f"{number}" for number in range(9)]
+        await fill_large(kv, keys)
+        assert len(await kv.get_many(keys[:7])) == 7
+        with refusal(ValueTooLarge, says="524288"):
+            await kv.get_many(keys)
+        with refusal(ValueTooLarge, says="524288"):
+            await kv.set_many([{"key": key, "value": "y" * 65_534} for key in keys])
+        assert (await kv.changes()).next == 9

@@ -1,0 +1,192 @@
+"""What becomes of entries that go: the trash, and bringing them back.
+
+Law: whether something is in the trash is seen by restoring it, which is the one way a caller has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import KeyNotFound, VersionConflict
+from holdfast.model import moment
+from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
+from holdfast.testing.exact import refusal, same
+
+if TYPE_CHECKING:
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+
+class Trash(Fixtures):
+    """The rules of soft deletion and restore."""
+
+    async def test_restore_after_delete(self, kv: KV, clock: ManualClock) -> None:
+        """A deleted entry with semantics comes back with a new version and without its deadline."""
+        value = {"a": [1, 1.0, -0.0, True, None, 10**40], "ü": "\x00🎉"}
+        first = await kv.set(
+            "k", value, ttl=60, semantics={"purpose": "config", "producer": "p"}, spec_ref="doc", writer="a"
+        )
+        clock.advance(1)
+        await kv.delete("k")
+        clock.advance(1)
+        entry = await kv.restore("k", writer="b", request_id="r")
+        assert same(entry.value, value)
+        assert (entry.version, entry.expires_at) == (first.version + 2, None)
+        assert (entry.semantics, entry.spec_ref) == (first.semantics, "doc")
+        assert (entry.last_writer, entry.request_id) == ("b", "r")
+        assert entry.updated_at == moment(clock.now())
+        assert await kv.get("k") == entry
+        change = (await kv.history("k"))[0]
+        assert (change.op, change.version, change.purpose) == ("restored", entry.version, "config")
+
+    async def test_restore_after_expiry(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """An expired entry with semantics comes back too, whether the expiry had been noticed or not."""
+        for sweep in (True, False):
+            await kv.set("k", "kept", ttl=1, semantics={"purpose": "config"})
+            clock.advance(1)
+            if sweep:
+                assert await store.sweep() == 1
+            entry = await kv.restore("k")
+            assert (entry.value, entry.expires_at) == ("kept", None)
+            assert [change.op for change in await kv.history("k", limit=3)] == ["restored", "expired", "set"]
+            await kv.delete("k")
+
+    async def test_restore_with_a_deadline(self, kv: KV, clock: ManualClock) -> None:
+        """A restored entry has a deadline if the caller gives one."""
+        await kv.set("k", 1, ttl=5, semantics={"purpose": "config", "ttl_seconds": 5})
+        await kv.delete("k")
+        entry = await kv.restore("k", ttl=60)
+        assert entry.expires_at == moment(clock.now() + 60_000)
+
+    async def test_nothing_to_restore(self, kv: KV) -> None:
+        """What never was, or was restored already, is KeyNotFound."""
+        with refusal(KeyNotFound, field="key", says="'k'"):
+            await kv.restore("k")
+        await kv.set("k", 1, semantics={"purpose": "config"})
+        await kv.delete("k")
+        await kv.restore("k")
+        await kv.set("k", 2)
+        await kv.delete("k")
+        with refusal(KeyNotFound, field="key"):
+            await kv.restore("k")
+
+    async def test_a_live_key_is_not_overwritten(self, kv: KV) -> None:
+        """Restoring over an entry that is there is a conflict that carries it."""
+        await kv.set("k", 1, semantics={"purpose": "config"})
+        await kv.delete("k")
+        live = await kv.set("k", 2)
+        with refusal(VersionConflict) as caught:
+            await kv.restore("k")
+        assert caught.value.current == live
+        with refusal(VersionConflict) as caught:
+            await kv.restore("k", expected_version=live.version)
+        assert caught.value.current == live
+        assert await kv.get("k") == live
+
+    async def test_restore_may_expect_nothing(self, kv: KV) -> None:
+        """The expected version 0 says what restore demands anyway."""
+        await kv.set("k", 1, semantics={"purpose": "config"})
+        await kv.delete("k")
+        assert (await kv.restore("k", expected_version=0)).value == 1
+
+    async def test_plain_entries_are_removed_outright(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """An entry without semantics in a plugin's namespace leaves nothing to restore."""
+        await kv.set("deleted", 1)
+        await kv.set("expired", 1, ttl=1)
+        await kv.delete("deleted")
+        clock.advance(1)
+        await store.sweep()
+        for key in ("deleted", "expired"):
+            with refusal(KeyNotFound, field="key"):
+                await kv.restore(key)
+
+    async def test_the_whole_semantic_family_is_kept(self, store: Store, clock: ManualClock) -> None:
+        """In a tenant's project also entries without semantics go to the trash."""
+        kv = store.semantic("acme", "web")
+        await kv.set("deleted", 1)
+        await kv.set("expired", 2, ttl=1)
+        await kv.delete("deleted")
+        clock.advance(1)
+        await store.sweep()
+        assert (await kv.restore("deleted")).value == 1
+        assert (await kv.restore("tenant/acme/project/web/expired")).value == 2
+
+    async def test_purposes_that_skip_the_trash(self, store: Store, clock: ManualClock) -> None:
+        """Locks, caches and sessions are gone when they are gone, in every family."""
+        for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            for purpose in ("lock", "cache", "session"):
+                await kv.set(f"deleted-{purpose}", 1, semantics={"purpose": purpose})
+                await kv.set(f"expired-{purpose}", 1, ttl=1, semantics={"purpose": purpose})
+                await kv.delete(f"deleted-{purpose}")
+            clock.advance(1)
+            await store.sweep()
+            for purpose in ("lock", "cache", "session"):
+                for key in (f"deleted-{purpose}", f"expired-{purpose}"):
+                    with refusal(KeyNotFound, field="key", about=key):
+                        await kv.restore(key)
+
+    async def test_every_other_meaning_is_kept(self, kv: KV) -> None:
+        """Any semantics but those purposes are kept, also such that name no purpose."""
+        kept: tuple[dict[str, Any], ...] = (
+            {"purpose": "locks"},
+            {"purpose": "checkpoint"},
+            {"producer": "lock"},
+            {"consumer_hints": ["cache"]},
+            {"ttl_seconds": 60},
+        )
+        for semantics in kept:
+            await kv.set("k", "kept", semantics=semantics)
+            await kv.delete("k")
+            assert (await kv.restore("k")).value == "kept"
+            await kv.set("k", "plain")
+            await kv.delete("k")
+
+    async def test_the_newest_entry_is_kept(self, kv: KV) -> None:
+        """The trash holds one entry of a key: the newest."""
+        for value in ("old", "new"):
+            await kv.set("k", value, semantics={"purpose": "config"})
+            await kv.delete("k")
+        assert (await kv.restore("k")).value == "new"
+
+    async def test_deletion_in_batches_and_lists(self, kv: KV) -> None:
+        """Every way of deleting keeps what is to be kept."""
+        for key in ("a", "b"):
+            await kv.set(key, key, semantics={"purpose": "config"})
+        await kv.batch(writes=[{"key": "a", "delete": True}])
+        await kv.delete_many(["b"])
+        assert [(await kv.restore(key)).value for key in ("a", "b")] == ["a", "b"]
+
+    async def test_after_seven_days_it_is_gone(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """The trash is kept for 7 days to the millisecond, whether upkeep has run or not."""
+        for upkeep in (False, True):
+            await kv.set("k", 1, semantics={"purpose": "config"})
+            await kv.delete("k")
+            clock.advance(7 * DAY - 0.001)
+            await store.upkeep()
+            await kv.restore("k")
+            await kv.delete("k")
+            clock.advance(7 * DAY)
+            if upkeep:
+                await store.upkeep()
+            with refusal(KeyNotFound, field="key"):
+                await kv.restore("k")
+
+    async def test_the_largest_value(self, kv: KV) -> None:
+        """A value of the largest size survives the trash."""
+        value = "é" * 32_767
+        await kv.set("k", value, semantics={"purpose": "config"})
+        await kv.delete("k")
+        assert (await kv.restore("k")).value == value
+
+    async def test_trash_survives_opening_again(self, kv: KV, reopen: Reopen) -> None:
+        """What was deleted before the storage was opened again can be restored after."""
+        first = await kv.set("k", {"a": 1.0}, semantics={"purpose": "config"})
+        await kv.delete("k")
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        entry = await again.kv("trivia").restore("k")
+        assert same(entry.value, {"a": 1.0})
+        assert (entry.semantics, entry.version) == (first.semantics, first.version + 2)

@@ -1,0 +1,171 @@
+"""The doctor: every check is one line with what to do, and nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.edges.cli import checks, doctor
+from holdfast.engines.migrate import Need
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.edges.cli.conftest import Cli
+
+
+@pytest.fixture(autouse=True)
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the clocks for a moment only."""
+    monkeypatch.setattr(checks, "LOOK", 0.001)
+
+
+def levels(outcome: Any) -> dict[str, str]:
+    """The level of each check."""
+    return {finding["check"]: finding["level"] for finding in outcome.json["checks"]}
+
+
+def test_a_healthy_store(cli: Cli) -> None:
+    """All is well: one line for each check, all of them ok, exit code 0."""
+    cli.did("set", "k", "1")
+    outcome = cli.did("doctor")
+    found = [line.split()[:2] for line in outcome.out.splitlines()]
+    names = "python libraries sqlite clock disk fsync schema store offset writing"
+    assert found == [["ok", name] for name in names.split()]
+
+
+def test_nothing_is_created(cli: Cli, tmp_path: Path) -> None:
+    """Of a store that is not there yet the doctor says so, and makes none."""
+    outcome = cli.did("doctor", "--json")
+    assert levels(outcome)["schema"] == "warn"
+    assert "store" not in levels(outcome)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_migrated(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of an older revision is not opened, since that would migrate it."""
+    cli.did("set", "k", "1")
+    monkeypatch.setattr(doctor, "needed", lambda found: Need.MIGRATE)
+    outcome = cli.did("doctor")
+    assert "holdfast migrate up" in outcome.out
+    assert "opens" not in outcome.out
+
+
+def test_a_newer_store_fails(cli: Cli, url: str) -> None:
+    """What can't be used is a failure, with exit code 1."""
+    cli.did("set", "k", "1")
+    with contextlib.closing(sqlite3.connect(url)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    outcome = cli("doctor", "--json")
+    assert (outcome.code, levels(outcome)["store"]) == (1, "fail")
+
+
+def test_a_store_that_another_process_writes_to(cli: Cli, url: str) -> None:
+    """Who writes is named in a warning: reading works."""
+
+    async def warned() -> Any:
+        async with holdfast.open(url):
+            return await asyncio.to_thread(cli, "doctor", "--json")
+
+    outcome = asyncio.run(warned())
+    assert (outcome.code, levels(outcome)["writing"]) == (0, "warn")
+
+
+@pytest.mark.parametrize("kind", ["memory", "postgresql"])
+def test_other_engines(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
+    """A store that keeps nothing on this machine's disk is checked without it."""
+    url = "memory://" if kind == "memory" else request.getfixturevalue("pg_url")
+    cli.did("stats", "--url", url)
+    outcome = cli("doctor", "--url", url, "--json")
+    assert outcome.code == 0
+    assert {"store", "offset", "writing"} <= levels(outcome).keys()
+    assert "fsync" not in levels(outcome)
+
+
+def test_a_password_is_not_shown(cli: Cli) -> None:
+    """What is printed may be shown to others."""
+    outcome = cli("doctor", "--url", "postgresql://me:secret@127.0.0.1:1/db")
+    assert outcome.code == 1
+    assert "fail  store" in outcome.out
+    assert "secret" not in outcome.out + outcome.err
+
+
+async def test_nats_is_reached() -> None:
+    """A server that greets as NATS does is found, also as the second of two addresses."""
+    async with _server(b'INFO {"server_id":"x"} \r\n') as port:
+        finding = await checks.nats(f"nats://127.0.0.1:1,127.0.0.1:{port}")
+        assert (finding.level, str(port) in finding.message) == ("ok", True)
+    async with _server(b"HTTP/1.1 200 OK\r\n") as port:
+        assert (await checks.nats(f"nats://127.0.0.1:{port}")).level == "fail"
+    assert (await checks.nats("nats://me:secret@host:port")).message == "no server answers at host:port"
+
+
+def test_nats_is_looked_for_when_configured(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is named but does not answer is a failure; one that is not named is not missed."""
+    assert "nats" not in levels(cli("doctor", "--json"))
+    monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:1")
+    outcome = cli("doctor", "--json")
+    assert (outcome.code, levels(outcome)["nats"]) == (1, "fail")
+
+
+@pytest.mark.parametrize(("free", "level"), [(1024**4, "ok"), (500 * 1024**2, "warn"), (1024, "fail")])
+def test_room_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
+    """Little room is a warning, hardly any is a failure."""
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(free))
+    assert checks.disk(tmp_path).level == level
+
+
+def test_slow_and_forbidden_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes long to keep a write is a warning; a folder that takes none is a failure."""
+    monkeypatch.setattr(checks, "SLOW_SYNC", -1.0)
+    assert checks.sync(tmp_path).level == "warn"
+    assert checks.sync(tmp_path / "missing").level == "fail"
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that is not set is a failure; one that is being moved is a warning."""
+    monkeypatch.setattr(checks, "DRIFT", -1.0)
+    assert (await checks.clock()).level == "warn"
+    monkeypatch.setattr(checks, "BUILT", 10**12)
+    assert (await checks.clock()).level == "fail"
+    assert [doctor.offset(of).level for of in (0, -5000)] == ["ok", "warn"]
+
+
+def test_libraries_that_are_missing_or_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A required library that is missing or too old is a failure; one of an extra may be missing."""
+    wanted = ["msgspec>=99.1", "no-such-library>=1", 'neither-this>=1; extra == "server"']
+    monkeypatch.setattr(checks, "requires", lambda name: wanted)
+    finding = checks.libraries()
+    assert finding.level == "fail"
+    assert "no-such-library is missing" in finding.message
+    assert "older than 99.1" in finding.message
+    assert "neither-this" not in finding.message
+
+
+def test_an_old_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SQLite that can't hold a store is a failure."""
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 0))
+    assert checks.sqlite().level == "fail"
+
+
+@contextlib.asynccontextmanager
+async def _server(greeting: bytes) -> Any:
+    """The port of a server that says one thing to everybody."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(greet, "127.0.0.1")
+    async with server:
+        yield server.sockets[0].getsockname()[1]

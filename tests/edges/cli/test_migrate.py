@@ -1,0 +1,109 @@
+"""Revisions of the schema: looking changes nothing, going up is safe, going down asks first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.engines.layout import SCHEMA_REVISION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.edges.cli.conftest import Cli
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def db(request: pytest.FixtureRequest, url: str) -> str:
+    """A place for a store, empty."""
+    return url if request.param == "sqlite" else str(request.getfixturevalue("pg_url"))
+
+
+def test_up_and_down_and_up_again(cli: Cli, db: str) -> None:
+    """A store is made, known by its revision, taken back to an empty database, and made again."""
+    assert cli.did("migrate", "current", "--db", db).out == "base\n"
+    checked = cli.did("migrate", "current", "--db", db, "--json").json
+    assert checked == {"revision": "base", "newest": SCHEMA_REVISION}
+    assert cli("migrate", "check", "--db", db).code == 1
+    made = cli("migrate", "up", "--db", db)
+    assert (made.code, made.out, made.err) == (0, f"{SCHEMA_REVISION}\n", "holdfast: migrated from base\n")
+    assert cli("migrate", "up", "--db", db).err == "holdfast: there was nothing to do\n"
+    assert cli.did("migrate", "check", "--db", db).out == f"{SCHEMA_REVISION} is up to date\n"
+    cli.did("set", "k", "1", "--url", db)
+    assert cli("migrate", "down", "base", "--db", db).code == 2
+    assert cli.did("get", "k", "--url", db).out == "1\n"
+    down = cli.did("migrate", "down", "base", "--db", db, "--yes", "--json").json
+    assert down == {"before": SCHEMA_REVISION, "revision": "base"}
+    assert cli.did("migrate", "current", "--url", db).out == "base\n"
+    up = cli.did("migrate", "up", "--db", db, "--json").json
+    assert up == {"before": "base", "revision": SCHEMA_REVISION}
+    assert cli("get", "k", "--url", db).code == 3
+
+
+def test_looking_creates_nothing(cli: Cli, url: str, tmp_path: Path) -> None:
+    """To ask for the revision of a file that is not there makes no file."""
+    cli.did("migrate", "current")
+    assert cli("migrate", "check", "--json").json == {
+        "revision": "base",
+        "newest": SCHEMA_REVISION,
+        "needed": "create",
+    }
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_going_down_must_lead_down(cli: Cli, url: str) -> None:
+    """One step back is the default; where there is nothing older, or no such revision, it is refused."""
+    assert cli("migrate", "down", "--yes").code == 2
+    cli("migrate", "up")
+    for revision in (SCHEMA_REVISION, "9999"):
+        refused = cli("migrate", "down", revision, "--yes")
+        assert (refused.code, "older revisions are: base" in refused.err) == (2, True)
+    asked = cli("migrate", "down")
+    assert (asked.code, "every entry" in asked.err, "--yes" in asked.err) == (2, True, True)
+    assert cli.did("migrate", "down", "--yes").out == "base\n"
+
+
+def test_a_newer_store_is_left_alone(cli: Cli, url: str) -> None:
+    """A store of a later Holdfast is neither migrated nor taken back."""
+    cli("migrate", "up")
+    with contextlib.closing(sqlite3.connect(url)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert cli.did("migrate", "current").out == "9999\n"
+    for command in (["check"], ["up"], ["down", "--yes"]):
+        refused = cli("migrate", *command)
+        assert (refused.code, "newer Holdfast" in refused.err) == (1, True)
+
+
+def test_no_migration_under_a_writer(cli: Cli, url: str) -> None:
+    """While a process writes to a file, its schema is not taken back."""
+
+    async def refused() -> int:
+        async with holdfast.open(url):
+            return (await asyncio.to_thread(cli, "migrate", "down", "--yes")).code
+
+    assert asyncio.run(refused()) == 5
+
+
+def test_what_is_no_store(cli: Cli, tmp_path: Path) -> None:
+    """A file of another kind is told from an empty place."""
+    (tmp_path / "state.db").write_text("not a database, but quite a long text about something else entirely")
+    refused = cli("migrate", "current")
+    assert (refused.code, "is not a database" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("db", ["memory://", "sqlite://", "sqlite:///:memory:"])
+def test_stores_without_a_schema(cli: Cli, db: str) -> None:
+    """A store that keeps nothing has nothing to migrate."""
+    assert cli("migrate", "up", "--db", db).code == 1
+
+
+def test_an_unreachable_database(cli: Cli) -> None:
+    """A server that is not there is worth another try later."""
+    address = "postgresql://nobody@127.0.0.1:1/x"
+    assert cli("migrate", "current", "--db", address).code == 5
+    assert cli("migrate", "down", "--yes", "--db", address).code == 5

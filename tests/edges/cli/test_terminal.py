@@ -1,0 +1,113 @@
+"""On a terminal: tables, a display that is drawn anew, and a bar that shows how far an export is."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.edges.cli.conftest import PROGRAM, fill
+
+if TYPE_CHECKING:
+    from tests.edges.cli.conftest import Program
+
+
+class Terminal:
+    """What a command shows to somebody who sits before it."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def start(self, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+        """Begin a command, and give the end of the terminal at which one reads."""
+        reader, writer = pty.openpty()
+        environment = self._program.environment | {"TERM": "xterm", "COLUMNS": "120"}
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments], env=environment, stdin=writer, stdout=writer, stderr=writer
+        )
+        os.close(writer)
+        return process, reader
+
+    def show(self, *arguments: str) -> str:
+        """All that a command shows."""
+        process, reader = self.start(*arguments)
+        shown = b""
+        while part := read(reader):
+            shown += part
+        os.close(reader)
+        assert process.wait(timeout=30) == 0
+        return shown.decode()
+
+
+def read(reader: int) -> bytes:
+    """What a terminal shows next; nothing at the end."""
+    try:
+        return os.read(reader, 65536)
+    except OSError:  # the way a terminal says that the last writer is gone
+        return b""
+
+
+@pytest.fixture
+def terminal(program: Program, url: str) -> Terminal:
+    """A terminal, and two keys to look at."""
+    fill(url, ("a[bold]", {"n": 1}, {"ttl": 5000}), ("b", 1, {}))
+    return Terminal(program)
+
+
+def test_tables(terminal: Terminal) -> None:
+    """Rows are a table with a heading; what looks like markup is shown as it is."""
+    shown = terminal.show("list", "--long")
+    assert "updated" in shown
+    assert "a[bold]" in shown
+    assert "─" in shown
+
+
+def test_a_value_is_json_on_a_terminal_too(terminal: Terminal) -> None:
+    """What get prints does not depend on who reads it."""
+    assert terminal.show("get", "a[bold]") == '{"n":1}\r\n'
+
+
+def test_the_bar_of_an_export(terminal: Terminal) -> None:
+    """On a terminal an export shows how far it is, and leaves the line clean."""
+    shown = terminal.show("export")
+    assert "2/2" in shown
+    assert '"key":"a[bold]"' in shown
+
+
+def test_top_is_drawn_anew(terminal: Terminal) -> None:
+    """The display of namespaces is drawn on its own screen, which Ctrl-C leaves."""
+    process, reader = terminal.start("top", "--interval", "0.05")
+    shown = b""
+    while b"kv/jobs" not in shown:
+        shown += read(reader)
+    process.send_signal(signal.SIGINT)
+    while part := read(reader):
+        shown += part
+    os.close(reader)
+    assert process.wait(timeout=30) == 130
+    assert shown.startswith(b"\x1b[?1049h")
+    assert b"\x1b[?1049l" in shown
+    assert b"Traceback" not in shown
+
+
+def test_help_is_in_boxes(terminal: Terminal) -> None:
+    """Help is drawn in boxes for people."""
+    assert "╭" in terminal.show("set", "--help")
+
+
+def test_a_watch_in_columns(terminal: Terminal) -> None:
+    """Changes are set in columns for eyes."""
+    process, reader = terminal.start("watch", "--since", "0")
+    shown = b""
+    while shown.count(b"\n") < 2:
+        shown += read(reader)
+    process.send_signal(signal.SIGINT)
+    while read(reader):
+        pass
+    os.close(reader)
+    assert process.wait(timeout=30) == 130
+    assert b"  set             2  b  embedded" in shown

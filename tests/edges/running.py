@@ -1,0 +1,183 @@
+"""A `holdfast up` as a process of its own, on free ports and with none of the user's settings.
+
+Law: only what is needed to start it, to speak to it and to end it; nothing about pytest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nats
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+PATIENCE = 60.0
+LAST_LINE = "Ctrl-C stops."
+COMPILED = Path(tempfile.gettempdir()) / f"holdfast-compiled-{os.getuid()}"
+"""Compiled modules are kept here: a machine may be set up to keep none, and processes then start slowly."""
+
+
+class Up:
+    """The process, where it listens, and what it said."""
+
+    def __init__(self, home: Path, arguments: tuple[object, ...], variables: dict[str, str]) -> None:
+        self.home = home
+        self.nats_port, self.http_port = free_port(), free_port()
+        self.url = f"nats://127.0.0.1:{self.nats_port}"
+        self.said: list[str] = []
+        self._arguments = arguments
+        self._variables = variables
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self.complaints.splitlines() if line.startswith("{")]
+
+    @property
+    def complaints(self) -> str:
+        """All of its stderr."""
+        return (self.home / "stderr").read_text()
+
+    async def start(self) -> None:
+        """Start it, and wait until it has said what there is to say."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "stderr").open("wb") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(),
+                env=self._environment(),
+                cwd=self.home,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        assert self._process.stdout is not None
+        self.said = []
+        while LAST_LINE not in self.said:
+            line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
+            assert line, f"it ended at once: {self.complaints}"
+            self.said.append(line.decode().rstrip("\n"))
+
+    async def ended(self) -> tuple[int, str]:
+        """Start it, though it can't be: its exit code, and the last line that it complained with."""
+        with self.home.joinpath("stderr").open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *self._command(), env=self._environment(), cwd=self.home, stderr=errors
+            )
+        code = await asyncio.wait_for(process.wait(), PATIENCE)
+        return code, self.complaints.splitlines()[-1]
+
+    async def stop(self, number: int = signal.SIGINT) -> int:
+        """Tell it to stop, and wait: its exit code."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        rest, _ = await asyncio.wait_for(self._process.communicate(), PATIENCE)
+        self.said += rest.decode().splitlines()
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def http(self, path: str) -> tuple[int, str]:
+        """The status and the text of an answer over HTTP."""
+        return await get(self.http_port, path)
+
+    def _command(self) -> list[str]:
+        ports = ["--nats-port", str(self.nats_port), "--http-port", str(self.http_port)]
+        return [sys.executable, "-m", "holdfast", "up", *ports, *map(str, self._arguments)]
+
+    def _environment(self) -> dict[str, str]:
+        unwanted = ("HOLDFAST_", "NATS_", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+        own = {"XDG_DATA_HOME": str(self.home), "PYTHONPYCACHEPREFIX": str(COMPILED)}
+        return kept | own | self._variables
+
+
+@contextlib.asynccontextmanager
+async def holdfast_up(home: Path, *arguments: object, **variables: str) -> AsyncIterator[Up]:
+    """A running `holdfast up` for the length of a block.
+
+    Args:
+        home: An empty folder: its data folder and its working folder.
+        *arguments: What else it is called with.
+        **variables: What else is in its environment.
+    """
+    up = Up(home, arguments, variables)
+    await up.start()
+    try:
+        yield up
+    finally:
+        await up.stop(signal.SIGTERM)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    """Ask a server of this machine over HTTP."""
+
+    def fetch() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+
+async def until_status(port: int, path: str, status: int) -> str:
+    """Ask over HTTP again and again until the status is this one: the text that came with it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found, text = await get(port, path)
+            if found == status:
+                return text
+            await asyncio.sleep(0.05)
+
+
+async def ask(client: Client, subject: str, **fields: Any) -> dict[str, Any]:
+    """A request as any NATS client would make it, and its reply."""
+    reply = await client.request(subject, json.dumps(fields).encode(), timeout=PATIENCE)
+    found: dict[str, Any] = json.loads(reply.data)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def plain_client(url: str, **options: Any) -> AsyncIterator[Client]:
+    """A connection of the plain NATS library for the length of a block."""
+    client = await nats.connect(url, **options)
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -1,0 +1,149 @@
+"""Health over HTTP: alive is not ready, and who is not ready says which part it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.edges.config import read_config
+from holdfast.edges.http import app as module
+from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.server import http_server
+from holdfast.edges.metrics import Metrics
+from holdfast.edges.nats.connect import Link
+from holdfast.errors import Unavailable, ValidationError
+from tests.edges.running import free_port, get, until_status
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from holdfast.edges.nats.server import NatsServer
+    from holdfast.store import Store
+
+
+class Place:
+    """A served application, and what it speaks about."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.health = Health(store)
+        self.port = free_port()
+
+    @contextlib.asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        """Serve it for the length of a block."""
+        app = application(self.health, Metrics("holdfast", self.store))
+        async with http_server(app, host="127.0.0.1", port=self.port):
+            yield
+
+    async def ready(self) -> tuple[int, dict[str, object]]:
+        """The status of `/readyz`, and what it says."""
+        status, text = await get(self.port, "/readyz")
+        return status, json.loads(text)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """A served application over a store in a file; NATS is to come."""
+    async with holdfast.open(tmp_path / "state.db") as store:
+        place = Place(store)
+        async with place.served():
+            yield place
+
+
+def link(server: NatsServer) -> Link:
+    """The service's connection to a server."""
+    return Link(server.url, read_config(environment={}), name="holdfast")
+
+
+async def test_alive_is_not_ready(place: Place) -> None:
+    """While a service is starting it is alive and not ready, and says that NATS is missing."""
+    assert await get(place.port, "/livez") == (200, '{"alive":true}')
+    nats = "it is not connected"
+    assert await place.ready() == (503, {"ready": False, "service": "ok", "store": "ok", "nats": nats})
+
+
+async def test_ready_follows_nats(place: Place, nats_server: NatsServer) -> None:
+    """Ready turns into 503 when NATS goes away, and back into 200 when it is back."""
+    async with link(nats_server) as connection:
+        place.health.links = [connection]
+        assert await place.ready() == (
+            200,
+            {"ready": True, "service": "ok", "store": "ok", "nats": "ok"},
+        )
+        await nats_server.stop()
+        report = json.loads(await until_status(place.port, "/readyz", 503))
+        assert (report["store"], report["nats"]) == ("ok", "it is not connected")
+        assert (await get(place.port, "/livez"))[0] == 200
+        await nats_server.start()
+        await until_status(place.port, "/readyz", 200)
+    assert connection.reconnects == 1
+
+
+async def test_ready_follows_the_store(place: Place, nats_server: NatsServer) -> None:
+    """A store that accepts no writes makes the service not ready, with its code; metrics go on."""
+    async with link(nats_server) as connection:
+        place.health.links = [connection]
+        await place.store.aclose()
+        status, report = await place.ready()
+    assert (status, report["store"], report["nats"]) == (503, "UNAVAILABLE: the store is not open", "ok")
+    status, text = await get(place.port, "/metrics")
+    assert (status, "holdfast_store_up 0.0\n" in text) == (200, True)
+
+
+async def test_a_service_that_stops_is_not_ready(place: Place, nats_server: NatsServer) -> None:
+    """While the last requests are answered no new ones are invited."""
+    async with link(nats_server) as connection:
+        place.health.links = [connection]
+        place.health.stopping = True
+        status, report = await place.ready()
+    assert (status, report["service"], report["nats"]) == (503, "it is stopping", "ok")
+
+
+async def test_a_store_that_hangs_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks gets an answer, also when the storage gives none."""
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    monkeypatch.setattr(place.store, "ready", asyncio.Event().wait)
+    status, report = await place.ready()
+    assert (status, report["store"]) == (503, "it did not answer within 0.01 s")
+
+
+async def test_metrics_are_text(place: Place) -> None:
+    """`/metrics` is what Prometheus reads; other paths are not there."""
+    status, text = await get(place.port, "/metrics")
+    assert (status, "# TYPE holdfast_kv_set_total counter\n" in text) == (200, True)
+    assert (await get(place.port, "/"))[0] == 404
+
+
+async def test_signals_are_left_alone(tmp_path: Path) -> None:
+    """The HTTP server takes no signal: stopping is the service's business."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    async with holdfast.open(tmp_path / "state.db") as store, Place(store).served():
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+async def test_a_taken_port_is_named_with_its_flag(tmp_path: Path) -> None:
+    """Who can't have the port learns which it is and how to choose another."""
+    async with holdfast.open(tmp_path / "state.db") as store:
+        place = Place(store)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            place.port = other.getsockname()[1]
+            with pytest.raises(Unavailable, match=rf"port {place.port} .* --http-port"):
+                await place.served().__aenter__()
+
+
+async def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
+    """An address that can't be listened at is refused by the name of its setting."""
+    async with holdfast.open(tmp_path / "state.db") as store:
+        app = application(Health(store), Metrics("holdfast", store))
+        with pytest.raises(ValidationError, match=r"^http_host: 192\.0\.2\.1 ") as caught:
+            await http_server(app, host="192.0.2.1", port=free_port()).__aenter__()
+    assert caught.value.field == "http_host"

@@ -1,0 +1,1 @@
+"""All engines and a model of the contract, driven by the same random steps."""

@@ -1,0 +1,137 @@
+"""A real nats-server for tests, benchmarks and the soak, and clients that speak to it.
+
+Law: everything about running that server for a while and connecting to it stands here, and nothing about
+pytest. Each server is its user's alone, on a free port of 127.0.0.1, in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import nkeys  # type: ignore[import-untyped]
+
+from holdfast.edges.nats.server import NatsServer
+from holdfast.engines.remote.connection import Connection
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+    from holdfast.edges.nats.permissions import Credentials
+
+
+@contextlib.asynccontextmanager
+async def nats_server(config: str | None = None) -> AsyncIterator[NatsServer]:
+    """Run a nats-server for the length of a block; it can be stopped, killed and started again meanwhile.
+
+    Args:
+        config: The text of its configuration; without one anybody may do anything.
+
+    Raises:
+        RuntimeError: It does not start; the message holds its log.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-nats-") as folder:
+        server = NatsServer(Path(folder), port=None, config=config)
+        try:
+            await server.start()
+        except Unavailable as error:
+            raise RuntimeError(f"{error}:\n{server.log.read_text()}") from error
+        try:
+            yield server
+        finally:
+            await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def connection(
+    url: str, credentials: Credentials | None = None, *, client: Client | None = None
+) -> AsyncIterator[Client]:
+    """A connected client for the length of a block.
+
+    Args:
+        url: The server.
+        credentials: What to show there.
+        client: The client to connect; without it one that no message can derail.
+    """
+    client = client or Connection()
+    await log_in(client, url, credentials)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def log_in(client: Client, url: str, credentials: Credentials | None = None) -> None:
+    """Connect a client that is quiet about what the server refuses: tests look at what is delivered."""
+    known = {} if credentials is None else credentials.options()
+    await client.connect(url, error_cb=_quiet, **known)
+
+
+class Wire:
+    """A bare connection that sends bytes as they are given: what no client library would let out."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, url: str, credentials: Credentials | None = None) -> AsyncIterator[Wire]:
+        """A connection for the length of a block, let in with these credentials."""
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            greeting = json.loads((await reader.readline()).removeprefix(b"INFO "))
+            hello = {"verbose": False, "pedantic": False, "headers": True, **_login(credentials, greeting)}
+            writer.write(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
+            wire = cls(reader, writer)
+            await wire.settle()
+            yield wire
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def send(self, line: bytes, payload: bytes = b"") -> None:
+        """Send a control line, and a payload after it if the line announces one."""
+        self._writer.write(line + b"\r\n" + payload)
+
+    def publish(self, subject: bytes, reply: bytes, payload: bytes) -> None:
+        """Publish a message, whatever is in its subjects."""
+        self.send(b"PUB %b %b %d" % (subject, reply, len(payload)), payload + b"\r\n")
+
+    async def settle(self) -> list[bytes]:
+        """Wait until the server has dealt with all that was sent, and return what it said.
+
+        Raises:
+            ConnectionError: The server has hung up.
+        """
+        self._writer.write(b"PING\r\n")
+        said: list[bytes] = []
+        while (line := await self._reader.readline()) != b"PONG\r\n":
+            if not line:
+                raise ConnectionResetError(f"the server has hung up after {said}")
+            said.append(line)
+        return said
+
+
+def _login(credentials: Credentials | None, greeting: dict[str, Any]) -> dict[str, str]:
+    if credentials is None:
+        return {}
+    if credentials.public is None:
+        return {"user": credentials.entry()["user"], "pass": credentials.secret}
+    signature = nkeys.from_seed(credentials.secret.encode()).sign(greeting["nonce"].encode())
+    return {"nkey": credentials.public, "sig": base64.urlsafe_b64encode(signature).decode().rstrip("=")}
+
+
+async def _quiet(error: Exception) -> None:
+    """Take note of nothing."""

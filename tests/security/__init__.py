@@ -1,0 +1,1 @@
+"""Isolation on the bus, tried with real credentials against a real server."""

@@ -1,0 +1,192 @@
+"""Everything that a user with real credentials can try against the others.
+
+Law: an attempt says what it does and judges nothing; what it achieved is counted by the bus. No attempt sends
+the word of `HONEST`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from holdfast.edges.nats.permissions import SERVICE
+from holdfast.wire.subjects import OPERATOR, QUEUE
+from tests.nats import Wire, connection
+from tests.security.bus import BOT, KEY_VERBS, OPS, OWNERS, verb_subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.security.bus import Bus
+
+EVERYTHING: Final = (
+    ">",
+    "*",
+    "*.>",
+    "*.*.>",
+    "*.*.*.>",
+    "_INBOX.>",
+    "_INBOX.*",
+    "_INBOX.*.>",
+    "_INBOX.*.*.>",
+    "_R_.>",
+    "$SRV.>",
+    "$SRV.PING",
+    "$SYS.>",
+    "$JS.>",
+)
+"""Subjects that hold those of others."""
+
+ODD_BYTES: Final = (
+    b"\x00",
+    b"\x01",
+    b"\x08",
+    b"\x1b",
+    b"\x7f",
+    b"\xc2\x85",
+    b"\xe2\x80\xa8",
+    b"*",
+    b">",
+)
+"""What may stand in a reply subject and is no part of any inbox."""
+LINE_BREAKS: Final = (b"\n", b"\r", b"\r\n", b"\n\n", b"\t\n", b" \n")
+"""What ends a line of the protocol, or seems to."""
+
+
+def forged(user: str, victim: str) -> bytes:
+    """A request that every verb would take for a good one."""
+    entry = {"key": "forged", "value": f"by {user}"}
+    others = {"keys": ["forged"], "items": [entry], "writes": [entry], "by": 1, "ttl_seconds": 60}
+    named = {"plugin_name": victim, "namespace": f"kv/{victim}", "table": "forged", "partition_key": "forged"}
+    return json.dumps({**entry, **others, **named, "ttlSeconds": 60, "since": 0, "prefix": ""}).encode()
+
+
+class Attacker:
+    """One user, who turns against all others."""
+
+    def __init__(self, user: str, bus: Bus) -> None:
+        self.user = user
+        self._bus = bus
+        self._own = bus.credentials[user]
+        self._victims = [name for name in (*OWNERS, BOT) if name != user]
+
+    async def overhear(self) -> list[str]:
+        """Subscribe to all that is not one's own while the others work, and return what was delivered."""
+        async with connection(self._bus.url, self._own) as client:
+            ears = [
+                await client.subscribe(subject, queue=queue)
+                for subject in self._subjects_to_hear()
+                for queue in ("", QUEUE, "thieves")
+            ]
+            await client.flush()
+            await self._bus.everybody_asks(but=self.user)
+            await client.flush()
+            return [
+                f"{self.user} overheard {ear.delivered} at {ear.subject!r}" for ear in ears if ear.delivered
+            ]
+
+    async def impersonate(self) -> list[str]:
+        """Ask, tell and answer in the name of others, and return what came back."""
+        async with connection(self._bus.url, self._own) as client:
+            ear = await client.subscribe(f"{self._own.inbox}.ear")
+            for victim, subject in self._subjects_to_use():
+                for reply in ("", ear.subject):
+                    await client.publish(subject, forged(self.user, victim), reply=reply)
+            await client.flush()
+            await self._bus.everybody_asks(but=self.user)
+            await client.flush()
+            return [f"{self.user} was answered {ear.delivered} times"] if ear.delivered else []
+
+    async def misdirect(self) -> None:
+        """Ask at one's own subjects, with replies that would go to others or be taken for their requests."""
+        async with connection(self._bus.url, self._own) as client:
+            for own in self._own_subjects():
+                for victim, reply in self._replies():
+                    await client.publish(own, forged(self.user, victim), reply=reply)
+            await client.flush()
+        await self._misdirect_bare()
+        await self._bus.everybody_asks(but=self.user)
+
+    async def trace(self) -> None:
+        """Have the server itself tell others how a message of one's own would go."""
+        async with connection(self._bus.url, self._own) as client:
+            for own in self._own_subjects():
+                for _, reply in self._replies():
+                    headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
+                    await client.publish(own, b"{}", headers=headers)
+            await client.flush()
+        await self._bus.everybody_asks(but=self.user)
+
+    async def _misdirect_bare(self) -> None:
+        """The same with bytes that no client library would send."""
+        inbox = self._own.inbox.encode()
+        others = [
+            inbox,
+            inbox + b".",
+            inbox[:-1] + b".x",
+            b"_INBOX",
+            b"_INBOX..x",
+            b".",
+            b"..",
+            b"_INBOX.*.x",
+        ]
+        async with Wire.open(self._bus.url, self._own) as wire:
+            for own in self._own_subjects():
+                for odd in ODD_BYTES:
+                    for reply in (inbox + b".x" + odd, inbox + b"." + odd, odd, inbox + odd + b".x"):
+                        wire.publish(own.encode(), reply, forged(self.user, self.user))
+                for reply in others:
+                    wire.publish(own.encode(), reply, forged(self.user, self.user))
+            await wire.settle()
+        for own in self._own_subjects():
+            for odd in LINE_BREAKS:
+                # The server may hang up on these: each has a connection of its own.
+                with contextlib.suppress(ConnectionError):
+                    async with Wire.open(self._bus.url, self._own) as wire:
+                        wire.publish(own.encode(), inbox + b".x" + odd, forged(self.user, self.user))
+                        await wire.settle()
+
+    def _own_subjects(self) -> Iterator[str]:
+        """A writing and a reading verb of each prefix and family of one's own."""
+        for pattern in self._bus.permissions.requests(self.user):
+            verbs = ("put_item", "get_item") if ".table." in pattern else ("set", "get")
+            yield from (pattern.removesuffix(">") + verb for verb in verbs)
+
+    def _subjects_to_hear(self) -> Iterator[str]:
+        yield from EVERYTHING
+        for prefix in self._bus.permissions.prefixes:
+            for rest in (">", "*.>", "kv.>", "kv.*", "kv.*.>", "table.*.>", "semantic.*.*.>", "admin.*"):
+                yield f"{prefix}.{rest}"
+            yield from (f"{prefix}.event.{rest}" for rest in (">", "*.>", "*.*.>", "*.*.*", "*.*.*.*"))
+        for victim in (*self._victims, OPERATOR):
+            yield f"{self._bus.credentials[victim].inbox}.>"
+            yield from self._bus.permissions.requests(victim)
+            yield from self._bus.permissions.events(victim)
+        yield f"{self._bus.credentials[SERVICE].inbox}.>"
+
+    def _subjects_to_use(self) -> Iterator[tuple[str, str]]:
+        """Whom it would hurt, and every subject at which something can be asked, told or answered."""
+        permissions = self._bus.permissions
+        for victim in (*self._victims, OPERATOR):
+            for pattern in permissions.requests(victim):
+                yield from ((victim, subject) for subject in verb_subjects(pattern))
+            for pattern in permissions.events(victim):
+                yield from ((victim, pattern.removesuffix(">") + op) for op in OPS)
+            yield from (
+                (victim, f"{prefix}.kv.{verb}") for prefix in permissions.prefixes for verb in KEY_VERBS
+            )
+            yield victim, f"{self._bus.credentials[victim].inbox}.forged"
+            yield victim, f"{self._bus.credentials[victim].inbox}.ear"
+        yield SERVICE, f"{self._bus.credentials[SERVICE].inbox}.forged"
+        yield from ((SERVICE, subject) for subject in ("_R_.forged", "$SYS.REQ.SERVER.PING", "$JS.API.INFO"))
+        yield from ((SERVICE, f"$SRV.{kind}.holdfast") for kind in ("PING", "INFO", "STATS"))
+
+    def _replies(self) -> Iterator[tuple[str, str]]:
+        """Every subject that is not one's own inbox, as the place for an answer."""
+        yield from self._subjects_to_use()
+        yield from (
+            (self.user, pattern.removesuffix(">") + "set")
+            for pattern in self._bus.permissions.events(self.user)
+        )
+        yield from ((self.user, own) for own in self._own_subjects())

@@ -1,0 +1,232 @@
+"""A bus with credentials, honest parties on it, and the count of what goes wrong.
+
+Law: honest traffic only. Every honest message holds the word of `HONEST` in its key, so that whatever else
+reaches a party is a breach; what the service has executed beyond the honest requests is one as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.edges.nats.permissions import Credentials, Permissions, new_credentials
+from holdfast.engines.remote.connection import Connection
+from holdfast.wire.subjects import OPERATOR
+from tests.nats import log_in, nats_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from holdfast.edges.nats.permissions import Kind, Mode
+    from tests.security.responders import Responder
+
+PLUGINS: Final = ("trivia", "quote-db", "123")
+BOT: Final = "bot"
+"""A plugin that may speak for the others."""
+TENANTS: Final = ("acme/web", "acme/app", "globex/web")
+OWNERS: Final = (*PLUGINS, *TENANTS)
+
+_KEYS: Final = (
+    "set get delete list incr get_ttl set_ttl remove_ttl get_many set_many delete_many batch changes history "
+    "restore stats put"
+)
+_TABLES: Final = (
+    "create_table drop_table describe_table list_tables put_item get_item update_item delete_item query scan "
+    "create_index drop_index query_index check_index batch_get_item batch_write_item transact_write set_ttl "
+    "remove_ttl get_ttl sweep_expired_ttl changes"
+)
+_ADMIN: Final = "namespaces stats sweep ready policies audit trash deadletters"
+KEY_VERBS: Final = tuple(_KEYS.split())
+TABLE_VERBS: Final = tuple(_TABLES.split())
+ADMIN_VERBS: Final = tuple(_ADMIN.split())
+OPS: Final = ("set", "deleted", "expired", "restored", "escalated")
+
+HONEST: Final = "honest"
+ROUNDS: Final = 3
+"""How often everybody asks before the count: what a forged message has set off is then at rest."""
+PATIENCE: Final = 10.0
+
+
+def verb_subjects(pattern: str) -> list[str]:
+    """The subjects of every verb below what a user may ask at."""
+    if ".admin." in pattern or pattern.startswith("$"):
+        verbs = ADMIN_VERBS if ".admin." in pattern else ("PING", "INFO", "STATS")
+    else:
+        verbs = TABLE_VERBS if ".table." in pattern else KEY_VERBS
+    return [pattern.removesuffix(">").removesuffix("*") + verb for verb in verbs]
+
+
+class Party:
+    """An honest user: it asks at its own subjects, and keeps what reaches it unasked."""
+
+    def __init__(self, user: str, bus: Bus, client: Connection) -> None:
+        self.user = user
+        self.events: list[str] = []
+        self.unasked: list[str] = []
+        self._bus = bus
+        self._client = client
+        self._number = 0
+        self._heard = 0
+        self._news = asyncio.Event()
+        self._subscriptions: list[Subscription] = []
+        self._awaited: dict[str, asyncio.Future[bytes]] = {}
+
+    async def listen(self) -> None:
+        """Hear everything that the server lets this user hear."""
+        inbox = f"{self._bus.credentials[self.user].inbox}.>"
+        own = [inbox, *self._bus.permissions.events(self.user)]
+        for subject in [">"] if self._bus.permissions.mode == "accounts" else own:
+            self._subscriptions.append(await self._client.subscribe(subject, cb=self._hear))
+        await self._client.flush()
+
+    async def ask(self, subject: str, **fields: Any) -> dict[str, Any]:
+        """Send an honest request and return the reply."""
+        self._number += 1
+        reply = f"{self._bus.credentials[self.user].inbox}.{HONEST}{self._number}"
+        answer = self._awaited[reply] = asyncio.get_running_loop().create_future()
+        await self._client.publish(subject, json.dumps({"key": HONEST, **fields}).encode(), reply=reply)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                content = await answer
+        except TimeoutError:
+            content = b""
+        assert content, f"{self.user} got no answer at {subject}"
+        decoded: dict[str, Any] = json.loads(content)
+        return decoded
+
+    async def ask_everywhere(self) -> None:
+        """Read and write through every prefix and family that is served; every answer is a success."""
+        for pattern in self._bus.permissions.requests(self.user):
+            for subject, namespace, fields in self._bus.questions(self.user, pattern):
+                self._bus.asked[namespace] += 1
+                answer = await self.ask(subject, **fields)
+                assert answer["success"] is True, (subject, answer)
+
+    async def settle(self) -> None:
+        """Return when everything that the server has sent so far was looked at."""
+        await self._client.flush()
+        async with asyncio.timeout(PATIENCE):
+            while self._heard + self._client.unreadable < sum(one.delivered for one in self._subscriptions):
+                self._news.clear()
+                await self._news.wait()
+
+    async def _hear(self, message: Msg) -> None:
+        self._heard += 1
+        self._news.set()
+        future = self._awaited.get(message.subject)
+        if future is not None and not future.done():
+            future.set_result(message.data)
+        elif not _is_honest(message):
+            self.unasked.append(f"{self.user} was sent {message.data[:80]!r} at {message.subject!r}")
+        elif ".event." in message.subject:
+            self.events.append(message.subject)
+
+
+@dataclass
+class Bus:
+    """A server, its users, and what they did."""
+
+    url: str
+    permissions: Permissions
+    credentials: dict[str, Credentials]
+    responder: Responder
+    asked: Counter[str] = field(default_factory=Counter)
+    parties: dict[str, Party] = field(default_factory=dict)
+
+    def questions(self, user: str, pattern: str) -> list[tuple[str, str, dict[str, Any]]]:
+        """Honest requests below a pattern: subject, namespace and fields."""
+        if pattern.startswith("$") or family_of(pattern) not in self.responder.families:
+            return []
+        stem = pattern.removesuffix(">").removesuffix("*")
+        value = {"value": 1}
+        if pattern.endswith("*"):
+            named = {"plugin_name": user}
+            return [(f"{stem}set", f"kv/{user}", value | named), (f"{stem}get", f"kv/{user}", named)]
+        if ".admin." in pattern:
+            return [(f"{stem}namespaces", "admin", {})]
+        namespace = namespace_of(user, family_of(pattern))
+        if ".table." in pattern:
+            return [(f"{stem}list_tables", namespace, {})]
+        write = "put" if ".semantic." in pattern else "set"
+        return [(f"{stem}{write}", namespace, value), (f"{stem}get", namespace, {})]
+
+    async def everybody_asks(self, *, but: str | None = None) -> None:
+        """Let all honest parties ask everything, so that whatever was sent before has been dealt with."""
+        for _ in range(ROUNDS):
+            for party in self.parties.values():
+                if party.user != but:
+                    await party.ask_everywhere()
+        for party in self.parties.values():
+            await party.settle()
+
+    def breaches(self, *, own: str | None = None) -> list[str]:
+        """What was executed unasked or reached somebody unasked; what concerns `own` alone is left out."""
+        mine = {namespace_of(own, family) for family in ("kv", "table")} if own else set()
+        executed = [
+            f"{times} commands of {namespace} were executed unasked"
+            for namespace, times in sorted((self.responder.executed - self.asked).items())
+            if namespace not in mine
+        ]
+        heard = [told for party in self.parties.values() if party.user != own for told in party.unasked]
+        return executed + heard
+
+
+def namespace_of(user: str, family: str) -> str:
+    """The namespace of a user's family."""
+    return f"semantic/{user}" if "/" in user else f"{family}/{user}"
+
+
+def family_of(pattern: str) -> str:
+    """The family of a pattern of subjects."""
+    return next(one for one in ("kv", "table", "semantic", "admin", "$SRV") if one in pattern.split("."))
+
+
+def permissions(mode: Mode) -> Permissions:
+    """Everybody who is on the bus."""
+    return Permissions((*PLUGINS, BOT), TENANTS, mode=mode, trusted=(BOT,))
+
+
+@contextlib.asynccontextmanager
+async def running_bus(
+    mode: Mode,
+    answering: Callable[..., contextlib.AbstractAsyncContextManager[Responder]],
+    *,
+    kind: Kind = "nkeys",
+    altered: Callable[[str], str] = lambda text: text,
+) -> AsyncIterator[Bus]:
+    """A server with a generated configuration, a service that answers, and all honest parties listening.
+
+    Args:
+        mode: Accounts or permissions.
+        answering: Starts the service with its address, its credentials and who is on the bus.
+        kind: What users log in with.
+        altered: Changes the configuration, to show what would happen then.
+    """
+    who = permissions(mode)
+    credentials = {user: new_credentials(user, kind) for user in who.users}
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(altered(who.configuration(credentials))))
+        responder = await stack.enter_async_context(answering(server.url, credentials, who))
+        bus = Bus(server.url, who, credentials, responder)
+        for user in (*OWNERS, BOT, OPERATOR):
+            client = Connection()
+            await log_in(client, server.url, credentials[user])
+            stack.push_async_callback(client.close)
+            bus.parties[user] = Party(user, bus, client)
+            await bus.parties[user].listen()
+        yield bus
+
+
+def _is_honest(message: Msg) -> bool:
+    try:
+        content = json.loads(message.data)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and HONEST in str(content.get("key"))

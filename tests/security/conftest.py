@@ -1,0 +1,39 @@
+"""Fixtures of the tests of isolation: who answers, in which mode, and the bus with everybody on it.
+
+Law: what answers is chosen here alone, so that the same attempts are made against every responder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
+
+import pytest
+
+from holdfast.edges.nats.permissions import Mode
+from tests.security.bus import Bus, running_bus
+from tests.security.responders import Responder, holdfast_service, stand_in
+
+Answering: TypeAlias = Callable[..., AbstractAsyncContextManager[Responder]]
+
+
+@pytest.fixture(params=[stand_in, holdfast_service], ids=["stand-in", "holdfast"])
+def service(request: pytest.FixtureRequest) -> Answering:
+    """Starts a service with its credentials; every test runs against each of them."""
+    chosen: Answering = request.param
+    return chosen
+
+
+@pytest.fixture(params=["accounts", "permissions"])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """How the users are kept apart."""
+    chosen: Mode = request.param
+    return chosen
+
+
+@pytest.fixture
+async def bus(mode: Mode, service: Answering) -> AsyncIterator[Bus]:
+    """A server with the generated configuration, the service and all honest parties."""
+    async with running_bus(mode, service) as running:
+        yield running

@@ -1,0 +1,179 @@
+"""Who answers on the bus while isolation is tried: Holdfast's own service, and a stand-in.
+
+Law: a responder tells which families it serves and counts what it has executed, by namespace; commands for
+operators count as `admin`. The stand-in is the least that a service must do: its guard can be taken off, to
+show that the attempts would be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import holdfast
+from holdfast import rules
+from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.permissions import SERVICE
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.errors import InvalidPluginName
+from holdfast.wire.subjects import OPERATOR, QUEUE
+from tests.nats import connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from holdfast.edges.nats.observer import Operation
+    from holdfast.edges.nats.permissions import Credentials, Permissions
+
+READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "list_tables"})
+_PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
+
+
+class Responder(Protocol):
+    """What the attempts need to know of a service."""
+
+    families: frozenset[str]
+    executed: Counter[str]
+
+
+class StandIn:
+    """Executes nothing, counts everything, and answers that it was done."""
+
+    families = frozenset({"kv", "table", "semantic", "admin"})
+
+    def __init__(self, client: Client, permissions: Permissions, *, guarded: bool) -> None:
+        self.executed: Counter[str] = Counter()
+        self._client = client
+        self._permissions = permissions
+        self._guarded = guarded
+
+    async def start(self) -> None:
+        """Listen in the queue group of services."""
+        for prefix in self._permissions.prefixes:
+            for pattern in _PATTERNS:
+                take = partial(self._take, prefix)
+                await self._client.subscribe(f"{prefix}.{pattern}", queue=QUEUE, cb=take)
+        await self._client.subscribe("$SRV.>", cb=self._introduce)
+        await self._client.flush()
+
+    async def _take(self, prefix: str, message: Msg) -> None:
+        family, *rest = message.subject.removeprefix(f"{prefix}.").split(".")
+        owner, verb = _owner(family, rest)
+        if not self._may_answer(owner, message.reply):
+            return
+        try:
+            spoken_for = (
+                rules.plugin_name(json.loads(message.data).get("plugin_name")) if owner is None else owner
+            )
+        except InvalidPluginName:
+            return
+        namespace = "admin" if owner == OPERATOR else f"{family}/{spoken_for}"
+        self.executed[namespace] += 1
+        if message.reply:
+            await self._client.publish(message.reply, b'{"success": true}')
+        if verb not in READS and owner != OPERATOR:
+            await self._tell(namespace, message.data)
+
+    async def _introduce(self, message: Msg) -> None:
+        if message.reply and self._may_answer(OPERATOR, message.reply):
+            await self._client.publish(message.reply, b'{"success": true, "name": "holdfast"}')
+
+    async def _tell(self, namespace: str, payload: bytes) -> None:
+        subject = f"{self._permissions.prefixes[0]}.event.{namespace.replace('/', '.')}.set"
+        key = json.loads(payload).get("key") if payload.startswith(b"{") else None
+        await self._client.publish(subject, json.dumps({"op": "set", "key": key}).encode())
+
+    def _may_answer(self, owner: str | None, reply: str) -> bool:
+        if not reply or not self._guarded:
+            return True
+        if self._permissions.mode == "accounts":
+            return re.fullmatch(r"_R_\.[A-Za-z0-9.]+", reply) is not None
+        inbox = "[a-z0-9_-]+" if owner is None else re.escape(owner.replace("/", "."))
+        return re.fullmatch(rf"_INBOX\.{inbox}\.[A-Za-z0-9.]+", reply) is not None
+
+
+def _owner(family: str, rest: list[str]) -> tuple[str | None, str]:
+    """Whose subject it is and the verb; nobody's when the payload is to say."""
+    if family == "semantic":
+        return "/".join(rest[:2]), rest[2]
+    if family == "admin":
+        return OPERATOR, rest[0]
+    return (None, rest[0]) if len(rest) == 1 else (rest[0], rest[1])
+
+
+@contextlib.asynccontextmanager
+async def stand_in(
+    url: str,
+    credentials: Mapping[str, Credentials],
+    permissions: Permissions,
+    *,
+    guarded: bool = True,
+    client: Client | None = None,
+) -> AsyncIterator[Responder]:
+    """The stand-in, with the service's credentials and, if given, a client of another kind."""
+    async with connection(url, credentials[SERVICE], client=client) as connected:
+        responder = StandIn(connected, permissions, guarded=guarded)
+        await responder.start()
+        yield responder
+
+
+class Nobody:
+    """Serves nothing."""
+
+    families: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.executed: Counter[str] = Counter()
+
+
+@contextlib.asynccontextmanager
+async def no_service(
+    url: str, credentials: Mapping[str, Credentials], permissions: Permissions
+) -> AsyncIterator[Responder]:
+    """A bus on which the service is missing."""
+    yield Nobody()
+
+
+class _Tally:
+    """Counts what the service has answered: whatever was answered has been executed."""
+
+    families = frozenset({"kv", "semantic", "admin"})
+
+    def __init__(self) -> None:
+        self.executed: Counter[str] = Counter()
+
+    def operation(self, operation: Operation) -> None:
+        """A request has been answered."""
+        namespace = "admin" if operation.dialect == "admin" else operation.namespace
+        if namespace:  # without one it was refused before anybody was known to be meant
+            self.executed[namespace] += 1
+
+    def dropped(self, reason: str) -> None:
+        """A message was left unexecuted."""
+
+
+@contextlib.asynccontextmanager
+async def holdfast_service(
+    url: str, credentials: Mapping[str, Credentials], permissions: Permissions
+) -> AsyncIterator[Responder]:
+    """Holdfast's own service over a store in memory, with the service's credentials."""
+    settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode)
+    tally = _Tally()
+    observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
+    async with (
+        holdfast.open("memory://") as store,
+        connection(url, credentials[SERVICE]) as client,
+    ):
+        service = NatsService(store, client, settings, observer)
+        await service.start()
+        try:
+            yield tally
+        finally:
+            await service.stop()

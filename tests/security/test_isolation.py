@@ -1,0 +1,88 @@
+"""With real credentials against a real server nobody reaches another's data, replies or events.
+
+Law: deliveries and executions are counted, not errors. That the counting sees a breach is shown by the
+negative controls beside this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.edges.nats.permissions import Credentials
+from holdfast.wire.subjects import OPERATOR
+from tests.nats import Wire, connection
+from tests.security.attacks import Attacker
+from tests.security.bus import BOT, OWNERS, PLUGINS, TENANTS, running_bus
+from tests.security.responders import no_service
+
+if TYPE_CHECKING:
+    from holdfast.edges.nats.permissions import Kind, Mode
+    from tests.security.bus import Bus
+    from tests.security.conftest import Answering
+
+
+@pytest.mark.parametrize("kind", ["nkeys", "passwords"])
+async def test_honest_users_are_served(mode: Mode, service: Answering, kind: Kind) -> None:
+    """Every user is answered at all its subjects and is told of its own changes, and nothing else happens."""
+    async with running_bus(mode, service, kind=kind) as bus:
+        await bus.everybody_asks()
+        assert bus.breaches() == []
+        assert bus.responder.executed == bus.asked
+        for user in OWNERS:
+            own = user.replace("/", ".")
+            family = "semantic" if user in TENANTS else "kv"
+            assert f"db.event.{family}.{own}.set" in bus.parties[user].events
+
+
+@pytest.mark.parametrize("user", OWNERS)
+async def test_nobody_reaches_another(bus: Bus, user: str) -> None:
+    """No plugin and no tenant's project can read, write, list, watch or forge what is another's."""
+    attacker = Attacker(user, bus)
+    # In an account of one's own one may talk to oneself; in a common one even that is dropped.
+    own = user if bus.permissions.mode == "accounts" else None
+    assert await attacker.overhear() == []
+    assert await attacker.impersonate() == []
+    assert bus.breaches(own=own) == []
+    await attacker.misdirect()
+    assert bus.breaches(own=own) == []
+    await attacker.trace()
+    assert bus.breaches(own=user) == []
+    await bus.everybody_asks()
+
+
+async def test_a_trusted_plugin_speaks_for_plugins_only(bus: Bus) -> None:
+    """The payload dialect names any plugin, but opens neither the tenants' data nor the operators' verbs."""
+    answer = await bus.parties[BOT].ask("db.kv.set", plugin_name="trivia", value=1)
+    assert (answer["success"], bus.responder.executed["kv/trivia"]) == (True, 1)
+    attacker = Attacker(BOT, bus)
+    await attacker.impersonate()
+    await attacker.misdirect()
+    executed = set(bus.responder.executed - bus.asked)
+    assert executed <= {*(f"kv/{name}" for name in (*PLUGINS, BOT)), f"table/{BOT}"}
+    if bus.permissions.mode == "accounts":
+        # Without accounts nothing tells the service who speaks here, and so where the answer belongs.
+        assert [told for name in (*TENANTS, OPERATOR) for told in bus.parties[name].unasked] == []
+
+
+@pytest.mark.parametrize("shown", [None, Credentials(user=OPERATOR, secret="guessed")])
+async def test_without_credentials_nobody_gets_in(bus: Bus, shown: Credentials | None) -> None:
+    """A generated configuration lets in nobody who shows nothing, or something wrong."""
+    with pytest.raises(ConnectionError):
+        async with Wire.open(bus.url, shown):
+            pass
+
+
+async def test_without_a_service_no_answer_goes_astray(mode: Mode) -> None:
+    """That nobody serves is told to who asked, and to nobody else."""
+    async with running_bus(mode, no_service) as bus:
+        await Attacker("trivia", bus).misdirect()
+        assert bus.breaches(own="trivia") == []
+
+
+async def test_operators_see_who_serves(bus: Bus) -> None:
+    """An operator finds the service as NATS tools do."""
+    async with connection(bus.url, bus.credentials[OPERATOR]) as client:
+        reply = await client.request("$SRV.PING.holdfast", b"")
+    assert b'"holdfast"' in reply.data

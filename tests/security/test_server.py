@@ -1,0 +1,230 @@
+"""The server that Holdfast brings along: it starts when asked, says what is in its way, and ends for sure."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.edges.nats import server as module
+from holdfast.edges.nats.server import LEAST_VERSION, NatsServer, find, version
+from holdfast.errors import Unavailable, Unsupported, ValidationError
+from tests.nats import connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.nats_fixtures import StartServer
+
+ABANDON = """
+import asyncio, os, sys
+from pathlib import Path
+from holdfast.edges.nats.server import NatsServer
+
+async def abandon():
+    server = NatsServer(Path(sys.argv[1]), port=int(sys.argv[2]))
+    await server.start()
+    print(server.process.pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(abandon())
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        number: int = other.getsockname()[1]
+        yield number
+
+
+async def test_it_serves_from_start_to_stop(tmp_path: Path, port: int) -> None:
+    """After start() clients are served at the url; after stop() the port is free again."""
+    async with NatsServer(tmp_path, port=port) as server:
+        assert server.url == f"nats://127.0.0.1:{port}"
+        async with connection(server.url) as client:
+            await client.flush()
+    assert server.process.returncode is not None
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+    await server.stop()
+
+
+async def test_only_this_machine_can_connect(nats_server: NatsServer) -> None:
+    """The server listens on 127.0.0.1, not on every address, which would be its own default."""
+    with pytest.raises(OSError, match="Connect call failed"):
+        await asyncio.open_connection("127.0.0.2", nats_server.port)
+
+
+async def test_a_killed_server_comes_back_at_its_address(nats_server: NatsServer) -> None:
+    """A free port is chosen once: a server that died is started again where clients look for it."""
+    url = nats_server.url
+    nats_server.process.kill()
+    await nats_server.process.wait()
+    await nats_server.start()
+    assert nats_server.url == url
+    async with connection(url) as client:
+        await client.flush()
+
+
+async def test_a_taken_port_is_named_with_its_flag(tmp_path: Path, taken: int) -> None:
+    """Who can't have the port learns which it is and how to choose another."""
+    with pytest.raises(Unavailable, match=rf"port {taken} .* another program; .* --nats-port"):
+        await NatsServer(tmp_path, port=taken).start()
+
+
+async def test_a_second_holdfast_leaves_the_first_alone(tmp_path: Path, port: int) -> None:
+    """A server whose owner lives is not ended by another that wants the same folder and port."""
+    async with NatsServer(tmp_path, port=port) as first:
+        with pytest.raises(Unavailable, match=r"another Holdfast; .* --nats-port"):
+            await NatsServer(tmp_path, port=port).start()
+        async with connection(first.url) as client:
+            await client.flush()
+
+
+async def test_what_a_killed_holdfast_left_behind_is_ended(tmp_path: Path, port: int) -> None:
+    """After kill -9 the next start gets the port back from the server that was left running."""
+    command = [sys.executable, "-c", ABANDON, str(tmp_path), str(port)]
+    abandoned = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    said, _ = await abandoned.communicate()
+    assert abandoned.returncode == -signal.SIGKILL
+    async with NatsServer(tmp_path, port=port) as server:
+        assert server.process.pid != int(said)
+        async with connection(server.url) as client:
+            await client.flush()
+
+
+@pytest.mark.parametrize(("name", "pid"), [("holdfast-other", "1"), ("holdfast-other", "no number")])
+async def test_a_strangers_server_is_left_alone(
+    nats_server: NatsServer, tmp_path: Path, name: str, pid: str
+) -> None:
+    """A server that does not bear the name given out here is not ended, whatever the pid file says."""
+    folder = tmp_path / str(nats_server.port)
+    folder.mkdir()
+    (folder / "nats-server.name").write_text(name)
+    (folder / "nats-server.pid").write_text(pid)
+    with pytest.raises(Unavailable, match="another program"):
+        await NatsServer(tmp_path, port=nats_server.port).start()
+    async with connection(nats_server.url) as client:
+        await client.flush()
+
+
+async def test_a_bad_configuration_names_the_log(tmp_path: Path) -> None:
+    """A server that refuses its configuration is not waited for; the log says why."""
+    server = NatsServer(tmp_path, port=None, config="max_payload: nonsense")
+    with pytest.raises(Unavailable, match="ended at once") as caught:
+        await server.start()
+    assert str(server.log) in caught.value.message
+    assert "nats-server.conf:1" in server.log.read_text()
+
+
+async def test_a_server_that_does_not_get_ready_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting has an end, and leaves no process."""
+    monkeypatch.setattr(module, "_START_SECONDS", 0.0)
+    server = NatsServer(tmp_path, port=None)
+    with pytest.raises(Unavailable, match="did not get ready"):
+        await server.start()
+    assert server.process.returncode is not None
+
+
+async def test_a_server_that_does_not_end_is_killed(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stop() returns, also when the server ignores the request to end."""
+    monkeypatch.setattr(module, "_STOP_SECONDS", 0.05)
+    nats_server.process.send_signal(signal.SIGSTOP)
+    await nats_server.stop()
+    assert nats_server.process.returncode == -signal.SIGKILL
+
+
+async def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """The configuration may hold passwords: nobody else can read it, or the folder."""
+    folder = tmp_path / "nats"
+    async with NatsServer(folder, port=None, config="max_payload: 1MB"):
+        paths = (folder, folder / "nats-server.conf")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
+    assert modes == {"nats": 0o700, "nats-server.conf": 0o600}
+
+
+async def test_nothing_is_known_before_the_start(tmp_path: Path) -> None:
+    """The port and the process of a server that was never started are not made up."""
+    server = NatsServer(tmp_path, port=None)
+    with pytest.raises(RuntimeError, match="free port"):
+        _ = server.url
+    with pytest.raises(RuntimeError, match="not been started"):
+        _ = server.process
+    await server.stop()
+
+
+@pytest.mark.parametrize("number", [0, -1, 65_536])
+def test_a_port_that_can_not_be_is_refused(number: int, tmp_path: Path) -> None:
+    """A number that is no port is said to be none before anything is started."""
+    with pytest.raises(ValidationError, match=f"from 1 to 65535, not {number}"):
+        NatsServer(tmp_path, port=number)
+
+
+def test_the_packaged_server_keeps_permissions() -> None:
+    """What the extra brings is new enough for permissions to hold."""
+    assert version() >= LEAST_VERSION
+
+
+def test_without_the_package_the_path_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nats-server that was installed otherwise serves as well; without any, the extra is named."""
+    monkeypatch.setattr(importlib.metadata, "files", _no_package)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[server\]'"):
+        find()
+    program = _program(tmp_path, "v2.14.0")
+    assert (find(), version()) == (program, (2, 14, 0))
+
+
+async def test_an_old_server_is_refused_where_permissions_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not keep permissions apart is not started with a configuration."""
+    monkeypatch.setattr(module, "find", lambda: _program(tmp_path, "v2.9.3"))
+    with pytest.raises(Unsupported, match=r"2\.9\.3 .* 2\.14 or newer"):
+        await NatsServer(tmp_path, port=None, config="max_payload: 1MB").start()
+
+
+def test_a_program_that_says_no_version_is_refused(tmp_path: Path) -> None:
+    """What does not say its version is not taken for a nats-server."""
+    with pytest.raises(Unsupported, match="does not say"):
+        version(_program(tmp_path, "hello"))
+
+
+async def test_several_servers_run_at_once(nats_server_with: StartServer) -> None:
+    """Servers on free ports do not get in each other's way."""
+    servers = [await nats_server_with(None) for _ in range(3)]
+    assert len({server.url for server in servers}) == 3
+
+
+def _no_package(name: str) -> None:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def _program(folder: Path, says: str) -> Path:
+    program = folder / "nats-server"
+    program.write_text(f"#!/bin/sh\necho 'nats-server: {says}'\n")
+    program.chmod(0o755)
+    return program

@@ -1,0 +1,407 @@
+"""What is legal, rule by rule, at and beyond each limit.
+
+Law: a rule is tested by what it lets through, unchanged, and by what it refuses, with class, field and words.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import rules
+from holdfast.commands import Fence
+from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
+from holdfast.model import Policy, Semantics
+from holdfast.testing.exact import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = "tenant/acme/project/web/"
+NO_TEXT: tuple[Any, ...] = (None, 5, 5.0, True, b"text", ["text"], object())
+NO_WHOLE: tuple[Any, ...] = (None, True, False, 1.0, "1", b"1", [1], float("nan"))
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_", "-", "quote-db_2", "a" * 100])
+def test_plugin_names(name: str) -> None:
+    """A plugin's name is 1 to 100 of the characters a-z, 0-9, _ and -."""
+    assert rules.plugin_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "a b", "ä", "a\n", "\na", "a" * 101, *NO_TEXT])
+def test_no_plugin_names(name: Any) -> None:
+    """Any other name is refused with its own code, shown shortened."""
+    with refusal(InvalidPluginName, field="plugin_name", says="100") as caught:
+        rules.plugin_name(name)
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a_b-c", "a" * 63])
+def test_tenants(name: str) -> None:
+    """A tenant's or project's name is 1 to 63 characters and begins with a letter or digit."""
+    assert rules.tenant_part(name, field="tenant") == name
+
+
+@pytest.mark.parametrize("name", ["", "_a", "-a", "A", "a.b", "a" * 64, "a\n", *NO_TEXT])
+@pytest.mark.parametrize("field", ["tenant", "project"])
+def test_no_tenants(name: Any, field: str) -> None:
+    """Any other name is refused with the field that it was given for."""
+    with refusal(ValidationError, field=field, says="63"):
+        rules.tenant_part(name, field=field)
+
+
+@pytest.mark.parametrize("name", ["kv/trivia", "table/trivia", "semantic/acme/web"])
+def test_namespaces(name: str) -> None:
+    """A namespace is named by its family and its owner."""
+    assert rules.namespace(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "field"),
+    [
+        ("", ValidationError, "namespace"),
+        ("kv", ValidationError, "namespace"),
+        ("kv/a/b", ValidationError, "namespace"),
+        ("other/a", ValidationError, "namespace"),
+        ("semantic/acme", ValidationError, "namespace"),
+        ("semantic/acme/web/more", ValidationError, "namespace"),
+        (5, ValidationError, "namespace"),
+        (None, ValidationError, "namespace"),
+        ("kv/A", InvalidPluginName, "plugin_name"),
+        ("table/", InvalidPluginName, "plugin_name"),
+        ("semantic/A/web", ValidationError, "tenant"),
+        ("semantic/acme/_", ValidationError, "project"),
+    ],
+)
+def test_no_namespaces(name: Any, kind: Any, field: str) -> None:
+    """A namespace of another shape is refused as such; one with a wrong part for that part."""
+    with refusal(kind, field=field):
+        rules.namespace(name)
+
+
+def test_the_root_of_semantic_keys() -> None:
+    """Full keys begin with tenant and project in the semantic family, and with nothing elsewhere."""
+    assert rules.semantic_root("semantic/acme/web") == ROOT
+    assert rules.semantic_root("kv/acme") is None
+
+
+@pytest.mark.parametrize("key", ["k", " ", "\x01", "\n", "%_*", "é", "🎉" * 255, "x" * 255, "\U0010ffff"])
+def test_keys(key: str) -> None:
+    """A key is any text of 1 to 255 characters without U+0000, and stays what it is."""
+    assert rules.key(key) == key
+    assert rules.prefix(key) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x" * 256, "256 characters; at most 255"),
+        ("a\x00", "U+0000"),
+        ("\ud800", "surrogate"),
+        ("é\udfff", "surrogate"),
+        *((wrong, "must be text") for wrong in NO_TEXT),
+    ],
+)
+def test_no_keys(text: Any, words: str) -> None:
+    """What breaks the rule of keys is refused in a key and in a prefix, each under its name."""
+    with refusal(ValidationError, field="key", says=words):
+        rules.key(text)
+    with refusal(ValidationError, field="prefix", says=words):
+        rules.prefix(text)
+
+
+def test_the_empty_text() -> None:
+    """No key is empty; the empty prefix is that of all keys."""
+    with refusal(ValidationError, field="key", says="empty"):
+        rules.key("")
+    assert rules.prefix("") == ""
+
+
+@pytest.mark.parametrize("key", ["a", "a/b", "0.a_b-c/1", "x" * (128 - len(ROOT))])
+def test_semantic_keys(key: str) -> None:
+    """A relative key is completed, a full one stays."""
+    assert rules.semantic_key(key, ROOT) == ROOT + key
+    if len(key) < 10:
+        assert rules.semantic_key(ROOT + key, ROOT) == ROOT + key
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("", "component 1"),
+        ("a//b", "component 2"),
+        ("a/B", "component 2"),
+        ("a/b/.c", "component 3"),
+        (ROOT, "component 1"),
+        ("x" * (129 - len(ROOT)), "at most 128"),
+        ("x" * 1000, "at most 128"),
+        ("tenant/other/project/web/k", "full keys begin with"),
+        ("tenant/acme/project/web", "full keys begin with"),
+        ("a\x00", "U+0000"),
+        (5, "must be text"),
+    ],
+)
+def test_no_semantic_keys(key: Any, words: str) -> None:
+    """A wrong component is named, a foreign root told apart, and the limit is that of the full key."""
+    with refusal(ValidationError, field="key", says=words):
+        rules.semantic_key(key, ROOT)
+
+
+def test_semantic_prefixes() -> None:
+    """A prefix may be relative, full, or a beginning of the root itself."""
+    for prefix in ("", ROOT, "tenant/", "tenant/ac", ROOT[:-1]):
+        assert rules.semantic_prefix(prefix, ROOT) == ROOT
+    assert rules.semantic_prefix("a/", ROOT) == ROOT + "a/"
+    assert rules.semantic_prefix("tenant", ROOT) == ROOT + "tenant"
+    assert rules.semantic_prefix(ROOT + "a", ROOT) == ROOT + "a"
+    for foreign in ("tenant/other/", "tenant/acme/project/webb"):
+        with refusal(ValidationError, field="prefix"):
+            rules.semantic_prefix(foreign, ROOT)
+
+
+class Colour(enum.StrEnum):
+    """An enumeration of texts."""
+
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1, "1"),
+        (1.0, "1.0"),
+        (-0.0, "-0.0"),
+        ("é\x00", '"é\\u0000"'),
+        ([1, (2, [])], "[1,[2,[]]]"),
+        ({"b": 1, "a": {}}, '{"b":1,"a":{}}'),
+        (Colour.RED, '"red"'),
+    ],
+)
+def test_the_compact_form(value: Any, text: str) -> None:
+    """A value is stored in one compact form, whose size is that of its UTF-8."""
+    assert rules.encode_value(value) == (text, len(text.encode()))
+
+
+class Strange(str):
+    """Text of somebody else's making."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("nan"), "NaN or Infinity"),
+        ([float("inf")], "NaN or Infinity"),
+        ({"a": -float("inf")}, "NaN or Infinity"),
+        ("\ud800", "surrogate"),
+        ({"\udfff": 1}, "surrogate"),
+        (b"x", "bytes"),
+        ({1: 2}, "name of type int"),
+        ([object()], "object"),
+        (Strange("x"), "JSON-serializable"),
+    ],
+)
+def test_no_values(value: Any, words: str) -> None:
+    """What JSON has no form for is refused, wherever it is."""
+    with refusal(ValidationError, field="value", says=words):
+        rules.encode_value(value)
+
+
+def test_long_integers() -> None:
+    """Integers of up to 4,300 digits are legal, whatever their sign; longer ones are not."""
+    for number, text in ((10**4300 - 1, "9" * 4300), (1 - 10**4300, "-" + "9" * 4300)):
+        assert rules.encode_value(number) == (text, len(text))
+        assert rules.increment(number) == number
+    for number in (10**4300, -(10**4300), 2**14_285):
+        with refusal(ValidationError, field="value", says="4300 digits"):
+            rules.encode_value([number])
+        with refusal(ValidationError, field="by", says="4300 digits"):
+            rules.increment(number)
+
+
+def test_a_value_that_holds_itself() -> None:
+    """A loop is nested too deeply, not an endless walk."""
+    loop: list[Any] = []
+    loop.append(loop)
+    with refusal(ValidationError, field="value", says="64 levels"):
+        rules.encode_value(loop)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (0, inner)]
+)
+def test_nesting(wrap: Callable[[Any], Any]) -> None:
+    """64 levels are legal, 65 are not."""
+    value: Any = wrap(1)
+    for _ in range(63):
+        value = wrap(value)
+    assert json.loads(rules.encode_value(value)[0]) is not None
+    with refusal(ValidationError, field="value", says="64 levels"):
+        rules.encode_value(wrap(value))
+
+
+def test_the_size_of_a_value() -> None:
+    """65,536 bytes are legal; one more is refused in the words of the contract."""
+    assert rules.encode_value("x" * 65_534)[1] == 65_536
+    words = "Value size (65537 bytes) exceeds 64KB limit (65536 bytes)"
+    with refusal(ValueTooLarge, field="value", says=words) as caught:
+        rules.encode_value("x" * 65_535)
+    assert caught.value.message == words
+
+
+@pytest.mark.parametrize("ttl", [1, 60, 2_147_483_647])
+def test_ttls(ttl: int) -> None:
+    """A ttl is whole seconds from 1 to 2,147,483,647."""
+    assert rules.ttl(ttl) == rules.required_ttl(ttl) == ttl
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 2**31, 10**30, *NO_WHOLE[1:]])
+def test_no_ttls(ttl: Any) -> None:
+    """Nothing else is taken for one."""
+    with refusal(ValidationError, field="ttl", says="1 to 2147483647"):
+        rules.ttl(ttl)
+    with refusal(ValidationError, field="ttl_seconds"):
+        rules.required_ttl(ttl, field="ttl_seconds")
+
+
+def test_no_ttl_is_for_ever() -> None:
+    """None means that an entry does not expire, where that may be said."""
+    assert rules.ttl(None) is None
+    with refusal(ValidationError, field="ttl"):
+        rules.required_ttl(None)
+
+
+def test_limits() -> None:
+    """A limit is 1 to 10,000, and 1,000 where none is given."""
+    assert [rules.limit(number) for number in (1, 10_000, None)] == [1, 10_000, 1_000]
+
+
+@pytest.mark.parametrize("number", [0, -1, 10_001, *NO_WHOLE[1:]])
+def test_no_limits(number: Any) -> None:
+    """Nothing else is taken for one."""
+    with refusal(ValidationError, field="limit", says="1 to 10000"):
+        rules.limit(number)
+
+
+def test_versions() -> None:
+    """A version is a whole number from 0 of at most 63 bits."""
+    assert [rules.version(number) for number in (0, 1, 2**63 - 1)] == [0, 1, 2**63 - 1]
+    assert rules.version(0, field="since") == 0
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, *NO_WHOLE])
+def test_no_versions(number: Any) -> None:
+    """Nothing else is taken for one."""
+    with refusal(ValidationError, field="expected_version", says="from 0"):
+        rules.version(number)
+
+
+@pytest.mark.parametrize("by", [0, 1, -1, 0.5, -0.0])
+def test_increments(by: Any) -> None:
+    """Any number that JSON can hold can be added."""
+    assert rules.increment(by) == by
+    assert type(rules.increment(by)) is type(by)
+
+
+@pytest.mark.parametrize("by", [True, "1", None, [1], float("nan"), float("inf")])
+def test_no_increments(by: Any) -> None:
+    """Nothing else can."""
+    with refusal(ValidationError, field="by"):
+        rules.increment(by)
+
+
+@pytest.mark.parametrize("text", ["a", "agent:directive", "é ü", "🎉" * 200])
+def test_identities(text: str) -> None:
+    """Writers, requests and locks have names of 1 to 200 characters."""
+    assert rules.identity(text, field="request_id") == text
+    assert rules.lock_name(text, field="guard") == text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 201, "a\tb", "\x00", "\x7f", "\x85", "\x9f", "\ud800", *NO_TEXT])
+def test_no_identities(text: Any) -> None:
+    """Control characters, and what is no text, are refused."""
+    with refusal(ValidationError, field="request_id"):
+        rules.identity(text, field="request_id")
+
+
+def test_documents() -> None:
+    """A spec_ref is at most 500 characters, and may be absent or empty."""
+    assert [rules.spec_ref(text) for text in (None, "", "🎉" * 500)] == [None, "", "🎉" * 500]
+    for wrong in ("x" * 501, "\x00", "\ud800", 5):
+        with refusal(ValidationError, field="spec_ref"):
+            rules.spec_ref(wrong)
+
+
+def test_fences() -> None:
+    """A fence names a lock and a token, and nothing more."""
+    assert rules.fence(None) is None
+    made = rules.fence({"lock": "a", "token": 3})
+    assert made == Fence(lock="a", token=3)
+    assert rules.fence(made) is made
+    wrongs: tuple[Any, ...] = (5, "a", {}, {"lock": "a"}, {"token": 1}, {"lock": "a", "token": 1, "x": 1})
+    for wrong in wrongs:
+        with refusal(ValidationError, field="fence", about=wrong):
+            rules.fence(wrong)
+    with refusal(ValidationError, field="fence.lock"):
+        rules.fence({"lock": "", "token": 1})
+    with refusal(ValidationError, field="fence.token"):
+        rules.fence({"lock": "a", "token": -1})
+
+
+def test_semantics() -> None:
+    """Semantics are checked field by field, unknown fields dropped, and nothing said is nothing."""
+    full = {"purpose": "flag", "producer": "p", "consumer_hints": ["a", "b"], "ttl_seconds": 5}
+    meant = Semantics(purpose="flag", producer="p", consumer_hints=("a", "b"), ttl_seconds=5)
+    assert rules.semantics(full) == rules.semantics({**full, "unknown": 1}) == rules.semantics(meant) == meant
+    nothings: tuple[Any, ...] = (None, {}, Semantics(), {"purpose": None}, {"consumer_hints": []})
+    for nothing in nothings:
+        assert rules.semantics(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("flag", "semantics"),
+        ([], "semantics"),
+        ({"purpose": "Flag"}, "semantics.purpose"),
+        ({"purpose": "a" * 33}, "semantics.purpose"),
+        ({"purpose": 5}, "semantics.purpose"),
+        ({"producer": ""}, "semantics.producer"),
+        ({"ttl_seconds": 0}, "semantics.ttl_seconds"),
+        ({"consumer_hints": "a"}, "semantics.consumer_hints"),
+        ({"consumer_hints": ["a"] * 17}, "semantics.consumer_hints"),
+        ({"consumer_hints": ["a" * 101]}, "semantics.consumer_hints"),
+        ({"consumer_hints": [None]}, "semantics.consumer_hints"),
+    ],
+)
+def test_no_semantics(given: Any, field: str) -> None:
+    """The refusal names the field in full."""
+    with refusal(ValidationError, field=field):
+        rules.semantics(given)
+
+
+def test_policies() -> None:
+    """A policy bounds by whole numbers from 0, or not at all."""
+    assert rules.policy({}) == rules.policy(Policy()) == Policy()
+    assert rules.policy({"quota_keys": 0, "quota_bytes": None}) == Policy(quota_keys=0)
+    with refusal(ValidationError, field="policy.unknown"):
+        rules.policy({"unknown": 1})
+    for wrong in (-1, True, 1.0, "1"):
+        with refusal(ValidationError, field="quota_bytes"):
+            rules.policy({"quota_bytes": wrong})
+
+
+def test_what_a_message_shows() -> None:
+    """However long or strange a name is, the message stays short and of plain characters."""
+    strange: tuple[Any, ...] = ("x" * 10_000, "\ud800", 10**5000, {"a": "b" * 10_000}, b"x" * 9999)
+    for name in strange:
+        with refusal(InvalidPluginName, field="plugin_name") as caught:
+            rules.plugin_name(name)
+        assert len(caught.value.message) < 200
+        assert caught.value.message.isascii()

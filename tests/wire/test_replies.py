@@ -1,0 +1,218 @@
+"""Entries, changes and pages as fields: exactly those that are promised, and back again."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import DatabaseError
+from holdfast.model import Change, Changes, Entry, Semantics, Stats, change_of, entry_of
+from holdfast.rows import Record, Row
+from holdfast.testing.exact import refusal
+from holdfast.wire.replies import (
+    change_fields,
+    changes_fields,
+    entry_fields,
+    entry_of_fields,
+    ms_of,
+    record_of,
+    row_fields,
+    row_of,
+    shown_entry,
+    stats_fields,
+    stored_fields,
+    stored_value,
+)
+
+AT = 1_700_000_000_123
+AT_TEXT = "2023-11-14T22:13:20.123000Z"
+PLAIN = Row(value='{"a":1.0}', size=9, version=3, created_at=AT, updated_at=AT, last_writer="trivia")
+FULL = Row(
+    value="null",
+    size=4,
+    version=4,
+    created_at=AT,
+    updated_at=AT,
+    expires_at=AT,
+    last_writer="bot:7",
+    semantics='{"purpose":"lock","consumer_hints":["a"]}',
+    request_id="r1",
+    spec_ref="s",
+)
+
+
+def over(fields: Any) -> Any:
+    """Fields as they arrive."""
+    return json.loads(msgspec.json.encode(fields))
+
+
+def test_what_a_get_shows_of_a_plain_entry() -> None:
+    """exists, value, version, expires_at, and of the envelope what is set."""
+    assert over(row_fields("k", PLAIN)) == {
+        "exists": True,
+        "value": {"a": 1.0},
+        "version": 3,
+        "expires_at": None,
+        "created_at": AT_TEXT,
+        "updated_at": AT_TEXT,
+        "last_writer": "trivia",
+    }
+
+
+def test_what_a_get_shows_of_a_full_entry() -> None:
+    """All of the envelope is shown where it is set; times are ISO 8601 in UTC."""
+    assert over(row_fields("k", FULL)) == {
+        "exists": True,
+        "value": None,
+        "version": 4,
+        "expires_at": AT_TEXT,
+        "created_at": AT_TEXT,
+        "updated_at": AT_TEXT,
+        "last_writer": "bot:7",
+        "semantics": {"purpose": "lock", "consumer_hints": ["a"]},
+        "request_id": "r1",
+        "spec_ref": "s",
+    }
+
+
+@pytest.mark.parametrize("row", [PLAIN, FULL], ids=["plain", "full"])
+def test_both_ways_of_showing_agree(row: Row) -> None:
+    """A row that is answered at once looks like an entry that had to be waited for."""
+    assert over(row_fields("k", row)) == over(shown_entry(entry_of("k", row)))
+    assert row_of(over(row_fields("k", row))) == row
+    assert row_of(over(shown_entry(entry_of("k", row)))) == row
+
+
+def test_what_is_not_there_has_no_value() -> None:
+    """A missing entry is exists:false and nothing else."""
+    assert shown_entry(None) == {"exists": False}
+
+
+def test_what_a_write_answers() -> None:
+    """A write that leaves an entry answers version and deadline."""
+    assert over(stored_fields(PLAIN)) == {"version": 3, "expires_at": None}
+    assert over(stored_fields(FULL)) == {"version": 4, "expires_at": AT_TEXT}
+
+
+@pytest.mark.parametrize(
+    "text", ["{broken", "", "[1,]", "nul", "1 2", '"\x01"', "'a'", "NaN", "[" * 5_000 + "]" * 5_000]
+)
+def test_a_stored_value_that_is_no_json_is_never_sent(text: str) -> None:
+    """A value that somebody wrote past Holdfast and that can't be read is DATABASE_ERROR, by its key."""
+    broken = msgspec.structs.replace(PLAIN, value=text)
+    for show in (stored_value, row_fields):
+        with refusal(DatabaseError, field="key", says="'my key'", about=text) as caught:
+            show("my key", broken)
+        assert "broken" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text", ["-" + "9" * 4_300, "1.0", "-0.0", '"\\u0000"', "[" * 64 + "]" * 64, '{"b":1,"a":2}']
+)
+def test_a_stored_value_is_sent_as_it_is(text: str) -> None:
+    """Nothing of a value is rounded, reordered or respelled on its way out."""
+    assert bytes(stored_value("k", msgspec.structs.replace(PLAIN, value=text))) == text.encode()
+
+
+ENTRIES = st.builds(
+    Entry,
+    key=st.text(min_size=1, max_size=5),
+    value=st.none()
+    | st.integers()
+    | st.text()
+    | st.lists(st.booleans())
+    | st.dictionaries(st.text(), st.none()),
+    version=st.integers(0, 2**63 - 1),
+    created_at=st.integers(0, AT).map(lambda ms: datetime.fromtimestamp(ms // 1000, UTC)),
+    updated_at=st.just(datetime(2026, 1, 1, 1, 1, 1, 999_000, tzinfo=UTC)),
+    expires_at=st.none() | st.just(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+    last_writer=st.text(max_size=5),
+    semantics=st.none()
+    | st.builds(Semantics, purpose=st.none() | st.just("lock"), consumer_hints=st.just(("a",))),
+    request_id=st.none() | st.text(max_size=5),
+    spec_ref=st.none() | st.text(max_size=5),
+)
+
+
+@given(ENTRIES)
+def test_an_entry_in_a_conflict_survives(entry: Entry) -> None:
+    """The current entry of a conflict comes back whole."""
+    assert entry_of_fields(over(entry_fields(entry))) == entry
+
+
+def test_no_entry_in_a_conflict_survives() -> None:
+    """`current` may be null."""
+    assert entry_fields(None) is None
+    assert entry_of_fields(None) is None
+
+
+def record(**fields: Any) -> Record:
+    """A record of the journal."""
+    whole = {"namespace": "kv/p", "version": 5, "op": "set", "key": "k", "at": AT, "last_writer": "w"}
+    return Record(**whole | fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        record(),
+        record(op="deleted", request_id="r", purpose="lock"),
+        record(op="expired", lag_ms=0, expired_version=4),
+        record(op="restored", last_writer=None),
+    ],
+    ids=lambda told: told.op,
+)
+def test_a_change_survives(told: Record) -> None:
+    """A record of the journal comes back whole, and shows no value."""
+    fields = over(change_fields(change_of(told)))
+    assert record_of("kv/p", fields) == told
+    assert "value" not in fields
+
+
+def test_the_fields_of_a_change() -> None:
+    """op, key, version, at, last_writer, request_id, purpose; lag_ms only where something expired."""
+    assert over(change_fields(change_of(record()))) == {
+        "op": "set",
+        "key": "k",
+        "version": 5,
+        "at": AT_TEXT,
+        "last_writer": "w",
+        "request_id": None,
+        "purpose": None,
+    }
+    expired = over(change_fields(change_of(record(op="expired", lag_ms=7, expired_version=4))))
+    assert (expired["lag_ms"], expired["expired_version"]) == (7, 4)
+
+
+def test_a_page_of_changes_says_where_a_gap_ends() -> None:
+    """`next` and `gap` are always there, `oldest` only with a gap."""
+    change = Change(op="set", key="k", version=5, at=datetime(2026, 1, 1, tzinfo=UTC))
+    assert set(changes_fields(Changes(changes=[change], next=5))) == {"changes", "next", "gap"}
+    gap = changes_fields(Changes(changes=[], next=5, gap=True, oldest=3))
+    assert (gap["gap"], gap["oldest"]) == (True, 3)
+
+
+def test_the_stats_of_a_namespace() -> None:
+    """What a namespace holds is shown field by field."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    stats = Stats(namespace="kv/p", keys=1, bytes=2, version=3, changed_at=at)
+    assert over(stats_fields(stats)) == {
+        "namespace": "kv/p",
+        "keys": 1,
+        "bytes": 2,
+        "version": 3,
+        "changed_at": "2026-01-01T00:00:00Z",
+    }
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_time_keeps_its_milliseconds(ms: int) -> None:
+    """Any stored time survives its text to the millisecond."""
+    fields = over(row_fields("k", msgspec.structs.replace(PLAIN, created_at=ms)))
+    assert ms_of(fields["created_at"]) == ms
