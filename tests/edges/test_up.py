@@ -52,14 +52,14 @@ async def test_a_plain_client_is_served_and_the_data_survives(tmp_path: Path) ->
     assert (listed["keys"], listed["count"]) == (["game", "round"], 2)
     assert 0 < left["ttl"] <= 1800
     assert gone == {"success": True, "data": {"exists": False}}
-    assert up.said[0] == f"Holdfast keeps 2 keys in 1 namespaces at {tmp_path / 'holdfast' / 'holdfast.db'}"
+    assert up.said[1] == f"Data  {tmp_path / 'holdfast' / 'holdfast.db'} (keys: 2, namespaces: 1)"
 
 
 async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> None:
     """The URL, the data and the HTTP address are printed, and the one command to try does what it says."""
     async with holdfast_up(tmp_path) as up:
         said = "\n".join(up.said)
-        assert str(tmp_path / "holdfast" / "holdfast.db") in said
+        assert f"Data  {tmp_path / 'holdfast' / 'holdfast.db'} " in said
         assert f"NATS  {up.url}\n" in said
         assert f"HTTP  http://127.0.0.1:{up.http_port}/" in said
         tried = re.search(r"^Try +(holdfast .+)$", said, re.MULTILINE)
@@ -116,23 +116,45 @@ async def test_a_taken_port_is_one_line_with_its_flag(tmp_path: Path, flag: str)
 
 
 async def test_a_service_can_not_be_the_store(tmp_path: Path) -> None:
-    """A service over another service is refused, not stacked."""
+    """A service over another service is refused."""
     async with nats_server() as server:
         code, line = await Up(tmp_path, ("--db", server.url), {}).ended()
     assert (code, line) == (2, f"holdfast: db: {server.url} is a running service, not a store")
 
 
+async def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+    """Where the store can't be is one line with the reason."""
+    (tmp_path / "file").touch()
+    code, line = await Up(tmp_path, ("--data-dir", tmp_path / "file" / "data"), {}).ended()
+    assert (code, line) == (
+        2,
+        f"holdfast: db: the folder {tmp_path / 'file' / 'data'} can't be made: not a directory",
+    )
+
+
 async def test_its_server_comes_back_after_it_died(tmp_path: Path) -> None:
-    """A NATS server that was brought along and killed is started again, and clients are served as before."""
-    async with holdfast_up(tmp_path) as up, plain_client(up.url, reconnect_time_wait=0.1) as client:
-        await ask(client, "db.kv.trivia.set", key="k", value=1)
+    """A NATS server that was brought along and killed is started again, as soon as its port is free."""
+    async with holdfast_up(tmp_path) as up:
+        async with plain_client(up.url) as client:
+            await ask(client, "db.kv.trivia.set", key="k", value=1)
         pid = tmp_path / "holdfast" / "nats" / str(up.nats_port) / "nats-server.pid"
         os.kill(int(pid.read_text()), signal.SIGKILL)
         report = json.loads(await until_status(up.http_port, "/readyz", 503))
         assert (report["ready"], report["store"]) == (False, "ok")
+        with socket.create_server(("127.0.0.1", up.nats_port)):
+            await until_logged(up, "the NATS server could not be started: port .* is taken .*")
         await until_status(up.http_port, "/readyz", 200)
         async with plain_client(up.url) as another:
             assert (await ask(another, "db.kv.trivia.get", key="k"))["value"] == 1
+
+
+async def until_logged(up: Up, pattern: str) -> None:
+    """Wait until a message was logged."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if any(re.fullmatch(pattern, line["message"]) for line in up.log):
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
@@ -214,8 +236,24 @@ async def test_a_file_in_the_form_of_older_programs_is_read(tmp_path: Path) -> N
     async with holdfast_up(tmp_path, *flags, **variables) as up, plain_client(up.url) as client:
         assert (await ask(client, "env.kv.trivia.set", key="k", value=1))["success"]
         assert 'rosey_kv_set_total{plugin="trivia"} 1.0\n' in (await up.http("/metrics"))[1]
+        assert any(f"--url '{up.url}?prefix=env'" in line for line in up.said)
     assert (tmp_path / "named.db").exists()
     assert {line["logger"] for line in up.log} == {"holdfast.service"}
+
+
+async def test_a_server_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A file that a setting names and that can't be read is one line with the setting."""
+    code, line = await Up(tmp_path, ("--nats-config", "none.conf"), {}).ended()
+    assert (code, line) == (2, "holdfast: nats_config: none.conf can't be read")
+
+
+async def test_http_can_be_turned_off(tmp_path: Path) -> None:
+    """With port 0 nothing is served over HTTP, and nothing said of it."""
+    up = Up(tmp_path, (), {})
+    up.http_port = 0
+    await up.start()
+    assert await up.stop() == 0
+    assert not any(line.startswith("HTTP") for line in up.said)
 
 
 async def test_it_is_small_when_idle(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the word of `HONEST`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -100,21 +101,19 @@ class Attacker:
 
     async def misdirect(self) -> None:
         """Ask at one's own subjects, with replies that would go to others or be taken for their requests."""
-        async with connection(self._bus.url, self._own) as client:
-            for own in self._own_subjects():
-                for victim, reply in self._replies():
-                    await client.publish(own, forged(self.user, victim), reply=reply)
-            await client.flush()
         await self._misdirect_bare()
+        async with connection(self._bus.url, self._own) as client:
+            for own, victim, reply in self._misdirected():
+                await client.publish(own, forged(self.user, victim), reply=reply)
+            await client.flush()
         await self._bus.everybody_asks(but=self.user)
 
     async def trace(self) -> None:
         """Have the server itself tell others how a message of one's own would go."""
         async with connection(self._bus.url, self._own) as client:
-            for own in self._own_subjects():
-                for _, reply in self._replies():
-                    headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
-                    await client.publish(own, b"{}", headers=headers)
+            for own, _, reply in self._misdirected():
+                headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
+                await client.publish(own, b"{}", headers=headers)
             await client.flush()
         await self._bus.everybody_asks(but=self.user)
 
@@ -182,11 +181,22 @@ class Attacker:
         yield from ((SERVICE, subject) for subject in ("_R_.forged", "$SYS.REQ.SERVER.PING", "$JS.API.INFO"))
         yield from ((SERVICE, f"$SRV.{kind}.holdfast") for kind in ("PING", "INFO", "STATS"))
 
-    def _replies(self) -> Iterator[tuple[str, str]]:
-        """Every subject that is not one's own inbox, as the place for an answer."""
-        yield from self._subjects_to_use()
-        yield from (
-            (self.user, pattern.removesuffix(">") + "set")
-            for pattern in self._bus.permissions.events(self.user)
-        )
+    def _misdirected(self) -> Iterator[tuple[str, str, str]]:
+        """One's own subject, whom it would hurt, and a place for the answer that is not one's own inbox.
+
+        Every place is used with one of one's own subjects in turn, and the first of every kind with each.
+        """
+        own = itertools.cycle(self._own_subjects())
+        kinds: set[str] = set()
+        for victim, reply in itertools.chain(self._subjects_to_use(), self._subjects_of_oneself()):
+            kind = reply.rpartition(".")[0]
+            if kind in kinds:
+                yield next(own), victim, reply
+            else:
+                kinds.add(kind)
+                yield from ((subject, victim, reply) for subject in self._own_subjects())
+
+    def _subjects_of_oneself(self) -> Iterator[tuple[str, str]]:
+        for pattern in self._bus.permissions.events(self.user):
+            yield self.user, pattern.removesuffix(">") + "set"
         yield from ((self.user, own) for own in self._own_subjects())

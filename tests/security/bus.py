@@ -49,9 +49,9 @@ ADMIN_VERBS: Final = tuple(_ADMIN.split())
 OPS: Final = ("set", "deleted", "expired", "restored", "escalated")
 
 HONEST: Final = "honest"
-ROUNDS: Final = 3
-"""How often everybody asks before the count: what a forged message has set off is then at rest."""
-PATIENCE: Final = 10.0
+ROUNDS: Final = 2
+"""How often everybody asks before the count: an answer that went astray has then been taken for a request."""
+PATIENCE: Final = 20.0
 
 
 def verb_subjects(pattern: str) -> list[str]:

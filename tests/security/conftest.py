@@ -5,6 +5,7 @@ Law: what answers is chosen here alone, so that the same attempts are made again
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
@@ -16,6 +17,12 @@ from tests.security.bus import Bus, running_bus
 from tests.security.responders import Responder, holdfast_service, stand_in
 
 Answering: TypeAlias = Callable[..., AbstractAsyncContextManager[Responder]]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of attempts are refused, and none of the lines about them is looked at."""
+    caplog.set_level(logging.CRITICAL, logger="holdfast")
 
 
 @pytest.fixture(params=[stand_in, holdfast_service], ids=["stand-in", "holdfast"])

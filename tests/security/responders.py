@@ -164,7 +164,7 @@ async def holdfast_service(
     url: str, credentials: Mapping[str, Credentials], permissions: Permissions
 ) -> AsyncIterator[Responder]:
     """Holdfast's own service over a store in memory, with the service's credentials."""
-    settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode)
+    settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode, deadline_ms=60_000)
     tally = _Tally()
     observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
     async with (

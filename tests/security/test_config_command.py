@@ -136,6 +136,14 @@ def test_a_folder_that_can_not_be_written_is_named(config: Callable[..., Said], 
     assert str(tmp_path / "file" / "bus") in said.err
 
 
+def test_a_file_that_can_not_be_written_is_named(config: Callable[..., Said], tmp_path: Path) -> None:
+    """A folder in the place of the configuration is told with its path."""
+    (tmp_path / "nats-server.conf").mkdir()
+    said = config(*USERS, "--out", tmp_path, "--force")
+    assert said.code != 0
+    assert str(tmp_path / "nats-server.conf") in said.err
+
+
 def test_a_file_that_can_not_be_read_is_named(config: Callable[..., Said], tmp_path: Path) -> None:
     """A folder in the place of credentials is told with its path."""
     (tmp_path / "service.nk").mkdir()

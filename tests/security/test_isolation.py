@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.nats.permissions import Credentials
+from holdfast.edges.nats.permissions import SERVICE, Credentials
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, connection
 from tests.security.attacks import Attacker
@@ -86,3 +86,26 @@ async def test_operators_see_who_serves(bus: Bus) -> None:
     async with connection(bus.url, bus.credentials[OPERATOR]) as client:
         reply = await client.request("$SRV.PING.holdfast", b"")
     assert b'"holdfast"' in reply.data
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"SUB db.kv.*.> 1",
+        b"SUB db.kv.*.> other 1",
+        b"SUB db.> holdfast 1",
+        b"SUB > 1",
+        b"SUB _INBOX.trivia.> 1",
+        b"PUB db.kv.trivia.set 0\r\n",
+        b"PUB db.admin.sweep 0\r\n",
+        b"PUB $SRV.PING 0\r\n",
+    ],
+)
+async def test_the_service_has_no_more_than_it_needs(mode: Mode, line: bytes) -> None:
+    """Who takes over the service's connection can't listen outside its group or speak as a user."""
+    async with (
+        running_bus(mode, no_service) as bus,
+        Wire.open(bus.url, bus.credentials[SERVICE]) as wire,
+    ):
+        wire.send(line)
+        assert b"Permissions Violation" in b"".join(await wire.settle())

@@ -1,24 +1,19 @@
-"""What is legal, rule by rule, at and beyond each limit.
+"""What is legal, rule by rule, at and beyond each limit; values have a file of their own.
 
 Law: a rule is tested by what it lets through, unchanged, and by what it refuses, with class, field and words.
 """
 
 from __future__ import annotations
 
-import enum
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from holdfast import rules
 from holdfast.commands import Fence
-from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
+from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.model import Policy, Semantics
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = "tenant/acme/project/web/"
 NO_TEXT: tuple[Any, ...] = (None, 5, 5.0, True, b"text", ["text"], object())
@@ -160,99 +155,6 @@ def test_semantic_prefixes() -> None:
     for foreign in ("tenant/other/", "tenant/acme/project/webb"):
         with refusal(ValidationError, field="prefix"):
             rules.semantic_prefix(foreign, ROOT)
-
-
-class Colour(enum.StrEnum):
-    """An enumeration of texts."""
-
-    RED = "red"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "null"),
-        (True, "true"),
-        (1, "1"),
-        (1.0, "1.0"),
-        (-0.0, "-0.0"),
-        ("é\x00", '"é\\u0000"'),
-        ([1, (2, [])], "[1,[2,[]]]"),
-        ({"b": 1, "a": {}}, '{"b":1,"a":{}}'),
-        (Colour.RED, '"red"'),
-    ],
-)
-def test_the_compact_form(value: Any, text: str) -> None:
-    """A value is stored in one compact form, whose size is that of its UTF-8."""
-    assert rules.encode_value(value) == (text, len(text.encode()))
-
-
-class Strange(str):
-    """Text of somebody else's making."""
-
-    __slots__ = ()
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (float("nan"), "NaN or Infinity"),
-        ([float("inf")], "NaN or Infinity"),
-        ({"a": -float("inf")}, "NaN or Infinity"),
-        ("\ud800", "surrogate"),
-        ({"\udfff": 1}, "surrogate"),
-        (b"x", "bytes"),
-        ({1: 2}, "name of type int"),
-        ([object()], "object"),
-        (Strange("x"), "JSON-serializable"),
-    ],
-)
-def test_no_values(value: Any, words: str) -> None:
-    """What JSON has no form for is refused, wherever it is."""
-    with refusal(ValidationError, field="value", says=words):
-        rules.encode_value(value)
-
-
-def test_long_integers() -> None:
-    """Integers of up to 4,300 digits are legal, whatever their sign; longer ones are not."""
-    for number, text in ((10**4300 - 1, "9" * 4300), (1 - 10**4300, "-" + "9" * 4300)):
-        assert rules.encode_value(number) == (text, len(text))
-        assert rules.increment(number) == number
-    for number in (10**4300, -(10**4300), 2**14_285):
-        with refusal(ValidationError, field="value", says="4300 digits"):
-            rules.encode_value([number])
-        with refusal(ValidationError, field="by", says="4300 digits"):
-            rules.increment(number)
-
-
-def test_a_value_that_holds_itself() -> None:
-    """A loop is nested too deeply, not an endless walk."""
-    loop: list[Any] = []
-    loop.append(loop)
-    with refusal(ValidationError, field="value", says="64 levels"):
-        rules.encode_value(loop)
-
-
-@pytest.mark.parametrize(
-    "wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (0, inner)]
-)
-def test_nesting(wrap: Callable[[Any], Any]) -> None:
-    """64 levels are legal, 65 are not."""
-    value: Any = wrap(1)
-    for _ in range(63):
-        value = wrap(value)
-    assert json.loads(rules.encode_value(value)[0]) is not None
-    with refusal(ValidationError, field="value", says="64 levels"):
-        rules.encode_value(wrap(value))
-
-
-def test_the_size_of_a_value() -> None:
-    """65,536 bytes are legal; one more is refused in the words of the contract."""
-    assert rules.encode_value("x" * 65_534)[1] == 65_536
-    words = "Value size (65537 bytes) exceeds 64KB limit (65536 bytes)"
-    with refusal(ValueTooLarge, field="value", says=words) as caught:
-        rules.encode_value("x" * 65_535)
-    assert caught.value.message == words
 
 
 @pytest.mark.parametrize("ttl", [1, 60, 2_147_483_647])

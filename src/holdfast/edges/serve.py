@@ -80,10 +80,9 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     say("Holdfast has stopped. The data stays.")
 
 
-def settings_of(config: Config, *, plugin: str | None = None) -> Settings:
-    """How a service behaves, for all plugins or for one."""
+def settings_of(config: Config) -> Settings:
+    """How a service behaves."""
     return Settings(
-        plugin=plugin,
         prefixes=config.subject_prefixes,
         reply_mode=config.reply_mode,
         payload_dialect=config.payload_dialect,
@@ -106,12 +105,20 @@ def settings_of(config: Config, *, plugin: str | None = None) -> Settings:
 async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
     """The store, ready to be written to."""
     if "://" not in config.db:
-        Path(config.db).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(config.db).parent)
     async with holdfast.open(config.db, sweep_interval=config.kv_cleanup_interval_seconds) as store:
         if not store.capabilities.batching:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()
         yield store
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "it can't be used").lower()
+        raise ValidationError(f"db: the folder {folder} can't be made: {reason}", field="db") from None
 
 
 @contextlib.asynccontextmanager
@@ -173,7 +180,7 @@ async def _services(
         for service, link in zip(metrics.services, links, strict=True):
             running.push_async_callback(service.stop)
             await service.start()
-            link.require_listening()
+            await link.require_listening()
         yield
 
 
@@ -182,7 +189,8 @@ def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) ->
     keys = sum(stats.keys for stats in namespaces)
     prefix = config.subject_prefixes[0]
     option = "" if prefix == "db" else f"?prefix={prefix}"
-    yield f"Holdfast keeps {keys} keys in {len(namespaces)} namespaces at {shown(config.db)}"
+    yield "Holdfast is up."
+    yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
     yield f"NATS  {shown(url)}"
     if config.http_port:
         yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
@@ -192,14 +200,9 @@ def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) ->
 
 
 def _stop_signal() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets; a second of the kind ends the process without ceremony."""
+    """An event that SIGINT or SIGTERM sets; from now on neither ends the process by itself."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-
-    def heard(number: int) -> None:
-        loop.remove_signal_handler(number)
-        stop.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, heard, number)
+        loop.add_signal_handler(number, stop.set)
     return stop

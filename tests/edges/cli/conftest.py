@@ -17,6 +17,7 @@ import pytest
 
 import holdfast
 from holdfast.edges import cli as command_line
+from tests.edges.running import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,14 +117,8 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     return Cli(capsys, monkeypatch)
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder for compiled modules, since a machine that keeps none starts processes slowly."""
-    return str(tmp_path_factory.mktemp("compiled"))
-
-
 @pytest.fixture
-def program(url: str, compiled: str, tmp_path: Path) -> Program:
+def program(url: str, tmp_path: Path) -> Program:
     """The same as a program."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "NATS_"))}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -131,7 +126,7 @@ def program(url: str, compiled: str, tmp_path: Path) -> Program:
         "HOLDFAST_URL": url,
         "HOLDFAST_PLUGIN": "jobs",
         "XDG_DATA_HOME": str(tmp_path / "home"),
-        "PYTHONPYCACHEPREFIX": compiled,
+        "PYTHONPYCACHEPREFIX": str(COMPILED),
     }
     return Program(kept | own)
 

@@ -20,7 +20,7 @@ from holdfast.store import Store
 from tests.nats import connection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -131,6 +131,13 @@ class Gated(MemoryEngine):
         return await super().scan(query, now)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.002)
+
+
 class Running(NamedTuple):
     """A service that answers, and what is around it."""
 
@@ -168,6 +175,8 @@ async def serving(
         try:
             yield Running(service, store, client, recorder)
         finally:
+            if isinstance(engine, Gated):
+                engine.gate.set()
             async with asyncio.timeout(PATIENCE):
                 await service.stop()
             await client.close()

@@ -51,7 +51,7 @@ class Broken(MemoryEngine):
     ],
 )
 async def test_subjects_that_lead_nowhere(caller: Caller, running: Running, subject: str, code: str) -> None:
-    """An unknown verb or a wrong shape is INVALID_SUBJECT, a bad name INVALID_PLUGIN_NAME; both are answered."""
+    """An unknown verb is INVALID_SUBJECT, a bad name INVALID_PLUGIN_NAME; both are answered, neither done."""
     reply = await caller.ask(subject, {"key": "k", "value": 1})
     assert (reply["success"], reply["error_code"], reply["retryable"]) == (False, code, False)
     assert await running.store.namespaces() == []

@@ -103,7 +103,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _prepare_list(arguments: Sequence[str]) -> None:
     """Import the commands whose list is going to be shown, since what they do is said in their own files."""
-    _, path, _ = app.parse_commands([word for word in arguments if not word.startswith("-")])
+    _, path, _ = app.parse_commands([word for word in arguments if word not in app.help_flags])
     if path[-1].default_command is None:
         path[-1].resolved_commands()
 

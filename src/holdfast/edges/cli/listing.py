@@ -71,26 +71,23 @@ async def list_keys(
     reverse
         The last first.
     """
+    values = long or sort != "key"
+    at_once = not everything or sort != "key" or reverse or (long and not target.json and on_terminal())
+    gathered: list[Listed] = []
     async with target.open() as store:
-        measured = long or sort != "key"
-        found = pages(
-            target.keys(store), prefix, limit=limit, cursor=cursor, values=measured, follow=everything
-        )
-        at_once = sort != "key" or reverse or (long and not target.json and on_terminal())
-        gathered: list[Listed] = []
-        async for page in found:
-            listed = _listed(page, store.now())
-            if everything and not at_once:
-                _print(listed, target, long=long)
-            else:
-                gathered += listed
+        keys = target.keys(store)
+        async for page in pages(keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything):
+            gathered += _listed(page, store.now())
+            if not at_once:
+                _print(gathered, target, long=long)
+                gathered.clear()
     gathered.sort(key=ORDERS[sort])
     if reverse:
         gathered.reverse()
-    if everything or not target.json:
-        _print(gathered, target, long=long)
-    else:
+    if target.json and not everything:
         document(_page(gathered, page, long=long))
+        return
+    _print(gathered, target, long=long)
     if page.truncated and not target.json:
         say(f"there are more keys: --all lists them, --cursor {page.cursor} goes on")
 

@@ -6,7 +6,6 @@ written into files that nobody else can read; nothing that is there is replaced 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -128,8 +127,7 @@ def _save(path: Path, text: str) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()
+        unfinished.unlink(missing_ok=True)
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w", encoding="ascii") as file:
             file.write(text)

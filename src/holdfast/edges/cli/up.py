@@ -54,7 +54,7 @@ def up(
     Parameters
     ----------
     config
-        The file with settings. If not given: $HOLDFAST_CONFIG, or holdfast.toml or .json in this folder.
+        The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json.
     """
     flags = dict(locals())
     uvloop.run(serve(read_config(**flags)))

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 FIELDS: Final = frozenset(
     {
-        *("by", "checks", "cursor", "deadline", "deadline_ms", "envelope", "expected_version", "fence"),
-        *("items", "keep_ttl", "key", "keys", "last_writer", "limit", "namespace", "plugin_name", "policy"),
-        *("prefix", "request_id", "semantics", "since", "spec_ref", "ttl", "ttl_seconds", "value", "values"),
-        "writes",
+        *("by", "checks", "cursor", "deadline", "deadline_ms", "entries", "envelope", "expected_version"),
+        *("fence", "items", "keep_ttl", "keep_versions", "key", "keys", "last_writer", "limit", "namespace"),
+        *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
+        *("ttl_seconds", "value", "values", "writes"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""

@@ -6,6 +6,7 @@ refused by the name of its setting. A connection that was there once comes back 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from holdfast.edges.settings import Config
 
+CLOSE_SECONDS: Final = 1.0
+"""For how long the end of a connection is waited for."""
 QUIET_SECONDS: Final = 1.0
 """For how long nothing more is said of messages that come too fast."""
 _VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
@@ -86,17 +89,21 @@ class Link:
         await self._close()
 
     async def _close(self) -> None:
-        # What is still to be sent to a server that is gone makes the library write to a closed transport.
+        # The library writes what is left to a transport that is closed, and waits for one that failed at TLS.
         with contextlib.suppress(OSError, RuntimeError):
-            await self.client.close()
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.client.close()
 
     @property
     def reconnects(self) -> int:
         """How many times the connection came back."""
         return self.client.stats["reconnects"]
 
-    def require_listening(self) -> None:
+    async def require_listening(self) -> None:
         """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
+        # The library's ping overtakes what is still to be written: only the second is answered after all that.
+        for _ in range(2):
+            await self.client.flush()
         if self._denied:
             raise PermissionDenied(
                 f"the NATS server does not let the service listen at {', '.join(self._denied)}: "
@@ -117,7 +124,7 @@ class Link:
     def _warn_of_overrun(self) -> None:
         if time.monotonic() - self._spoke >= QUIET_SECONDS:
             self._spoke = time.monotonic()
-            _log.warning("messages come faster than they can be taken in; %d were dropped", self.overrun)
+            _log.warning("messages come faster than they can be taken in and are dropped")
 
     async def _on_disconnected(self) -> None:
         if not self.client.is_closed:

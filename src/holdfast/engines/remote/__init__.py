@@ -12,7 +12,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import Change, Load, Written
+import msgspec
+
+from holdfast.commands import Change, Done, Load, SetPolicy, Written
 from holdfast.cursors import cursor_after
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
@@ -172,12 +174,11 @@ class RemoteEngine:
             raise Unsupported("upkeep is the service's business")
         if isinstance(command, Load):
             return await self._load(command)
+        if isinstance(command, SetPolicy):
+            return await self._set_policy(command)
         verb, fields = message_of(command)
-        late = OutcomeUnknown(
-            f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
-        )
         try:
-            return result_of(command, await self._ask(command.namespace, verb, fields, late))
+            return result_of(command, await self._ask(command.namespace, verb, fields, self._unknown(verb)))
         except HoldfastError as error:
             return error
 
@@ -189,9 +190,17 @@ class RemoteEngine:
             "keep_versions": command.keep_versions,
         }
         try:
-            return Written((await self._ask_operator("load", fields))["written"])
+            return Written((await self._ask_operator("load", fields, self._unknown("load")))["written"])
         except HoldfastError as error:
             return error
+
+    async def _set_policy(self, command: SetPolicy) -> Done | HoldfastError:
+        fields = {"namespace": command.namespace, "policy": msgspec.Raw(command.policy.encode())}
+        try:
+            await self._ask_operator("set_policy", fields, self._unknown("set_policy"))
+        except HoldfastError as error:
+            return error
+        return Done()
 
     async def _ask(
         self, namespace: str, verb: str, fields: dict[str, Any], late: HoldfastError | None = None
@@ -201,8 +210,15 @@ class RemoteEngine:
         subject = ".".join([self._address.prefix, family, *owner, verb])
         return await self._exchange(dialect, subject, fields, late)
 
-    async def _ask_operator(self, verb: str, fields: dict[str, Any]) -> Mapping[str, Any]:
-        return await self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, None)
+    async def _ask_operator(
+        self, verb: str, fields: dict[str, Any], late: HoldfastError | None = None
+    ) -> Mapping[str, Any]:
+        return await self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late)
+
+    def _unknown(self, verb: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
+        )
 
     async def _exchange(
         self, dialect: Dialect, subject: str, fields: dict[str, Any], late: HoldfastError | None
@@ -227,10 +243,11 @@ class RemoteEngine:
         return dialect.answer(await self._mailbox.ask(subject, payload, seconds=seconds, late=late))
 
     def _deadline(self, seconds: float) -> dict[str, int]:
-        """Until when the service may begin: by its own clock once that is known, so that a stall counts."""
-        if self._mailbox.knows_offset:
-            return {"deadline": int((time.time() + seconds) * 1000 + self._mailbox.offset)}
-        return {"deadline_ms": int(seconds * 1000)}
+        """Until when the service may begin, by its own clock, so that a stall on the way counts.
+
+        Before its first reply its clock is taken to be ours. If that is wrong the reply, a TIMEOUT, says so.
+        """
+        return {"deadline": int((time.time() + seconds) * 1000 + self._mailbox.offset)}
 
 
 def _found(reply: Mapping[str, Any]) -> Row | None:

@@ -11,6 +11,7 @@ fatal it ends by itself; then this connects again, for as long as it is open.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Final
 
@@ -46,6 +47,14 @@ class Connection(Client):
         """
         await self.connect(servers, **{"ping_interval": PING_SECONDS, **options, **_FIRST})
         self.options |= _LATER
+
+    async def close(self) -> None:
+        """Disconnect; what could not be sent to a server that is gone is dropped."""
+        if not self.is_connected:
+            self._pending.clear()
+            self._pending_data_size = 0
+        with contextlib.suppress(OSError):  # the server has gone at this very moment
+            await super().close()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

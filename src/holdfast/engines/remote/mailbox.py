@@ -59,7 +59,6 @@ class Mailbox:
         self._best = float("inf")
         self._latest = 0.0
         self.offset = 0.0
-        self.knows_offset = False
 
     async def open(self) -> None:
         """Connect.
@@ -146,7 +145,6 @@ class Mailbox:
         if took <= self._best:
             self._best = took
             self.offset = self._latest
-            self.knows_offset = True
         self._best *= 1.01  # an old look is worth a little less with every reply
 
     def relearn_time(self) -> None:

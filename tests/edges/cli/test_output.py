@@ -1,0 +1,33 @@
+"""What is printed, and what is said about files that can't be used."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from holdfast.edges.cli.output import file_trouble, shown_key
+from holdfast.errors import StorageFull, ValidationError
+
+
+def test_a_full_disk_is_told_from_a_wrong_name() -> None:
+    """A full disk may have room later; a name that can't be used is the caller's to mend."""
+    full = file_trouble(OSError(errno.ENOSPC, "No space left on device"), "out.jsonl", field="out")
+    assert (type(full), full.field) == (StorageFull, "out")
+    wrong = file_trouble(OSError(errno.EISDIR, "Is a directory"), "out.jsonl", field="out")
+    assert (type(wrong), wrong.message) == (ValidationError, "out.jsonl: is a directory")
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("plain:1/ü", "plain:1/ü"),
+        ("tab\t", '"tab\\t"'),
+        ('"quoted"', '"\\"quoted\\""'),
+        ("\x9b31m", '"\\u009b31m"'),
+        ("line\u2028", '"line\\u2028"'),
+    ],
+)
+def test_keys_are_shown_safely(key: str, shown: str) -> None:
+    """A key never breaks a line or commands a terminal; what begins with a quote is always JSON."""
+    assert shown_key(key) == shown

@@ -1,0 +1,45 @@
+"""The command line against a running service: the same commands, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import nats
+
+import holdfast
+from holdfast.edges.nats.service import NatsService, Settings
+
+if TYPE_CHECKING:
+    from holdfast.edges.nats.server import NatsServer
+    from tests.edges.cli.conftest import Cli
+
+
+async def test_commands_over_nats(cli: Cli, nats_server: NatsServer) -> None:
+    """Nothing depends on where a store is: every kind of command works through a service."""
+    async with holdfast.open("memory://") as store:
+        connection = await nats.connect(nats_server.url)
+        service = NatsService(store, connection, Settings())
+        await service.start()
+        try:
+            await asyncio.to_thread(_every_kind, cli, nats_server.url)
+        finally:
+            await service.stop()
+            await connection.close()
+
+
+def _every_kind(cli: Cli, url: str) -> None:
+    on = ["--url", url]
+    assert cli.did("set", "k", '{"a":1}', *on).out == "1\n"
+    assert cli("set", "k", "2", "--if-version", "9", "--json", *on).error["current"]["value"] == {"a": 1}
+    assert cli.did("list", "--long", *on).out.startswith("k\t7\t1\t-\t")
+    assert cli.did("history", "k", *on).out.count("\n") == 1
+    assert cli.did("stats", *on).out.startswith("kv/jobs\t1\t")
+    assert cli.did("ping", *on).out.startswith("ready in ")
+    assert cli.did("top", "--once", "--interval", "0.01", *on).out == "kv/jobs\t1\t8\t0.0\n"
+    copied = cli("import", "-", "--plugin", "copy", *on, stdin=cli.did("export", *on).out)
+    assert copied.err == "holdfast: 1 entry imported into kv/copy\n"
+    assert cli.did("get", "k", "--plugin", "copy", *on).json == {"a": 1}
+    assert cli("get", "nothing", *on).code == 3
+    assert cli("migrate", "current", "--db", url).code == 1
+    assert "ok    nats" in cli.did("doctor", *on).out

@@ -1,0 +1,168 @@
+"""What the log tells of the service's work, and that a value is never in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast.clock import ManualClock
+from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.service import Settings
+from tests.edges.nats.ground import Caller, Running, calling, serving
+
+SECRET = "the-cat-is-called-Mittens"
+
+
+def requests() -> list[tuple[str, dict[str, Any]]]:
+    """Every verb, done and refused, with the secret wherever a value can be."""
+    item = {"key": "k", "value": {"name": SECRET}}
+    return [
+        ("set", item),
+        ("set", item | {"expected_version": 0}),
+        ("set", item | {"ttl": 0}),
+        ("set", {"key": "", "value": SECRET}),
+        ("set", {"key": "big", "value": SECRET * 5_000}),
+        ("set", item | {"request_id": "once"}),
+        ("set", item | {"request_id": "once", "ttl": 5}),
+        ("set", item | {"fence": {"lock": "l", "token": 1}}),
+        ("set", item | {"deadline": 1}),
+        ("set", item | {"colour": SECRET}),
+        ("get", {"key": "k"}),
+        ("get_many", {"keys": ["k", ""]}),
+        ("list", {"values": True}),
+        ("incr", {"key": "k"}),
+        ("set_ttl", {"key": "k", "ttl_seconds": 60}),
+        ("remove_ttl", {"key": "k", "expected_version": 99}),
+        ("set_many", {"items": [item, item | {"expected_version": 0}, {"value": SECRET}]}),
+        ("batch", {"checks": [{"key": "k", "version": 0}], "writes": [item]}),
+        ("batch", {"writes": [item, {"key": "k", "value": SECRET, "incr": 1}]}),
+        ("changes", {}),
+        ("history", {"key": "k"}),
+        ("delete", {"key": "k", "expected_version": 1}),
+        ("restore", {"key": "k"}),
+        ("nonsense", item),
+    ]
+
+
+async def test_values_are_never_logged(
+    nats_server: NatsServer, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever is asked in whichever dialect, and however it ends, at DEBUG too: no value is in the log."""
+    caplog.set_level(logging.DEBUG)
+    settings = Settings(slow_seconds=0, slow_walk_seconds=0)
+    async with (
+        serving(nats_server.url, clock=clock, settings=settings),
+        calling(nats_server.url) as caller,
+    ):
+        for verb, fields in requests():
+            await caller.ask(f"db.kv.trivia.{verb}", fields)
+            await caller.ask(f"db.kv.{verb}", fields | {"plugin_name": "payload"})
+            await caller.ask(f"db.semantic.acme.web.{'put' if verb == 'set' else verb}", fields)
+            await caller.send(f"db.kv.Trivia.{verb}", fields)
+        await caller.ask("db.kv.trivia.set", f'{{"key":"k","value":"{SECRET}"'.encode())
+        await caller.client.publish("db.kv.trivia.set", SECRET.encode(), reply="db.kv.other.set")
+        await caller.ask("db.admin.sweep")
+    assert len(caplog.records) > 100
+    for record in caplog.records:
+        whole = f"{record.getMessage()} {record.exc_text} {vars(record)}"
+        assert SECRET not in whole, record.getMessage()
+
+
+async def test_one_line_for_each_operation_at_debug(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    """At DEBUG an operation has its plugin, verb, key, size, latency and whether it hit."""
+    caplog.set_level(logging.DEBUG, logger="holdfast.service")
+    await caller.ask("db.kv.trivia.get", {"key": "k"})
+    [line] = [record for record in caplog.records if record.levelno == logging.DEBUG]
+    told = vars(line)
+    assert (told["plugin"], told["operation"], told["key"], told["hit"]) == ("trivia", "get", "k", False)
+    assert told["size"] == len(b'{"key": "k"}')
+    assert told["latency_ms"] >= 0
+
+
+async def test_levels_of_errors(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    """Refusals are WARNING, INVALID_JSON is ERROR, and a conflict is told once, with its request id."""
+    asked: list[tuple[dict[str, Any] | bytes, str, int]] = [
+        ({"key": "", "value": 1}, "VALIDATION_ERROR", logging.WARNING),
+        ({}, "MISSING_FIELD", logging.WARNING),
+        (b"{", "INVALID_JSON", logging.ERROR),
+    ]
+    for fields, code, level in asked:
+        caplog.clear()
+        await caller.ask("db.kv.trivia.set", fields)
+        [line] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert (line.levelno, code in line.getMessage()) == (level, True)
+        assert "trivia" in line.getMessage()
+    caplog.clear()
+    await caller.ask(
+        "db.kv.trivia.set", {"key": "k", "value": 1, "expected_version": 5, "request_id": "r-77"}
+    )
+    [line] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert (line.levelno, "r-77" in line.getMessage()) == (logging.WARNING, True)
+
+
+async def test_a_semantic_write_is_told_at_info(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    """A write of the semantic family is an INFO line with directive, key, purpose, request id and version."""
+    caplog.set_level(logging.INFO)
+    fields = {
+        "key": "jobs/a",
+        "value": 1,
+        "lastWriter": "bot:nightly",
+        "requestId": "r-9",
+        "semantics": {"purpose": "lock"},
+    }
+    await caller.ask("db.semantic.acme.web.put", fields)
+    [line] = [record.getMessage() for record in caplog.records if record.name == "holdfast.writes"]
+    for part in (
+        "directive=nightly",
+        "key=tenant/acme/project/web/jobs/a",
+        "purpose=lock",
+        "request_id=r-9",
+        "version=1",
+    ):
+        assert part in line
+
+
+async def test_slow_operations_are_told_and_counted(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From its bound on an operation is slow: a WARNING, and a mark for who counts; walks have their own."""
+    settings = Settings(slow_seconds=0, slow_walk_seconds=3_600)
+    async with serving(nats_server.url, settings=settings) as running, calling(nats_server.url) as caller:
+        await caller.ask("db.kv.trivia.get", {"key": "k"})
+        await caller.ask("db.kv.trivia.list")
+        assert [(one.verb, one.slow) for one in running.recorder.operations] == [
+            ("get", True),
+            ("list", False),
+        ]
+    slow = [record.getMessage() for record in caplog.records if "slow" in record.getMessage()]
+    assert len(slow) == 1
+    assert "get of trivia" in slow[0]
+
+
+async def test_every_operation_is_counted_once(running: Running, caller: Caller) -> None:
+    """Who counts is told of each request once: dialect, owner, namespace, verb and code."""
+    await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1})
+    await caller.ask("db.kv.get", {"key": "k", "plugin_name": "trivia"})
+    await caller.ask("db.semantic.acme.web.put", {"key": "a", "value": 1, "expectedVersion": 3})
+    await caller.ask("db.kv.trivia.some.\u202enonsense\x1b", {})
+    told = [
+        (one.dialect, one.owner, one.namespace, one.verb, one.code) for one in running.recorder.operations
+    ]
+    assert told == [
+        ("plugin", "trivia", "kv/trivia", "set", None),
+        ("payload", "trivia", "kv/trivia", "get", None),
+        ("semantic", "acme/web", "semantic/acme/web", "set", "VERSION_CONFLICT"),
+        ("plugin", "trivia", "kv/trivia", "unknown", "INVALID_SUBJECT"),
+    ]
+
+
+async def test_a_caller_cannot_write_into_the_log(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    """Control characters of a subject never reach a log line as they are."""
+    for subject in ("db.kv.trivia.ge\x1b[31mt\x0b", "db.kv.tri\x1bvia.get", "db.semantic.a\x1b.b.get"):
+        await caller.ask(subject, {"key": "k"})
+        await caller.client.publish(subject, b"{}", reply="db.kv.x.set")
+    await caller.ask("db.kv.trivia.get", {"key": "k"})
+    assert len(caplog.records) >= 6
+    assert all(record.getMessage().isprintable() for record in caplog.records)

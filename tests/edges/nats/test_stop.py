@@ -1,0 +1,108 @@
+"""Stopping: nothing that was accepted is lost, and what comes later is told at once that nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.clock import SystemClock
+from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.service import NatsService, Settings
+from tests.edges.nats.ground import PATIENCE, Answer, Gated, calling, serving, until
+
+REQUESTS = 500
+
+
+async def test_everything_accepted_is_answered(nats_server: NatsServer) -> None:
+    """stop() returns when all that was taken has been executed and answered, and no sooner."""
+    engine = Gated()
+    settings = Settings(limits=Limits(under_way=16), deadline_ms=60_000)
+    async with (
+        serving(nats_server.url, engine=engine, settings=settings) as running,
+        calling(nats_server.url) as caller,
+    ):
+        engine.gate.clear()
+        begun = [
+            await caller.begin("db.kv.trivia.set", {"key": f"k{number}", "value": number})
+            for number in range(REQUESTS)
+        ]
+        begun += [await caller.begin(f"db.kv.p{number}.list") for number in range(REQUESTS)]
+        await caller.client.flush()
+        stopping = asyncio.create_task(running.service.stop())
+        await until(lambda: running.service.waiting >= REQUESTS - 16)
+        assert not stopping.done()
+        assert not any(answer.done() for answer in begun)
+        engine.gate.set()
+        async with asyncio.timeout(PATIENCE):
+            await stopping
+            answers = await asyncio.gather(*begun)
+        assert all(answer.fields["success"] for answer in answers)
+        assert engine.executed == REQUESTS
+        assert (running.service.waiting, running.service.under_way) == (0, 0)
+
+
+async def test_what_comes_later_is_not_left_waiting(nats_server: NatsServer) -> None:
+    """Under a stream of requests each is answered or told that nobody listens: none is met with silence."""
+    async with (
+        serving(nats_server.url, settings=Settings(deadline_ms=60_000)) as running,
+        calling(nats_server.url) as caller,
+    ):
+        begun: list[asyncio.Future[Answer]] = []
+
+        async def stream() -> None:
+            while not begun or begun[-1].cancelled() or not _refused(begun[-1]):
+                begun.append(await caller.begin("db.kv.trivia.incr", {"key": "n"}))
+                await asyncio.sleep(0)
+
+        streaming = asyncio.create_task(stream())
+        await until(lambda: sum(answer.done() for answer in begun) > 50)
+        async with asyncio.timeout(PATIENCE):
+            await running.service.stop()
+            await until(lambda: any(_refused(answer) for answer in begun))
+            streaming.cancel()
+            ends = await asyncio.gather(*begun, return_exceptions=True)
+        answered = [end.fields["value"] for end in ends if isinstance(end, Answer)]
+        assert len(answered) + sum(isinstance(end, ConnectionError) for end in ends) == len(begun)
+        assert sorted(answered) == list(range(1, len(answered) + 1))
+        entry = await running.store.kv("trivia").get("n")
+        assert entry is not None
+        assert entry.value == len(answered)
+
+
+def _refused(answer: asyncio.Future[Answer]) -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is not None
+
+
+async def test_stopping_twice_or_without_work(nats_server: NatsServer) -> None:
+    """stop() of an idle service returns at once; a second one does no harm."""
+    async with serving(nats_server.url) as running:
+        async with asyncio.timeout(PATIENCE):
+            await running.service.stop()
+            await running.service.stop()
+
+
+async def test_stopping_without_a_server(nats_server: NatsServer) -> None:
+    """A service whose NATS server is gone stops all the same, and soon."""
+    async with serving(nats_server.url, clock=SystemClock()) as running:
+        nats_server.process.kill()
+        await until(lambda: not running.client.is_connected)
+        async with asyncio.timeout(5):
+            await running.service.stop()
+
+
+async def test_another_instance_takes_over(nats_server: NatsServer) -> None:
+    """While one instance stops, callers of the other notice nothing."""
+    engine = Gated()
+    async with calling(nats_server.url) as caller, serving(nats_server.url, engine=engine) as first:
+        second = NatsService(first.store, first.client, Settings(events=False))
+        await second.start()
+        try:
+            asked = [("db.kv.trivia.incr", {"key": "n"})] * 200
+            begun = [await caller.begin(subject, fields) for subject, fields in asked]
+            await first.service.stop()
+            begun += [await caller.begin(subject, fields) for subject, fields in asked]
+            async with asyncio.timeout(PATIENCE):
+                answers = await asyncio.gather(*begun)
+            assert sorted(answer.fields["value"] for answer in answers) == list(range(1, 401))
+        finally:
+            await second.stop()

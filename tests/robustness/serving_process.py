@@ -1,0 +1,80 @@
+"""A service as a process of its own, to be stopped, killed and started again.
+
+Law: it says `ready` on standard output once it answers, and nothing else. SIGTERM ends it as an operator
+would; any other end is what the tests are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import holdfast
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.remote.connection import Connection
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+
+START_SECONDS = 60.0
+
+
+async def serve(url: str, storage: str) -> None:
+    """Serve a store until told to stop."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    client = Connection()
+    async with holdfast.open(storage) as store:
+        await store.ready()
+        await client.reach(url, name="holdfast service")
+        service = NatsService(store, client, Settings())
+        await service.start()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await stop.wait()
+        await service.stop()
+    await client.close()
+
+
+async def launch(url: str, storage: str, *, stderr: int | None = None) -> Process:
+    """Start such a process, without waiting for it to be ready."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.robustness.serving_process", url, storage),
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    )
+
+
+async def ready(process: Process) -> Process:
+    """The process, once it answers."""
+    assert process.stdout is not None
+    async with asyncio.timeout(START_SECONDS):
+        said = await process.stdout.readline()
+    assert said == b"ready\n", f"the service did not start: it ended with {await process.wait()}"
+    return process
+
+
+async def kill(process: Process) -> None:
+    """End a process as nobody would want it, whatever it is doing; one that has ended is left alone."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def service_process(url: str, storage: str) -> AsyncIterator[Process]:
+    """A service in a process of its own for the length of a block."""
+    process = await launch(url, storage)
+    try:
+        yield await ready(process)
+    finally:
+        await kill(process)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,284 @@
+"""How what is waiting becomes groups: order, bounds, lanes, barriers, and who may give up.
+
+Law: the groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.batcher import MAX_GROUP, MAX_GROUP_BYTES, Batcher
+from holdfast.commands import Batch, Delete, Expire, Get, Got, Load, Many, Origin, Set, cost, weight
+from holdfast.errors import InternalError, KeyNotFound, Unavailable
+from holdfast.rows import Row
+
+if TYPE_CHECKING:
+    from holdfast.commands import Command, Result
+    from holdfast.errors import HoldfastError
+
+ORIGIN = Origin(writer="w", request_id="r")
+DONE = Got(None)
+
+
+def put(key: str, *, namespace: str = "kv/a", size: int = 1) -> Set:
+    """A command that writes."""
+    return Set(namespace=namespace, origin=ORIGIN, key=key, value="1", size=size)
+
+
+class Engine:
+    """Runs groups while its door is open, and remembers them."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.begun = asyncio.Event()
+        self.door = asyncio.Event()
+        self.door.set()
+        self.errors: dict[str, HoldfastError] = {}
+        self.failure: Exception | None = None
+
+    async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
+        """What a batcher calls."""
+        names = [str(getattr(command, "key", "")) for command in commands]
+        self.groups.append(names)
+        self.begun.set()
+        await self.door.wait()
+        if self.failure is not None:
+            raise self.failure
+        return [self.errors.get(name, DONE) for name in names]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """What runs the groups."""
+    return Engine()
+
+
+@pytest.fixture
+def batcher(engine: Engine) -> Batcher:
+    """A batcher with one lane."""
+    return Batcher(engine.run, lane_per_namespace=False)
+
+
+async def test_a_lone_caller_waits_for_nobody(batcher: Batcher, engine: Engine) -> None:
+    """What comes alone goes at once, alone."""
+    assert await batcher.submit(put("a")) == DONE
+    assert await batcher.submit(put("b")) == DONE
+    assert engine.groups == [["a"], ["b"]]
+
+
+async def test_a_group_forms_while_the_last_commits(batcher: Batcher, engine: Engine) -> None:
+    """Whatever comes while a group is under way goes together in the next, in the order in which it came."""
+    engine.door.clear()
+    first = batcher.submit(put("first"))
+    await engine.begun.wait()
+    later = [batcher.submit(put(f"{number}")) for number in range(10)]
+    assert batcher.waiting == 10
+    engine.door.set()
+    await asyncio.gather(first, *later)
+    assert engine.groups == [["first"], [f"{number}" for number in range(10)]]
+    assert batcher.waiting == 0
+
+
+async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:
+    """A refusal is that of its command alone."""
+    engine.errors["b"] = KeyNotFound("no b")
+    a, b, c = (batcher.submit(put(key)) for key in "abc")
+    assert await a == await c == DONE
+    with pytest.raises(KeyNotFound, match="no b"):
+        await b
+
+
+async def test_an_error_of_the_group_is_that_of_all(batcher: Batcher, engine: Engine) -> None:
+    """When a group as a whole can't be done, each of its callers is told, and the next group is tried."""
+    engine.failure = Unavailable("down")
+    answers = await asyncio.gather(*(batcher.submit(put(key)) for key in "abc"), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    engine.failure = None
+    assert await batcher.submit(put("d")) == DONE
+
+
+async def test_a_defect_does_not_leave_callers_waiting(batcher: Batcher, engine: Engine) -> None:
+    """If running a group breaks in a way that nobody foresaw, its callers are told and the lane goes on."""
+    engine.failure = RuntimeError("broken")
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*(batcher.submit(put(key)) for key in "ab"), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [InternalError] * 2
+        assert not batcher.writing("kv/a", "a")
+        engine.failure = None
+        assert await batcher.submit(put("c")) == DONE
+        await batcher.aclose()
+
+
+async def test_at_most_so_many_commands(batcher: Batcher, engine: Engine) -> None:
+    """A group holds at most 512 commands; the rest goes in the next."""
+    await asyncio.gather(*(batcher.submit(put(f"{number}")) for number in range(MAX_GROUP + 5)))
+    assert [len(group) for group in engine.groups] == [512, 5]
+
+
+async def test_at_most_so_many_bytes(batcher: Batcher, engine: Engine) -> None:
+    """A group holds at most 4 MB; a command that is larger goes alone rather than never."""
+    quarter = MAX_GROUP_BYTES // 4
+    sizes = [quarter, quarter, quarter, quarter, 1, MAX_GROUP_BYTES * 2, 1]
+    await asyncio.gather(*(batcher.submit(put(f"{n}", size=size)) for n, size in enumerate(sizes)))
+    assert engine.groups == [["0", "1", "2"], ["3", "4"], ["5"], ["6"]]
+
+
+async def test_several_writes_count_as_such(batcher: Batcher, engine: Engine) -> None:
+    """Batches and lists weigh what their members weigh."""
+    half = MAX_GROUP_BYTES // 2
+    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("x", size=half),))
+    many = Many(namespace="kv/a", origin=ORIGIN, items=(put("y", size=half),))
+    await asyncio.gather(batcher.submit(batch), batcher.submit(many), batcher.submit(put("z")))
+    assert len(engine.groups) == 2
+
+
+async def test_giving_up_gives_up_the_wait_alone(batcher: Batcher, engine: Engine) -> None:
+    """A caller that is cancelled does not cancel its command, nor anybody else's."""
+    engine.door.clear()
+
+    async def call(key: str) -> Any:
+        return await batcher.submit(put(key))
+
+    running, waiting, other = (asyncio.create_task(call(key)) for key in ("running", "waiting", "other"))
+    await engine.begun.wait()
+    late = asyncio.create_task(call("late"))
+    await asyncio.sleep(0)
+    for task in (running, waiting, late):
+        task.cancel()
+    engine.door.set()
+    assert await other == DONE
+    assert await batcher.submit(put("end")) == DONE
+    assert [key for group in engine.groups for key in group] == ["running", "waiting", "other", "late", "end"]
+    for task in (running, waiting, late):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_closing_waits(batcher: Batcher, engine: Engine) -> None:
+    """Closing takes nothing more and ends when all that was taken is done."""
+    engine.door.clear()
+    taken = [batcher.submit(put(f"{number}")) for number in range(3)]
+    closing = asyncio.create_task(batcher.aclose())
+    await engine.begun.wait()
+    assert not closing.done()
+    with pytest.raises(Unavailable):
+        batcher.submit(put("more"))
+    engine.door.set()
+    await closing
+    assert [future.result() for future in taken] == [DONE] * 3
+    await batcher.aclose()
+
+
+async def test_what_is_being_written(batcher: Batcher, engine: Engine) -> None:
+    """A key counts as being written from the moment its command is handed over until it is done."""
+    items = (put("in many"), Delete(namespace="kv/a", origin=ORIGIN, key="deleted"))
+    futures = [
+        batcher.submit(put("a")),
+        batcher.submit(put("a")),
+        batcher.submit(Many(namespace="kv/a", origin=ORIGIN, items=items)),
+        batcher.submit(Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("in batch"),))),
+        batcher.submit(Get(namespace="kv/a", key="read")),
+    ]
+    for key in ("a", "in many", "deleted", "in batch"):
+        assert batcher.writing("kv/a", key), key
+        assert not batcher.writing("kv/b", key), key
+    assert not batcher.writing("kv/a", "read")
+    await asyncio.gather(*futures)
+    for key in ("a", "in many", "deleted", "in batch"):
+        assert not batcher.writing("kv/a", key), key
+
+
+async def test_a_barrier(batcher: Batcher, engine: Engine) -> None:
+    """Waiting until a namespace is settled waits for what came before, and for nothing when it is idle."""
+    await batcher.settled("kv/a")
+    assert engine.groups == []
+    engine.door.clear()
+    before = batcher.submit(put("before"))
+    barrier = asyncio.create_task(batcher.settled("kv/a"))
+    await engine.begun.wait()
+    await batcher.settled("kv/other")
+    assert not barrier.done()
+    engine.door.set()
+    await barrier
+    assert before.done()
+    assert engine.groups == [["before"]]
+
+
+async def test_a_refused_command_settles_too(batcher: Batcher, engine: Engine) -> None:
+    """A barrier waits for an end, not for a success."""
+    engine.errors["a"] = KeyNotFound("no a")
+    future = batcher.submit(put("a"))
+    await batcher.settled("kv/a")
+    assert isinstance(future.exception(), KeyNotFound)
+
+
+async def test_a_write_does_not_overtake_a_read(batcher: Batcher, engine: Engine) -> None:
+    """While a read of a key is under way, writes of it that come later wait, and those of others don't."""
+    with batcher.reading("kv/a", ["k", "k"]):
+        earlier = batcher.submit(put("other"))
+        await earlier
+        later = batcher.submit(put("k"))
+        after = batcher.submit(put("after"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert engine.groups == [["other"]]
+        assert not later.done()
+    await asyncio.gather(later, after)
+    assert engine.groups == [["other"], ["k", "after"]]
+
+
+async def test_a_read_of_everything_holds_every_write(batcher: Batcher, engine: Engine) -> None:
+    """A listing is not overtaken by any write of its namespace."""
+    with batcher.reading("kv/a"):
+        await batcher.submit(put("k", namespace="kv/b"))
+        later = batcher.submit(put("k"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert engine.groups == [["k"]]
+    assert await later == DONE
+
+
+async def test_one_lane_keeps_the_order_of_all(batcher: Batcher, engine: Engine) -> None:
+    """With one lane a group holds several namespaces, and groups go one after the other."""
+    engine.door.clear()
+    futures = [batcher.submit(put("first"))]
+    await engine.begun.wait()
+    futures += [batcher.submit(put(f"{number}", namespace=f"kv/{number}")) for number in range(3)]
+    engine.door.set()
+    await asyncio.gather(*futures)
+    assert engine.groups == [["first"], ["0", "1", "2"]]
+
+
+async def test_a_lane_for_each_namespace(engine: Engine) -> None:
+    """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
+    batcher = Batcher(engine.run, lane_per_namespace=True)
+    engine.door.clear()
+    futures = [batcher.submit(put(f"{number}", namespace=f"kv/{number % 2}")) for number in range(4)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert engine.groups == [["0", "2"], ["1", "3"]]
+    engine.door.set()
+    await asyncio.gather(*futures)
+
+
+async def test_groups_are_measured(batcher: Batcher) -> None:
+    """Whoever wants to know is told how large each group is."""
+    sizes: list[int] = []
+    batcher.grouped = sizes.append
+    await asyncio.gather(*(batcher.submit(put(key)) for key in "abc"))
+    assert sizes == [3]
+
+
+def test_commands_are_weighed_by_what_they_bring() -> None:
+    """The bound of a group is about bytes, that of the work in one go about rows."""
+    row = Row(value="1", size=1000, version=1, created_at=0, updated_at=0)
+    load = Load(namespace="kv/a", origin=ORIGIN, entries=(("k", row), ("l", row)), keep_versions=False)
+    expire = Expire(namespace="kv/a", space="kv", keys=("a", "b", "c"))
+    read = Get(namespace="kv/a", key="k")
+    assert [cost(command) for command in (put("k", size=1000), load, expire, read)] == [1256, 2512, 1536, 256]
+    many = Many(namespace="kv/a", origin=ORIGIN, items=(put("a"), put("b")))
+    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("a"),))
+    assert [weight(command) for command in (put("k"), load, expire, many, batch)] == [1, 2, 3, 2, 1]

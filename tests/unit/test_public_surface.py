@@ -1,0 +1,121 @@
+"""The public names, written out once more: what is here changes only with a line in the changelog.
+
+Law: a change of this file is a change for users.
+"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+import holdfast
+from holdfast import KV
+from holdfast.verbs import Provenance
+
+NAMES: Final = {
+    *("KEEP", "KV", "Store", "open"),
+    *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
+    *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
+    *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
+    *("KeyNotFound", "MissingField", "OutcomeUnknown", "PermissionDenied", "QuotaExceeded"),
+    *("RateLimited", "StorageFull", "TableExists", "TableNotFound", "Timeout", "TtlNotConfigured"),
+    *("Unavailable", "Unsupported", "ValidationError", "ValueTooLarge", "VersionConflict"),
+}
+VERBS: Final = {
+    "set": "key, value, *, ttl=None, expected_version=None, semantics=None, **provenance",
+    "get": "key",
+    "delete": "key, *, expected_version=None, **provenance",
+    "list": "prefix='', *, limit=None, cursor=None, values=False",
+    "incr": "key, by=1, *, ttl=None, expected_version=None, **provenance",
+    "get_ttl": "key",
+    "set_ttl": "key, ttl_seconds, *, expected_version=None, **provenance",
+    "remove_ttl": "key, *, expected_version=None, **provenance",
+    "get_many": "keys",
+    "set_many": "items, **provenance",
+    "delete_many": "keys, **provenance",
+    "batch": "*, checks=(), writes, **provenance",
+    "changes": "since=0, *, prefix='', limit=None",
+    "watch": "prefix='', *, since=None",
+    "history": "key, *, limit=None",
+    "restore": "key, *, ttl=None, expected_version=None, **provenance",
+}
+FIELDS: Final = {
+    "Entry": "key value version created_at updated_at expires_at last_writer semantics request_id spec_ref",
+    "Semantics": "purpose producer consumer_hints ttl_seconds",
+    "Page": "keys truncated cursor entries",
+    "Change": "op key version at last_writer request_id purpose lag_ms expired_version",
+    "Changes": "changes next gap oldest",
+    "BatchResult": "versions",
+    "Conflict": "key expected_version current",
+    "Stats": "namespace keys bytes version changed_at",
+    "Policy": "quota_keys quota_bytes",
+}
+
+
+def parameters(call: object) -> str:
+    """The parameters of a function, without types and without the handle itself."""
+    assert callable(call)
+    signature = inspect.signature(call)
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in signature.parameters.items()
+        if name != "self"
+    ]
+    return str(inspect.Signature(bare))[1:-1]
+
+
+def test_the_names() -> None:
+    """These names are public, each is there, and no other is."""
+    assert set(holdfast.__all__) == NAMES
+    assert len(holdfast.__all__) == len(NAMES)
+    for name in NAMES:
+        assert hasattr(holdfast, name)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_verbs(verb: str) -> None:
+    """Each verb takes what it is promised to take, under these names."""
+    assert parameters(getattr(KV, verb)) == VERBS[verb]
+
+
+def test_there_are_no_other_verbs() -> None:
+    """Every public method of the handle is a verb."""
+    methods = {name for name, _ in inspect.getmembers(KV, inspect.isfunction) if not name.startswith("_")}
+    assert methods == set(VERBS)
+
+
+def test_the_provenance() -> None:
+    """Every writing verb takes these beside its own fields."""
+    assert set(Provenance.__annotations__) == {"request_id", "writer", "spec_ref", "fence"}
+    assert Provenance.__required_keys__ == frozenset()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_fields(name: str) -> None:
+    """Each noun has these fields, in this order."""
+    assert getattr(holdfast, name).__struct_fields__ == tuple(FIELDS[name].split())
+
+
+def test_opening() -> None:
+    """A store is opened by its URL; everything else is optional."""
+    assert parameters(holdfast.open) == "url, *, clock=None, writer=None, sweep_interval=300, reap=True"
+
+
+def test_everything_public_is_explained() -> None:
+    """Each public name and each verb says what it does."""
+    for name in NAMES - {"KEEP"}:
+        assert inspect.getdoc(getattr(holdfast, name)), name
+    for verb in VERBS:
+        assert inspect.getdoc(getattr(KV, verb)), verb
+
+
+def test_importing_is_cheap() -> None:
+    """Whoever imports the package pays for no driver, no migration tool and no test tool."""
+    heavy = ("sqlalchemy", "alembic", "asyncpg", "nats", "pytest", "hypothesis", "uvloop")
+    code = f"import holdfast, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

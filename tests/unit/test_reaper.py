@@ -1,0 +1,299 @@
+"""The reaper: how often it looks, what it says, and that it goes on.
+
+Law: its sleep and its stopwatch are stand-ins that move by what it asks for, so that hours pass in no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast.reaper
+from holdfast import rules
+from holdfast.clock import ManualClock
+from holdfast.engine import Capabilities
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Unavailable
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.engine import Due
+
+
+class Time:
+    """Sleeps without waiting, and stops for good after so many sleeps."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self.most = 0
+        self.over = asyncio.Event()
+
+    def monotonic(self) -> float:
+        """The stopwatch."""
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the clocks move on, and others have their turn."""
+        if len(self.slept) == self.most:
+            self.over.set()
+            await asyncio.Event().wait()
+        self.slept.append(seconds)
+        self.now += seconds
+        self.clock.advance(seconds)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+class Engine(MemoryEngine):
+    """The reference engine, whose looking for what is due can fail or take its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Exception] = []
+        self.slowness = 0.0
+        self.time: Time | None = None
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """What is due, if all goes well."""
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.time is not None:
+            self.time.now += self.slowness
+        return await super().due(space, now, limit=limit, namespace=namespace)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The store's time."""
+    return ManualClock()
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """Where the rows are."""
+    return Engine()
+
+
+@pytest.fixture
+def time(clock: ManualClock, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Time:
+    """The reaper's time."""
+    time = Time(clock)
+    engine.time = time
+    monkeypatch.setattr(holdfast.reaper, "time", SimpleNamespace(monotonic=time.monotonic))
+    parts: dict[str, Any] = {"sleep": time.sleep, "gather": asyncio.gather}
+    monkeypatch.setattr(holdfast.reaper, "asyncio", SimpleNamespace(**parts))
+    return time
+
+
+@pytest.fixture
+async def store(engine: Engine, clock: ManualClock) -> AsyncIterator[Store]:
+    """A store that is swept by hand."""
+    async with Store(engine, clock=clock, reap=False) as store:
+        yield store
+
+
+async def reap(store: Store, time: Time, turns: int) -> None:
+    """Let the reaper of a store have so many turns."""
+    time.most = turns
+    task = asyncio.create_task(store._reaper.run())
+    async with asyncio.timeout(10):
+        await time.over.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """What the reaper said at a level, but for its beginning and end."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == level
+        and record.name == "holdfast.reaper"
+        and "cleanup of" not in record.getMessage()
+    ]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Down to DEBUG."""
+    caplog.set_level(logging.DEBUG, logger="holdfast.reaper")
+
+
+async def test_expiry_is_noticed_within_a_second(store: Store, time: Time) -> None:
+    """The reaper looks every second, whatever the interval of its other chores."""
+    kv = store.kv("a")
+    await kv.set("k", 1, ttl=3, semantics={"purpose": "flag"})
+    await reap(store, time, 5)
+    assert time.slept == [1.0] * 5
+    change = (await kv.history("k"))[0]
+    assert change.op == "expired"
+    assert change.lag_ms is not None
+    assert change.lag_ms <= 1000
+
+
+async def test_one_line_for_each_interval(store: Store, time: Time, caplog: pytest.LogCaptureFixture) -> None:
+    """What was removed in an interval is told once, at INFO; that nothing was, at DEBUG."""
+    for number in range(3):
+        await store.kv("a").set(f"{number}", 1, ttl=10 + number)
+    await reap(store, time, 601)
+    assert [line.split(" in ")[0] for line in lines(caplog, logging.INFO)] == ["removed 3 expired entries"]
+    assert [line.split(" in ")[0] for line in lines(caplog, logging.DEBUG)] == ["removed 0 expired entries"]
+
+
+async def test_a_slow_sweep_is_a_warning(
+    store: Store, engine: Engine, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sweep of more than a second is told at once, with how long it took and what it removed."""
+    engine.slowness = 1.5
+    await store.sweep()
+    assert lines(caplog, logging.WARNING) == ["a sweep took 1.5 s for 0 expired entries"]
+    engine.slowness = 1.0
+    await store.sweep()
+    assert len(lines(caplog, logging.WARNING)) == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable("storage is down"), RuntimeError("a surprise")])
+async def test_it_goes_on_after_an_error(
+    store: Store, engine: Engine, time: Time, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error is logged with its trace; after a pause of at most a minute the sweeping goes on."""
+    await store.kv("a").set("k", 1, ttl=1)
+    engine.failures = [error]
+    await reap(store, time, 4)
+    assert time.slept == [1.0, 60.0, 1.0, 1.0]
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert str(error) in record.getMessage()
+    assert record.exc_info is not None
+    assert [change.op for change in await store.kv("a").history("k")] == ["expired", "set"]
+
+
+async def test_the_pause_is_the_interval_if_that_is_shorter(
+    engine: Engine, clock: ManualClock, time: Time
+) -> None:
+    """With a short interval the reaper sleeps as long as that, also after an error."""
+    async with Store(engine, clock=clock, reap=False, sweep_interval=0.25) as store:
+        engine.failures = [Unavailable("down")]
+        await reap(store, time, 3)
+    assert time.slept == [0.25, 0.25, 0.25]
+
+
+async def test_upkeep_once_an_interval(store: Store, time: Time) -> None:
+    """The journal, the trash and the memory of requests are looked through every interval."""
+    kv = store.kv("a")
+    await kv.set("k", 1, request_id="r")
+    time.clock.advance(86_400)
+    await reap(store, time, 299)
+    assert (await kv.changes()).gap is False
+    time.over.clear()
+    time.slept.clear()
+    await reap(store, time, 301)
+    assert (await kv.changes()).gap is True
+
+
+async def test_somebody_else_sweeps(engine: Engine, clock: ManualClock, time: Time) -> None:
+    """Where the other side notices expiry by itself, the reaper does nothing."""
+    engine.capabilities = Capabilities(durable=False, owns_reaper=True)
+    async with Store(engine, clock=clock, reap=False) as store:
+        await store.kv("a").set("k", 1, ttl=1)
+        await reap(store, time, 10)
+        assert len(await store.kv("a").history("k")) == 1
+
+
+async def test_a_store_reaps_and_stops(engine: Engine, clock: ManualClock, time: Time, caplog: Any) -> None:
+    """A store has its reaper from its opening to its closing, and the log says so."""
+    time.most = 3
+    async with Store(engine, clock=clock) as store:
+        await store.kv("a").set("k", 1, ttl=1)
+        async with asyncio.timeout(10):
+            await time.over.wait()
+        assert (await store.stats("kv/a")).version == 2
+    said = [record.getMessage() for record in caplog.records if record.name == "holdfast.reaper"]
+    assert (said[0], said[-1]) == (
+        "cleanup of expired entries started",
+        "cleanup of expired entries stopped",
+    )
+
+
+async def test_many_are_removed_bit_by_bit(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are due, a sweep removes all of them, a few at a time."""
+    monkeypatch.setattr(holdfast.reaper, "LOOK", 7)
+    monkeypatch.setattr(holdfast.reaper, "CHUNK", 3)
+    for plugin in ("a", "b"):
+        await store.kv(plugin).set_many([{"key": f"{n}", "value": 1, "ttl": 1} for n in range(25)])
+    groups: list[int] = []
+    store.measure(grouped=groups.append, swept=lambda removed, seconds: None)
+    clock.advance(1)
+    assert await store.sweep() == 50
+    assert len(groups) == 8
+    assert await store.sweep() == 0
+
+
+async def test_a_row_that_can_not_go_does_not_hold_the_sweep(
+    store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When nothing of what is due can be removed, the sweep ends instead of asking for ever."""
+    monkeypatch.setattr(holdfast.reaper, "LOOK", 1)
+    await store.kv("a").set("k", 1, ttl=1)
+    clock.advance(1)
+    due = await engine.due("kv", clock.now(), limit=1)
+    await store.sweep()
+
+    async def stale(*given: Any, **more: Any) -> list[Due]:
+        return due
+
+    monkeypatch.setattr(engine, "due", stale)
+    async with asyncio.timeout(10):
+        assert await store.sweep() == 0
+        assert await store._reaper.sweep_inline("kv/a") == []
+
+
+async def test_only_so_many_requests_are_remembered(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace remembers its last requests up to a number; the oldest are forgotten first."""
+    monkeypatch.setattr(rules, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(holdfast.reaper, "LOOK", 2)
+    kv, other = store.kv("a"), store.kv("b")
+    for number in range(10):
+        await kv.incr("n", request_id=f"r{number}")
+        clock.advance(1)
+    await other.incr("n", request_id="r0")
+    await store.upkeep()
+    for number in (7, 8, 9):
+        assert (await kv.incr("n", request_id=f"r{number}")).value == number + 1
+    assert (await other.incr("n", request_id="r0")).value == 1
+    assert (await kv.incr("n", request_id="r6")).value == 11
+
+
+async def test_only_so_many_changes_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal holds the last changes up to a number, also when they are all of today."""
+    monkeypatch.setattr(rules, "MAX_JOURNAL", 5)
+    monkeypatch.setattr(holdfast.reaper, "LOOK", 4)
+    kv = store.kv("a")
+    for number in range(12):
+        await kv.set("k", number)
+    await store.upkeep()
+    page = await kv.changes()
+    assert [change.version for change in page.changes] == [8, 9, 10, 11, 12]
+    assert (page.gap, page.oldest) == (True, 8)
+
+
+async def test_requests_that_can_not_be_forgotten(
+    store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that is too high for what is there does not keep upkeep going for ever."""
+    monkeypatch.setattr(rules, "MAX_REQUESTS", 1)
+    await store.kv("a").set("k", 1, request_id="r")
+    engine._namespaces["kv/a"].requests = 50
+    async with asyncio.timeout(10):
+        await store.upkeep()

@@ -1,0 +1,142 @@
+"""From a URL to an engine: every form that the contract names.
+
+Law: a form is tested by the engine that it gives, or by where its file appears.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.errors import Unsupported, ValidationError
+from holdfast.registry import DRIVERS, ENGINES, engine_for
+from holdfast.testing.exact import refusal
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that relative paths are relative to."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_memory() -> None:
+    """`memory://` is the reference engine; it has no name to give."""
+    assert isinstance(engine_for("memory://"), MemoryEngine)
+    with refusal(ValidationError, field="url", says="memory://name"):
+        engine_for("memory://name")
+
+
+@pytest.mark.parametrize(
+    "url", ["state.db", "sqlite:///state.db", "sqlite+aiosqlite:///state.db", "./state.db"]
+)
+async def test_relative_files(url: str, here: Path) -> None:
+    """A bare path and `sqlite:///path` are relative to the current folder."""
+    async with holdfast.open(url, reap=False) as store:
+        await store.kv("a").set("k", 1)
+        assert store.capabilities.durable
+    assert (here / "state.db").is_file()
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite+aiosqlite:///{}"])
+async def test_absolute_files(form: str, here: Path) -> None:
+    """A bare absolute path and `sqlite:////path` name the same file."""
+    path = here / "folder" / "state.db"
+    path.parent.mkdir()
+    async with holdfast.open(form.format(path), reap=False) as store:
+        await store.kv("a").set("k", 1)
+    assert path.is_file()
+
+
+async def test_paths(here: Path) -> None:
+    """A path object is a file, whatever characters are in it."""
+    path = here / "sqlite:?#% é.db"
+    async with holdfast.open(path, reap=False) as store:
+        await store.kv("a").set("k", 1)
+    assert path.is_file()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///", ":memory:", "sqlite+aiosqlite://"]
+)
+async def test_nothing_kept(url: str, here: Path) -> None:
+    """These keep nothing: no file appears, and the next store is empty."""
+    async with holdfast.open(url, reap=False) as store:
+        assert isinstance(engine_of(store), SqliteEngine)
+        assert not store.capabilities.durable
+        await store.kv("a").set("k", 1)
+    assert files(here) == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+asyncpg"])
+def test_postgres(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both schemes are the same engine, which gets the plain one."""
+    asked: list[str] = []
+    monkeypatch.setattr(PostgresEngine, "__init__", lambda engine, url: asked.append(url))
+    assert isinstance(engine_for(f"{scheme}://user:secret@host:5432/db?x=1"), PostgresEngine)
+    assert asked == ["postgresql://user:secret@host:5432/db?x=1"]
+
+
+def test_a_driver_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its driver an engine is unsupported, and the message says what to install."""
+    for name in list(sys.modules):
+        if name.startswith("holdfast.engines.postgres"):
+            monkeypatch.delitem(sys.modules, name)
+    missing: Any = None
+    monkeypatch.setitem(sys.modules, "asyncpg", missing)
+    with refusal(Unsupported, says="pip install 'holdfast[postgres]'"):
+        engine_for("postgresql://host/db")
+
+
+@pytest.mark.parametrize(
+    ("module", "url"),
+    [("holdfast.engines.postgres", "postgresql://host/db"), ("holdfast.engines.remote", "nats://host")],
+)
+def test_an_engine_that_is_broken(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that is missing for another reason is not taken for a missing driver."""
+    broken: Any = None
+    monkeypatch.setitem(sys.modules, module, broken)
+    with pytest.raises(ModuleNotFoundError):
+        engine_for(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "empty"),
+        ("mysql://host/db", "'mysql'"),
+        ("sqlite+pysqlite:///x", "'sqlite+pysqlite'"),
+        ("postgresql+psycopg://x", "'postgresql+psycopg'"),
+        ("memory+x://", "'memory+x'"),
+        ("sqlite://state.db", "sqlite:///path"),
+        ("sqlite://host/state.db", "sqlite:///path"),
+        ("sqlite:///state.db?mode=ro", "?"),
+    ],
+)
+def test_other_urls(url: str, words: str, here: Path) -> None:
+    """What is none of these is refused, and nothing is made."""
+    with refusal(ValidationError, field="url", says=words):
+        holdfast.open(url)
+    assert files(here) == []
+
+
+def test_the_drivers_belong_to_engines() -> None:
+    """A scheme that names a driver is accepted only of an engine that there is."""
+    assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(ENGINES)
+
+
+def files(folder: Path) -> list[Path]:
+    """What is in a folder."""
+    return list(folder.iterdir())
+
+
+def engine_of(store: holdfast.Store) -> object:
+    """The engine behind a store."""
+    return store._engine

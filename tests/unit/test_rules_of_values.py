@@ -1,0 +1,137 @@
+"""What a value may be, and its compact form.
+
+Law: a value is tested by the text that it becomes, or by the words with which it is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+
+from holdfast import rules
+from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.model import value_of
+from holdfast.rows import Row
+from holdfast.testing import strategies
+from holdfast.testing.exact import refusal, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Colour(enum.StrEnum):
+    """An enumeration of texts."""
+
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1, "1"),
+        (1.0, "1.0"),
+        (-0.0, "-0.0"),
+        ("é\x00", '"é\\u0000"'),
+        ([1, (2, [])], "[1,[2,[]]]"),
+        ({"b": 1, "a": {}}, '{"b":1,"a":{}}'),
+        (Colour.RED, '"red"'),
+    ],
+)
+def test_the_compact_form(value: Any, text: str) -> None:
+    """A value is stored in one compact form, whose size is that of its UTF-8."""
+    assert rules.encode_value(value) == (text, len(text.encode()))
+
+
+class Strange(str):
+    """Text of somebody else's making."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("nan"), "NaN or Infinity"),
+        ([float("inf")], "NaN or Infinity"),
+        ({"a": -float("inf")}, "NaN or Infinity"),
+        ("\ud800", "surrogate"),
+        ({"\udfff": 1}, "surrogate"),
+        (b"x", "bytes"),
+        ({1: 2}, "name of type int"),
+        ([object()], "object"),
+        (Strange("x"), "JSON-serializable"),
+    ],
+)
+def test_no_values(value: Any, words: str) -> None:
+    """What JSON has no form for is refused, wherever it is."""
+    with refusal(ValidationError, field="value", says=words):
+        rules.encode_value(value)
+
+
+def test_long_integers() -> None:
+    """Integers of up to 4,300 digits are legal, whatever their sign; longer ones are not."""
+    for number, text in ((10**4300 - 1, "9" * 4300), (1 - 10**4300, "-" + "9" * 4300)):
+        assert rules.encode_value(number) == (text, len(text))
+        assert rules.increment(number) == number
+    for number in (10**4300, -(10**4300), 2**14_285):
+        with refusal(ValidationError, field="value", says="4300 digits"):
+            rules.encode_value([number])
+        with refusal(ValidationError, field="by", says="4300 digits"):
+            rules.increment(number)
+
+
+def test_a_value_that_holds_itself() -> None:
+    """A loop is nested too deeply, not an endless walk."""
+    loop: list[Any] = []
+    loop.append(loop)
+    with refusal(ValidationError, field="value", says="64 levels"):
+        rules.encode_value(loop)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (0, inner)]
+)
+def test_nesting(wrap: Callable[[Any], Any]) -> None:
+    """64 levels are legal, 65 are not."""
+    value: Any = wrap(1)
+    for _ in range(63):
+        value = wrap(value)
+    assert json.loads(rules.encode_value(value)[0]) is not None
+    with refusal(ValidationError, field="value", says="64 levels"):
+        rules.encode_value(wrap(value))
+
+
+def test_the_size_of_a_value() -> None:
+    """65,536 bytes are legal; one more is refused in the words of the contract."""
+    assert rules.encode_value("x" * 65_534)[1] == 65_536
+    words = "Value size (65537 bytes) exceeds 64KB limit (65536 bytes)"
+    with refusal(ValueTooLarge, field="value", says=words) as caught:
+        rules.encode_value("x" * 65_535)
+    assert caught.value.message == words
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(value=strategies.values())
+def test_any_value_comes_back(value: Any) -> None:
+    """Whatever JSON allows is legal, and is read again as exactly what it was."""
+    text, size = rules.encode_value(value)
+    assert size == len(text.encode())
+    assert same(value_of("k", Row(value=text, size=size, version=1, created_at=0, updated_at=0)), value)
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(key=strategies.keys(), meaning=strategies.semantics(), ttl=strategies.ttls())
+def test_any_legal_thing_is_let_through(key: str, meaning: dict[str, Any], ttl: int | None) -> None:
+    """The rules refuse nothing that is legal, and change nothing of it."""
+    assert rules.key(key) == key
+    assert rules.ttl(ttl) == ttl
+    checked = rules.semantics(meaning)
+    for name, said in meaning.items():
+        found = getattr(checked, name, ())
+        assert list(found) == said if name == "consumer_hints" else found == said

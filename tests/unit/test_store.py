@@ -1,0 +1,338 @@
+"""The store around an engine: what fails alone, what is told, and what is logged.
+
+Law: the engine is the reference one behind a stand-in that fails where a test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import holdfast.store
+from holdfast.clock import ManualClock, SystemClock
+from holdfast.commands import Set
+from holdfast.engine import LATER, Capabilities
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import (
+    DatabaseError,
+    InternalError,
+    OutcomeUnknown,
+    Unavailable,
+    ValidationError,
+    VersionConflict,
+)
+from holdfast.rows import KV, Address
+from holdfast.store import Store
+from holdfast.testing.conformance.calls import on_key
+from holdfast.testing.exact import present, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from holdfast.commands import Command
+    from holdfast.decide import Outcome
+    from holdfast.rows import Record
+
+
+class Engine(MemoryEngine):
+    """The reference engine, with faults."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poison: Exception | None = None
+        self.failure: Exception | None = None
+        self.offset: float | Exception = 0.0
+        self.groups: list[int] = []
+
+    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+        """A group with the key `poison` fails; so does every group while there is a failure."""
+        self.groups.append(len(commands))
+        if self.failure is not None:
+            raise self.failure
+        if self.poison is not None and any(getattr(command, "key", "") == "poison" for command in commands):
+            raise self.poison
+        return await super().transact(commands, now)
+
+    async def clock_offset(self) -> float:
+        """What the test says."""
+        if isinstance(self.offset, Exception):
+            raise self.offset
+        return self.offset
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """Where the rows are."""
+    return Engine()
+
+
+@pytest.fixture
+async def store(engine: Engine) -> AsyncIterator[Store]:
+    """An open store."""
+    async with Store(engine, clock=ManualClock(), reap=False) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"), [(RuntimeError("secret"), InternalError), (DatabaseError("bad row"), DatabaseError)]
+)
+async def test_a_poison_command_fails_alone(
+    store: Store, engine: Engine, fault: Exception, seen: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When a group can't be saved its commands are tried one by one, and only the culprit fails."""
+    engine.poison = fault
+    kv = store.kv("a")
+    calls = (kv.set("before", 1), kv.set("poison", 1, request_id="r-7"), kv.set("after", 1))
+    before, poisoned, after = await asyncio.gather(*calls, return_exceptions=True)
+    assert [entry.version for entry in (before, after) if not isinstance(entry, BaseException)] == [1, 2]
+    assert type(poisoned) is seen
+    assert "secret" not in str(poisoned)
+    assert engine.groups == [3, 1, 1, 1]
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("r-7" in record.getMessage() and record.exc_info for record in errors)
+
+
+async def test_a_poison_command_on_its_own(store: Store, engine: Engine) -> None:
+    """A command that comes alone is not tried twice."""
+    engine.poison = RuntimeError()
+    with refusal(InternalError, says="Set"):
+        await store.kv("a").set("poison", 1)
+    assert engine.groups == [1]
+
+
+@pytest.mark.parametrize("fault", [Unavailable("down"), OutcomeUnknown("lost the line")])
+async def test_an_engine_that_knows_what_happened(store: Store, engine: Engine, fault: Any) -> None:
+    """Nothing written, or nobody knows: that is the answer for all, and nothing is tried again."""
+    engine.failure = fault
+    kv = store.kv("a")
+    answers = await asyncio.gather(kv.set("a", 1), kv.set("b", 1), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [type(fault)] * 2
+    assert engine.groups == [2]
+    engine.failure = None
+    assert (await kv.set("a", 1)).version == 1
+
+
+async def test_an_engine_that_does_not_want_groups(engine: Engine) -> None:
+    """Each command is handed over by itself, and a refusal is raised all the same."""
+    engine.capabilities = Capabilities(durable=False, batching=False)
+    async with Store(engine, clock=ManualClock(), writer="w", reap=False) as store:
+        kv = store.kv("a")
+        await asyncio.gather(*(kv.set(f"{number}", 1) for number in range(3)))
+        assert engine.groups == [1, 1, 1]
+        with refusal(VersionConflict):
+            await kv.set("0", 1, expected_version=0)
+    with refusal(Unavailable):
+        await kv.set("0", 1)
+
+
+async def test_a_store_that_is_not_open(engine: Engine) -> None:
+    """Before it is opened, a store accepts nothing and answers nothing."""
+    store = Store(engine, reap=False)
+    kv = store.kv("a")
+    for verb, call in on_key(kv).items():
+        with refusal(Unavailable, says="not open", about=verb):
+            await call("k")
+    for other in (store.namespaces(), store.stats("kv/a"), store.sweep(), store.upkeep(), store.ready()):
+        with refusal(Unavailable, says="not open"):
+            await other
+
+
+async def test_closing_twice(engine: Engine) -> None:
+    """Closing what is closed is nothing."""
+    store = Store(engine, reap=False)
+    await store.start()
+    await store.aclose()
+    await store.aclose()
+
+
+def test_the_writer_has_a_legal_name(engine: Engine) -> None:
+    """Who writes by default is checked once, when the store is made."""
+    with refusal(ValidationError, field="writer"):
+        Store(engine, writer="a\nb")
+
+
+async def test_who_writes_by_default(engine: Engine) -> None:
+    """Without further word it is the program itself; else whom the store names, or the call."""
+    async with Store(engine, reap=False) as store:
+        assert (await store.kv("a").set("k", 1)).last_writer == "embedded"
+    async with Store(engine, writer="agent:x", reap=False) as store:
+        assert (await store.kv("a").set("k", 1)).last_writer == "agent:x"
+        assert (await store.kv("a").set("k", 1, writer="agent:y")).last_writer == "agent:y"
+        command = store.verbs("kv/a", writer="somebody").set("k", 1)
+        assert command.origin.writer == "somebody"
+
+
+async def test_conflicts_are_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A failed check is a WARNING with the request id, in a single write, a batch and a list alike."""
+    kv = store.kv("a")
+    await kv.set("k", "secret")
+    with pytest.raises(VersionConflict):
+        await kv.set("k", "secret", expected_version=9, request_id="single")
+    with pytest.raises(VersionConflict):
+        await kv.batch(checks=[{"key": "k", "version": 0}], writes=[], request_id="batch")
+    await kv.set_many([{"key": "k", "value": "secret", "expected_version": 9}], request_id="many")
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 3
+    for warning, request_id in zip(warnings, ("single", "batch", "many"), strict=True):
+        assert request_id in warning
+        assert "kv/a" in warning
+        assert "secret" not in warning
+
+
+async def test_semantic_writes_are_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Every write of the semantic family is an INFO with directive, key, purpose, request id and version."""
+    caplog.set_level(logging.INFO, logger="holdfast.writes")
+    kv = store.semantic("acme", "web")
+    given: dict[str, Any] = {"writer": "agent:directive-7", "request_id": "r"}
+    await kv.set("k", "secret", semantics={"purpose": "config"}, **given)
+    await kv.delete("k", writer="agent:directive-7", request_id="r2")
+    await kv.delete("k", request_id="nothing there")
+    await kv.batch(
+        writes=[{"key": "b", "value": 1}, {"key": "none", "delete": True}, {"guard": "g"}], request_id="batch"
+    )
+    await kv.set_many([{"key": "m", "value": 1}, {"key": "", "value": 1}], request_id="many")
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    root = "tenant/acme/project/web/"
+    expected = [
+        ("directive-7", root + "k", "config", "r", 1),
+        ("directive-7", root + "k", "config", "r2", 2),
+        ("embedded", root + "b", "None", "batch", 3),
+        ("embedded", root + "m", "None", "many", 5),
+    ]
+    assert len(lines) == len(expected)
+    for line, parts in zip(lines, expected, strict=True):
+        directive, key, purpose, request_id, version = parts
+        assert f"directive={directive} key={key} purpose={purpose}" in line
+        assert line.endswith(f"request_id={request_id} version={version}")
+        assert "secret" not in line
+
+
+async def test_plain_writes_are_not_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A plugin's ordinary work leaves nothing in the log."""
+    caplog.set_level(logging.DEBUG, logger="holdfast.writes")
+    kv = store.kv("a")
+    await kv.set("k", 1)
+    await kv.delete("k")
+    await kv.batch(writes=[{"key": "k", "value": 1}])
+    assert caplog.records == []
+
+
+async def test_a_stored_value_that_can_not_be_read(
+    store: Store, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What somebody has spoilt past Holdfast is a database error that names the key, and is logged."""
+    kv = store.kv("a")
+    await kv.set("good", 1)
+    await kv.set("spoilt", 1)
+    address = Address("kv/a", KV, "spoilt")
+    engine._rows[address] = msgspec.structs.replace(engine._rows[address], value="{")
+    reads: tuple[Callable[[], Awaitable[object]], ...] = (
+        lambda: kv.get("spoilt"),
+        lambda: kv.list(values=True),
+    )
+    for read in reads:
+        caplog.clear()
+        with refusal(DatabaseError, field="key", says="'spoilt'"):
+            await read()
+        assert any("'spoilt'" in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
+    good, spoilt = await kv.get_many(["good", "spoilt"])
+    assert present(good).value == 1
+    assert isinstance(spoilt, DatabaseError)
+    assert (await kv.list()).keys == ["good", "spoilt"]
+    assert await kv.delete("spoilt") is True
+
+
+async def test_the_clock_follows_the_storage(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offset to the storage's clock is measured when the store is opened, and again and again."""
+    monkeypatch.setattr(holdfast.store, "CLOCK_INTERVAL", 0.001)
+    steered: list[float] = []
+    measured = asyncio.Event()
+
+    class Clock(SystemClock):
+        def steer(self, offset: float) -> None:
+            steered.append(offset)
+            if len(steered) == 3:
+                measured.set()
+
+    engine.offset = 250.0
+    async with asyncio.timeout(10), Store(engine, clock=Clock(), reap=False):
+        assert steered == [250.0]
+        await measured.wait()
+    assert steered[:3] == [250.0] * 3
+
+
+async def test_a_clock_that_can_not_be_read(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A storage that does not tell the time is no reason not to open it."""
+    engine.offset = Unavailable("no answer")
+    async with Store(engine, reap=False) as store:
+        await store.kv("a").set("k", 1)
+    assert "no answer" in caplog.text
+
+
+async def test_changes_are_passed_on(store: Store) -> None:
+    """Whoever listens is told of every change after its commit, in order, until it no longer listens."""
+    told: list[tuple[str, int]] = []
+
+    def listen(records: list[Record]) -> None:
+        told.extend((record.op, record.version) for record in records)
+
+    store.listen(listen)
+    kv = store.kv("a")
+    await kv.set("k", 1)
+    await kv.batch(writes=[{"key": "k", "incr": 1}, {"key": "k", "delete": True}])
+    with pytest.raises(VersionConflict):
+        await kv.set("k", 1, expected_version=9)
+    store.unlisten(listen)
+    store.unlisten(listen)
+    await kv.set("k", 1)
+    assert told == [("set", 1), ("set", 2), ("deleted", 3)]
+
+
+async def test_what_is_told_to_operators(store: Store, engine: Engine) -> None:
+    """How much waits, how large groups are, what sweeps remove and how late they are."""
+    clock = store._clock
+    assert isinstance(clock, ManualClock)
+    groups: list[int] = []
+    sweeps: list[int] = []
+    store.measure(grouped=groups.append, swept=lambda removed, seconds: sweeps.append(removed))
+    kv = store.kv("a")
+    assert await store.overdue() == 0.0
+    await asyncio.gather(kv.set("a", 1, ttl=1), kv.set("b", 1, ttl=2))
+    clock.advance(1.5)
+    assert await store.overdue() == 0.5
+    await store.sweep()
+    assert (groups, sweeps, store.waiting) == ([2, 1], [1], 0)
+    await store.ready()
+
+
+async def test_a_glance(store: Store) -> None:
+    """A key is read without waiting where that can be, and in its turn where it is being written."""
+    kv = store.kv("a")
+    entry = await kv.set("k", 1)
+    row = store.glance("kv/a", "k")
+    assert row is not None
+    assert row is not LATER
+    assert row.version == entry.version
+    write = store.submit(store.verbs("kv/a").set("k", 2))
+    assert store.glance("kv/a", "k") is LATER
+    assert isinstance(store.verbs("kv/a").set("k", 2), Set)
+    await write
+
+
+async def test_an_entry_that_expires_while_it_waits(store: Store) -> None:
+    """A get in its turn is judged by the time at which it is answered."""
+    clock = store._clock
+    assert isinstance(clock, ManualClock)
+    kv = store.kv("a")
+    write = asyncio.ensure_future(kv.set("k", 1, ttl=1))
+    read = asyncio.ensure_future(kv.get("k"))
+    left = asyncio.ensure_future(kv.get_ttl("k"))
+    assert present(await write).value == 1
+    assert present(await read).value == 1
+    assert await left == 1
+    clock.advance(1)
+    assert await kv.get("k") is None

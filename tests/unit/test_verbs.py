@@ -1,0 +1,301 @@
+"""How a call becomes a command: the one way for every door.
+
+Law: commands are compared field by field; what a field may hold is tested with the rules.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commands import Batch, Check, Delete, Fence, Guard, Incr, Many, Origin, Restore, Set, SetTtl
+from holdfast.errors import MissingField, ValidationError, ValueTooLarge
+from holdfast.model import KEEP, Entry, Semantics
+from holdfast.testing.exact import refusal
+from holdfast.verbs import Verbs, id_maker
+
+NAME = "kv/a"
+MADE = Origin(writer="me", request_id="made")
+ROOT = "tenant/acme/project/web/"
+
+
+@pytest.fixture
+def verbs() -> Verbs:
+    """The verbs of a plugin."""
+    return Verbs(NAME, writer="me", new_id=lambda: "made")
+
+
+@pytest.fixture
+def semantic() -> Verbs:
+    """The verbs of a tenant's project."""
+    return Verbs("semantic/acme/web", writer="me", new_id=lambda: "made", root=ROOT)
+
+
+def test_set(verbs: Verbs) -> None:
+    """A set carries the compact value, its size, and what was said of deadline, version and meaning."""
+    assert verbs.set("k", {"a": 1}) == Set(namespace=NAME, origin=MADE, key="k", value='{"a":1}', size=7)
+    full = verbs.set(
+        "k",
+        "é",
+        ttl=5,
+        expected_version=3,
+        semantics={"purpose": "flag"},
+        request_id="r",
+        writer="w",
+        spec_ref="s",
+        fence={"lock": "l", "token": 2},
+    )
+    assert full == Set(
+        namespace=NAME,
+        origin=Origin(
+            writer="w", request_id="r", repeatable=True, spec_ref="s", fence=Fence(lock="l", token=2)
+        ),
+        key="k",
+        expected=3,
+        value='"é"',
+        size=4,
+        ttl=5,
+        semantics='{"purpose":"flag"}',
+    )
+
+
+def test_the_deadline_of_a_set(verbs: Verbs) -> None:
+    """A ttl, the ttl of the semantics, both when they agree, or KEEP; never two that differ."""
+    assert verbs.set("k", 1, ttl=KEEP) == Set(
+        namespace=NAME, origin=MADE, key="k", value="1", size=1, keep_ttl=True
+    )
+    meant = Semantics(ttl_seconds=9)
+    assert verbs.set("k", 1, semantics=meant).ttl == 9
+    assert verbs.set("k", 1, ttl=9, semantics=meant).ttl == 9
+    for other in (8, KEEP):
+        with refusal(ValidationError, field="ttl", says="9"):
+            verbs.set("k", 1, ttl=other, semantics=meant)
+    with refusal(ValidationError, field="ttl"):
+        verbs.set("k", 1, ttl=9.0, semantics=meant)
+
+
+def test_the_other_verbs(verbs: Verbs) -> None:
+    """Each verb makes its own command with its own fields."""
+    key: dict[str, Any] = {"namespace": NAME, "origin": MADE, "key": "k"}
+    assert verbs.delete("k") == Delete(**key)
+    assert verbs.delete("k", expected_version=0) == Delete(**key, expected=0)
+    assert verbs.incr("k") == Incr(**key, by=1)
+    assert verbs.incr("k", 0.5, ttl=5, expected_version=2) == Incr(**key, by=0.5, ttl=5, expected=2)
+    assert verbs.set_ttl("k", 5, expected_version=2) == SetTtl(**key, ttl=5, expected=2)
+    assert verbs.remove_ttl("k") == SetTtl(**key, ttl=None)
+    assert verbs.restore("k", ttl=5, expected_version=0) == Restore(**key, ttl=5, expected=0)
+
+
+def test_whoever_names_a_request_may_repeat_it(verbs: Verbs) -> None:
+    """A request id of the caller's makes a command repeatable; one that was made up does not."""
+    assert verbs.delete("k").origin == MADE
+    assert verbs.delete("k", request_id="r").origin == Origin(writer="me", request_id="r", repeatable=True)
+
+
+def test_made_up_ids_differ() -> None:
+    """No two ids are the same, of one source or of two."""
+    one, other = id_maker(), id_maker()
+    made = [one() for _ in range(100)] + [other() for _ in range(100)]
+    assert len(set(made)) == 200
+
+
+def test_full_keys(semantic: Verbs) -> None:
+    """In the semantic family every key and prefix is completed."""
+    assert semantic.key("a/b") == semantic.key(ROOT + "a/b") == ROOT + "a/b"
+    assert semantic.prefix("") == ROOT
+    assert semantic.set("a", 1).key == ROOT + "a"
+    command = semantic.batch(checks=[{"key": "c", "version": 1}], writes=[{"key": "w", "delete": True}])
+    assert command.checks == (Check(key=ROOT + "c", version=1),)
+    assert semantic.get_many(["a", "A"]).legal == [ROOT + "a"]
+
+
+def test_several_keys(verbs: Verbs) -> None:
+    """What is illegal keeps its place, and the results of the rest go around it."""
+    wanted = verbs.get_many(["a", "", "b", 5])
+    assert wanted.legal == ["a", "b"]
+    assert sorted(wanted.refused) == [1, 3]
+    merged = wanted.merge(["A", "B"])
+    assert [merged[0], merged[2]] == ["A", "B"]
+    assert [type(merged[1]), type(merged[3])] == [ValidationError, ValidationError]
+
+
+def test_set_many(verbs: Verbs) -> None:
+    """Items have the fields of a set; the command holds those that are legal."""
+    command, members = verbs.set_many(
+        [
+            {"key": "a", "value": 1, "ttl_seconds": 5, "expected_version": 2, "unknown": 1},
+            {"key": "", "value": 1},
+            {"key": "b", "value": None, "keep_ttl": True, "semantics": {"purpose": "flag"}},
+        ],
+        request_id="r",
+    )
+    origin = Origin(writer="me", request_id="r", repeatable=True)
+    base: dict[str, Any] = {"namespace": NAME, "origin": origin}
+    assert command == Many(
+        namespace=NAME,
+        origin=origin,
+        items=(
+            Set(**base, key="a", value="1", size=1, ttl=5, expected=2),
+            Set(**base, key="b", value="null", size=4, keep_ttl=True, semantics='{"purpose":"flag"}'),
+        ),
+    )
+    assert list(members.refused) == [1]
+
+
+def test_delete_many(verbs: Verbs) -> None:
+    """Keys become deletions without an expectation."""
+    command, members = verbs.delete_many(["a", None, "b"])
+    assert [item.key for item in command.items] == ["a", "b"]
+    assert list(members.refused) == [1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "ttl", "keep"),
+    [
+        ({}, None, False),
+        ({"ttl": 5}, 5, False),
+        ({"ttl_seconds": 5}, 5, False),
+        ({"ttl": 5, "ttl_seconds": 5}, 5, False),
+        ({"ttl": None, "ttl_seconds": None, "keep_ttl": None}, None, False),
+        ({"keep_ttl": False, "ttl": 5}, 5, False),
+        ({"keep_ttl": True}, None, True),
+        ({"ttl": KEEP}, None, True),
+        ({"ttl": KEEP, "keep_ttl": True}, None, True),
+    ],
+)
+def test_the_ways_to_spell_a_ttl(verbs: Verbs, fields: dict[str, Any], ttl: int | None, keep: bool) -> None:
+    """An item may say ttl, ttl_seconds or keep_ttl."""
+    [write] = verbs.batch(writes=[{"key": "k", "value": 1, **fields}]).writes
+    assert isinstance(write, Set)
+    assert (write.ttl, write.keep_ttl) == (ttl, keep)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"ttl": 5, "ttl_seconds": 6}, "ttl"),
+        ({"ttl": 1, "ttl_seconds": True}, "ttl_seconds"),
+        ({"ttl": True, "ttl_seconds": 1}, "ttl"),
+        ({"ttl": 1.0, "ttl_seconds": 1}, "ttl"),
+        ({"ttl_seconds": 0}, "ttl_seconds"),
+        ({"ttl": 5, "keep_ttl": True}, "ttl"),
+        ({"ttl_seconds": 5, "keep_ttl": True}, "ttl"),
+        ({"keep_ttl": "yes"}, "keep_ttl"),
+        ({"keep_ttl": 1}, "keep_ttl"),
+    ],
+)
+def test_ttls_that_contradict_each_other(verbs: Verbs, fields: dict[str, Any], field: str) -> None:
+    """Two that differ, or one beside keep_ttl, are refused; so is what only looks like the other."""
+    with refusal(ValidationError, field=field):
+        verbs.batch(writes=[{"key": "k", "value": 1, **fields}])
+
+
+def test_batch(verbs: Verbs) -> None:
+    """Writes become commands in their order, under one origin."""
+    command = verbs.batch(
+        checks=[{"key": "c", "version": 0}],
+        writes=[
+            {"key": "a", "value": None},
+            {"key": "b", "delete": True, "value_of_no_interest": 1},
+            {"key": "i", "incr": -2, "ttl": 5},
+            {"guard": "lock"},
+            {"key": "n", "value": 1, "delete": None, "incr": None, "expected_version": None},
+        ],
+    )
+    base: dict[str, Any] = {"namespace": NAME, "origin": MADE}
+    assert command == Batch(
+        **base,
+        checks=(Check(key="c", version=0),),
+        writes=(
+            Set(**base, key="a", value="null", size=4),
+            Delete(**base, key="b"),
+            Incr(**base, key="i", by=-2, ttl=5),
+            Guard(**base, lock="lock"),
+            Set(**base, key="n", value="1", size=1),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "field"),
+    [
+        ({"key": "k"}, ValidationError, "writes"),
+        ({"key": "k", "value": 1, "incr": 1}, ValidationError, "writes"),
+        ({"key": "k", "delete": True, "expected_version": 1}, ValidationError, "writes"),
+        ({"key": "k", "delete": "yes"}, ValidationError, "delete"),
+        ({"key": "k", "incr": 1, "keep_ttl": True}, ValidationError, "ttl"),
+        ({"delete": True}, MissingField, "key"),
+        ("k", ValidationError, "writes"),
+    ],
+)
+def test_illegal_writes(verbs: Verbs, write: Any, kind: Any, field: str) -> None:
+    """A write is exactly one thing, with a key."""
+    with refusal(kind, field=field):
+        verbs.batch(writes=[write])
+
+
+def test_how_much_a_batch_holds(verbs: Verbs) -> None:
+    """512 KB of keys, values, semantics, addends and locks; not a byte more."""
+    legal = [{"key": f"{number:04}", "value": "x" * 65_530} for number in range(8)]
+    assert len(verbs.batch(writes=legal).writes) == 8
+    extras: tuple[dict[str, Any], ...] = (
+        {"key": "k", "value": 1},
+        {"key": "k", "delete": True},
+        {"key": "k", "incr": 1},
+        {"guard": "lock"},
+    )
+    for extra in extras:
+        with refusal(ValueTooLarge, says="524288", about=extra):
+            verbs.batch(writes=[*legal, extra])
+    hints = {"consumer_hints": ["x" * 100] * 16}
+    with refusal(ValueTooLarge, says="524288"):
+        verbs.batch(writes=[*legal[:7], {"key": "k", "value": "x" * 65_000, "semantics": hints}])
+    with refusal(ValueTooLarge, says="set_many"):
+        verbs.set_many([*legal, {"key": "k", "value": 1}])
+
+
+def entry(**fields: Any) -> Entry:
+    """An entry of another store."""
+    base = Entry(
+        key="k",
+        value=[1],
+        version=7,
+        created_at=datetime(2020, 1, 1, tzinfo=UTC),
+        updated_at=datetime(2020, 1, 2, tzinfo=UTC),
+        expires_at=None,
+        last_writer="w",
+        semantics=None,
+        request_id=None,
+        spec_ref=None,
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def test_load(verbs: Verbs) -> None:
+    """An entry of another store is judged by the same rules as a set."""
+    command = verbs.load([entry(), entry(key="l", semantics=Semantics(purpose="flag"))], keep_versions=True)
+    assert [key for key, _ in command.entries] == ["k", "l"]
+    assert command.entries[1][1].semantics == '{"purpose":"flag"}'
+    wrongs: tuple[tuple[Any, str], ...] = (
+        ("no entry", "entries"),
+        (entry(key=""), "key"),
+        (entry(value=float("nan")), "value"),
+        (entry(version=-1), "version"),
+        (entry(last_writer=""), "last_writer"),
+        (entry(request_id="\n"), "request_id"),
+        (entry(spec_ref="x" * 501), "spec_ref"),
+        (entry(semantics=Semantics(purpose="")), "semantics.purpose"),
+    )
+    for wrong, field in wrongs:
+        with refusal(ValidationError, field=field, about=wrong):
+            verbs.load([wrong], keep_versions=False)
+    with refusal(ValueTooLarge, says="load"):
+        verbs.load([entry(value="x" * 65_000)] * 9, keep_versions=False)
+
+
+def test_set_policy(verbs: Verbs) -> None:
+    """A policy travels as JSON."""
+    assert verbs.set_policy({"quota_keys": 5}).policy == '{"quota_keys":5}'
