@@ -8,17 +8,20 @@ time is not overtaken by a write that came after it. Cancelling a caller cancels
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.commands import cost, written_keys
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
     from holdfast.commands import Command, Result
+
+_log = logging.getLogger("holdfast")
 
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
@@ -158,6 +161,12 @@ class Batcher:
             return await self._run(commands)
         except HoldfastError as error:
             return [error] * len(commands)
+        except Exception as defect:
+            # Whoever waits must not wait for ever because of a fault in between.
+            _log.error("a group of %d commands failed", len(commands), exc_info=defect)
+            return [InternalError("the group failed for a reason that Holdfast did not foresee")] * len(
+                commands
+            )
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
         for command, future, _ in group:

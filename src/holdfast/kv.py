@@ -7,13 +7,14 @@ and results into entries, and decides nothing.
 from __future__ import annotations
 
 import builtins
+import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.engine import JournalQuery, Scan, successor
-from holdfast.errors import HoldfastError, ValueTooLarge
+from holdfast.errors import DatabaseError, HoldfastError, ValueTooLarge
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
 from holdfast.rows import KV as KV_SPACE
 from holdfast.watch import changes_after, watch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.verbs import Provenance, Verbs
+
+_log = logging.getLogger("holdfast")
 
 
 class KV:
@@ -75,7 +78,7 @@ class KV:
         """The entry, or None if it is not there or has expired."""
         key = self.verbs.key(key)
         row = await self.store.get(self.namespace, key)
-        return None if row is None else entry_of(key, row)
+        return None if row is None else _read(key, row)
 
     async def delete(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
@@ -110,7 +113,7 @@ class KV:
             keys=found.keys,
             truncated=found.more,
             cursor=cursor_after(found.keys[-1]) if found.more else None,
-            entries=list(map(entry_of, found.keys, found.rows)) if values else None,
+            entries=list(map(_read, found.keys, found.rows)) if values else None,
         )
 
     async def incr(
@@ -209,7 +212,7 @@ class KV:
         )
         return page
 
-    def watch(self, prefix: str = "", *, since: int | None = None) -> AsyncIterator[Change]:
+    def watch(self, prefix: str = "", since: int | None = None) -> AsyncIterator[Change]:
         """Follow the changes of keys that begin with `prefix`: nothing missed, nothing twice.
 
         `since` None starts at the first iteration, 0 replays what the journal has. Where the journal no
@@ -266,6 +269,15 @@ def _deleted(result: object) -> bool:
 
 def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
     try:
-        return None if row is None else entry_of(key, row)
+        return None if row is None else _read(key, row)
     except HoldfastError as error:
         return error
+
+
+def _read(key: str, row: Row) -> Entry:
+    """The entry in a row; a value that can't be read is an error for the caller and for the log."""
+    try:
+        return entry_of(key, row)
+    except DatabaseError as error:
+        _log.error("%s", error.message)
+        raise

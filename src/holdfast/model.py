@@ -150,6 +150,17 @@ def milliseconds(at: datetime) -> int:
     return (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // timedelta(milliseconds=1)
 
 
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise ValueError(f"{text} is no number that can be held")
+    return number
+
+
 def value_of(key: str, row: Row) -> Any:
     """The value in a row of the space `kv`."""
     text = row.value or ""
@@ -159,7 +170,7 @@ def value_of(key: str, row: Row) -> Any:
         pass
     if _LONGEST_NEGATIVE.search(text):  # msgspec takes the sign for one digit too many
         try:
-            return json.loads(text)
+            return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
     raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key")

@@ -295,19 +295,25 @@ class Store:
             if isinstance(error, HoldfastError) and not isinstance(error, Defect):
                 raise
             outcome = await self._one_by_one(commands, error)
-        if any(isinstance(result, QuotaExceeded) for result in outcome.results):
-            outcome = await self._after_sweeping(commands, outcome)
-        self._tell(outcome.journal)
-        for command, result in zip(commands, outcome.results, strict=True):
-            report(command, result)
+        outcome = await self._after_sweeping(commands, outcome)
+        try:
+            self._tell(outcome.journal)
+            for command, result in zip(commands, outcome.results, strict=True):
+                report(command, result)
+        except Exception as defect:
+            # The group is committed: whatever those who are told of it do can't change its outcome.
+            _log.error("a commit could not be told of", exc_info=defect)
         return outcome.results
 
-    async def _one_by_one(self, commands: list[Command], error: Exception) -> Outcome:
-        """Find out which command of a group can't be done, so that it fails alone."""
+    async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
+        """Do each command for itself, so that one which can't be done fails alone.
+
+        `error` is that of the whole group: that of its only command is known already.
+        """
         together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
         for command in commands:
             try:
-                if len(commands) == 1:
+                if error is not None and len(commands) == 1:
                     raise error
                 outcome = await self._engine.transact([command], self.now())
             except Exception as alone:
@@ -324,19 +330,23 @@ class Store:
             for command, result in zip(commands, outcome.results, strict=True)
             if isinstance(result, QuotaExceeded)
         }
-        journal = list(outcome.journal)
-        removed = 0
-        for namespace in sorted(full):
-            swept = await self._reaper.sweep_inline(namespace)
-            removed += len(swept)
-            journal += swept
-        results = list(outcome.results)
-        for position, command in enumerate(commands) if removed else ():
+        journal, results = list(outcome.journal), list(outcome.results)
+        for name in sorted(full):
+            journal += await self._swept(name)
+        for position, command in enumerate(commands) if len(journal) > len(outcome.journal) else ():
             if isinstance(results[position], QuotaExceeded):
-                again = await self._engine.transact([command], self.now())
+                again = await self._one_by_one([command], None)
                 results[position] = again.results[0]
                 journal += again.journal
         return msgspec.structs.replace(outcome, results=results, journal=journal)
+
+    async def _swept(self, namespace: str) -> list[Record]:
+        """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
+        try:
+            return await self._reaper.sweep_inline(namespace)
+        except HoldfastError as error:
+            _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
+            return []
 
     def _tell(self, journal: list[Record]) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""

@@ -1,4 +1,4 @@
-"""What only a client of a service can meet: nobody there, no answer, no connection, no permission, another clock."""
+"""What only a client can meet: nobody there, no answer, no connection, no permission, another clock."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import pytest
 from nats.aio.msg import Msg
 
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.server import NatsServer
-from holdfast.engines.remote.address import OPTIONS, remote_address
 from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
     PermissionDenied,
     Timeout,
     Unavailable,
-    ValidationError,
     ValueTooLarge,
 )
 from holdfast.model import Policy
 from holdfast.testing.exact import refusal
-from tests.edges.nats.ground import PATIENCE, Gated, calling, serving, until
+from tests.edges.nats.ground import PATIENCE, Gated, serving, until
 from tests.nats import Wire, connection
 from tests.nats_fixtures import StartServer
 
@@ -73,7 +70,7 @@ async def test_without_a_service_a_call_fails_at_once(nats_server: NatsServer) -
 
 
 async def test_a_write_without_a_reply_is_unknown_and_a_read_unavailable(nats_server: NatsServer) -> None:
-    """A client that gives up does not know of a write whether it was done; of a read it knows that it may ask again."""
+    """A client that gives up can't know whether a write was done; a read it may simply repeat."""
     async with (
         instead_of_a_service(nats_server.url, silence),
         holdfast.open(f"{nats_server.url}?timeout=0.2") as store,
@@ -131,11 +128,12 @@ async def test_nothing_is_sent_later_that_failed_for_want_of_a_connection(nats_s
                 while not heard:
                     with contextlib.suppress(HoldfastError):
                         await kv.get("probe")
+                    await asyncio.sleep(0.01)
         assert all(json.loads(data)["key"] == "probe" for data in heard)
 
 
 async def test_a_refused_subject_is_permission_denied(nats_server_with: StartServer) -> None:
-    """What the server does not let a user send is PERMISSION_DENIED with the subject; its own goes through."""
+    """What the server does not let a user send is PERMISSION_DENIED with the subject."""
     server = await nats_server_with(PERMISSIONS)
     async with (
         serving(server.url, user="service", password="s"),
@@ -185,7 +183,7 @@ async def test_a_watch_without_events_still_sees_changes(nats_server_with: Start
 
 
 async def test_the_service_clock_jumps(nats_server: NatsServer) -> None:
-    """When the service's clock leaps ahead the first answer is TIMEOUT, unexecuted, and one retry succeeds."""
+    """When the service's clock leaps ahead the answer is TIMEOUT, unexecuted, and one retry succeeds."""
     clock, engine = ManualClock(), Gated()
     async with (
         serving(nats_server.url, engine=engine, clock=clock) as running,
@@ -202,7 +200,7 @@ async def test_the_service_clock_jumps(nats_server: NatsServer) -> None:
 
 
 async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:
-    """A service that answers TIMEOUT again is believed: two attempts, then TIMEOUT, which is safe to retry."""
+    """A service that answers TIMEOUT twice is believed: TIMEOUT, which is safe to retry."""
     asked = 0
 
     async def late(message: Msg) -> None:
@@ -216,32 +214,12 @@ async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:
     assert asked == 2
 
 
-async def test_opening_without_a_server_fails_soon(nats_server: NatsServer) -> None:
-    """open() of a server that is not there is UNAVAILABLE with its address but no password; the next is tried."""
-    async with asyncio.timeout(5):
-        with refusal(Unavailable, says="127.0.0.1:1") as caught:
-            await holdfast.open("nats://me:secret@127.0.0.1:1").start()
-    assert "secret" not in caught.value.message
-    async with asyncio.timeout(5), holdfast.open(f"nats://127.0.0.1:1,{nats_server.url}") as store:
-        with refusal(Unavailable, says="no Holdfast service"):
-            await store.kv("trivia").get("k")
-
-
-async def test_a_wrong_password_is_permission_denied(nats_server_with: StartServer) -> None:
-    """A user whom the server does not let in is told so at once, not that there is no server."""
-    server = await nats_server_with(PERMISSIONS)
-    async with asyncio.timeout(5):
-        for login in ("trivia:wrong", "nobody:t"):
-            with refusal(PermissionDenied, says="does not let this user in"):
-                await holdfast.open(as_user(server, login)).start()
-
-
 async def test_a_request_too_large_for_the_server(nats_server_with: StartServer) -> None:
-    """What the server would not let pass is VALUE_TOO_LARGE before it is sent, and the connection lives on."""
-    server = await nats_server_with("max_payload: 4096")
+    """What the server would not let pass is VALUE_TOO_LARGE before it is sent; the connection lives on."""
+    server = await nats_server_with("max_payload: 16384")
     async with serving(server.url), holdfast.open(server.url) as store:
         with refusal(ValueTooLarge, says="more than the server lets pass"):
-            await store.kv("trivia").set("k", "x" * 5_000)
+            await store.kv("trivia").set("k", "x" * 20_000)
         assert (await store.kv("trivia").set("k", "x")).version == 1
 
 
@@ -293,51 +271,6 @@ async def test_messages_that_cannot_be_read_do_no_harm(nats_server: NatsServer) 
 async def test_a_policy_is_set_through_the_service(nats_server: NatsServer) -> None:
     """An operator's client puts a namespace under a policy, and it applies at the service."""
     async with serving(nats_server.url) as running, holdfast.open(nats_server.url) as store:
-        assert await store.set_policy("kv/trivia", Policy(max_keys=1)) == Policy(max_keys=1)
-        assert await running.store.policy("kv/trivia") == Policy(max_keys=1)
-
-
-def test_the_options_of_a_url() -> None:
-    """Everything that a client can be told is in the URL."""
-    address = remote_address(
-        "nats://me:pw@one:4222, nats://two?prefix=rosey.db&inbox=_INBOX.trivia&timeout=2.5&nkey=/n&tls_ca=/a"
-    )
-    assert address.servers == ["nats://me:pw@one:4222", "nats://two"]
-    assert (address.prefix, address.inbox, address.timeout) == ("rosey.db", "_INBOX.trivia", 2.5)
-    assert address.shown == "one:4222, two"
-    assert address.login() == {"inbox_prefix": "_INBOX.trivia", "nkeys_seed": "/n"} | {
-        "tls": address.login()["tls"]
-    }
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("nats://h?colour=red", "'colour'"),
-        ("nats://h?Timeout=5", "'Timeout'"),
-        ("nats://h?timeout=0", "timeout"),
-        ("nats://h?timeout=-1", "timeout"),
-        ("nats://h?timeout=soon", "timeout"),
-        ("nats://h?timeout=nan", "timeout"),
-        ("nats://h?timeout=inf", "timeout"),
-        ("nats://h?timeout=3601", "timeout"),
-        ("nats://h?timeout=", "timeout"),
-    ],
-)
-def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:
-    """An unknown option is refused with those that are known, a bad timeout with its bounds."""
-    with refusal(ValidationError, field="url", says=says) as caught:
-        holdfast.open(url)
-    if "unknown option" in caught.value.message:
-        assert all(name in caught.value.message for name in OPTIONS)
-
-
-async def test_another_prefix_is_another_service(nats_server: NatsServer) -> None:
-    """A client asks under the prefix that its URL names."""
-    async with serving(nats_server.url), calling(nats_server.url) as caller:
-        async with holdfast.open(f"{nats_server.url}?prefix=rosey.db") as store:
-            await store.kv("trivia").set("k", 1)
-        async with holdfast.open(f"{nats_server.url}?prefix=elsewhere") as store:
-            with refusal(Unavailable, says="elsewhere.kv.trivia.get"):
-                await store.kv("trivia").get("k")
-        assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == 1
+        policy = Policy(quota_keys=1)
+        assert await store.set_policy("kv/trivia", policy) == policy
+        assert await running.store.policy("kv/trivia") == policy

@@ -39,7 +39,7 @@ VERBS: Final = {
     "delete_many": "keys, **provenance",
     "batch": "*, checks=(), writes, **provenance",
     "changes": "since=0, *, prefix='', limit=None",
-    "watch": "prefix='', *, since=None",
+    "watch": "prefix='', since=None",
     "history": "key, *, limit=None",
     "restore": "key, *, ttl=None, expected_version=None, **provenance",
 }

@@ -99,7 +99,12 @@ async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return stats_fields(await kv.store.stats(kv.namespace))
+    return await _stats_and_policy(kv.store, kv.namespace)
+
+
+async def _stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
+    policy = await store.policy(namespace)
+    return stats_fields(await store.stats(namespace)) | {"policy": msgspec.structs.asdict(policy)}
 
 
 READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
@@ -119,7 +124,7 @@ async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _namespace_stats(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return stats_fields(await store.stats(rules.namespace(required(fields, "namespace"))))
+    return await _stats_and_policy(store, rules.namespace(required(fields, "namespace")))
 
 
 async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

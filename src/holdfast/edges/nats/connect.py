@@ -101,7 +101,7 @@ class Link:
 
     async def require_listening(self) -> None:
         """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
-        # The library's ping overtakes what is still to be written: only the second is answered after all that.
+        # The library's ping overtakes what is still to be written: only the second comes after all of that.
         for _ in range(2):
             await self.client.flush()
         if self._denied:

@@ -159,7 +159,7 @@ class NatsServer:
         if self._config is not None:
             command += ["--config", str(self._private("nats-server.conf", self._config))]
         with self.log.open("ab") as log:
-            # In a session of its own, so that Ctrl-C reaches Holdfast alone, which ends the server last.
+            # Apart from our terminal, so that Ctrl-C reaches Holdfast alone, which ends the server last.
             return await asyncio.create_subprocess_exec(
                 *command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -263,5 +263,6 @@ def _totals(stats: Mapping[str, Any]) -> Totals:
         keys=stats["keys"],
         bytes=stats["bytes"],
         changed_at=ms_of(stats["changed_at"]),
+        policy=msgspec.json.encode(stats["policy"]).decode() if "policy" in stats else None,
     )
     return Totals(namespace=namespace, due_keys=0, due_bytes=0)

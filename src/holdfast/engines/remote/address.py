@@ -7,6 +7,7 @@ reads the environment.
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,6 +26,9 @@ OPTIONS: Final = {
     "tls_key": "a file with the key of that certificate",
 }
 """What may stand after the question mark of a `nats://` URL."""
+
+
+_FILES: Final = ("creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 
 
 class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,18 +50,34 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in self.servers)
 
     def login(self) -> dict[str, Any]:
-        """What the NATS client wants to know beside the servers."""
+        """What the NATS client wants to know beside the servers.
+
+        Raises:
+            ValidationError: A file that the URL names is not there, or is not what it should be.
+        """
+        for name in _FILES:
+            path = getattr(self, name)
+            if path is not None and not Path(path).is_file():
+                raise ValidationError(f"{name} in url names no file: {path!r}", field="url")
         options: dict[str, Any] = {"inbox_prefix": self.inbox}
         if self.creds is not None:
             options["user_credentials"] = self.creds
         if self.nkey is not None:
             options["nkeys_seed"] = self.nkey
         if self.tls_ca or self.tls_cert:
+            options["tls"] = self._context()
+        return options
+
+    def _context(self) -> ssl.SSLContext:
+        try:
             context = ssl.create_default_context(cafile=self.tls_ca)
             if self.tls_cert:
                 context.load_cert_chain(self.tls_cert, self.tls_key)
-            options["tls"] = context
-        return options
+        except ssl.SSLError:
+            raise ValidationError(
+                "tls_ca, tls_cert or tls_key in url names no such file", field="url"
+            ) from None
+        return context
 
 
 def remote_address(url: str) -> RemoteAddress:

@@ -45,7 +45,12 @@ class Connection(Client):
         Raises:
             NatsError: No server can be reached, or it does not let this user in.
         """
-        await self.connect(servers, **{"ping_interval": PING_SECONDS, **options, **_FIRST})
+        try:
+            await self.connect(servers, **{"ping_interval": PING_SECONDS, **options, **_FIRST})
+        except BaseException:
+            if self._transport is not None:  # the library leaves it open
+                await self.close()
+            raise
         self.options |= _LATER
 
     async def close(self) -> None:

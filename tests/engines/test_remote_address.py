@@ -1,0 +1,123 @@
+"""How a client finds its service: what a `nats://` URL may say, and what becomes of one that leads nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.edges.nats.server import NatsServer
+from holdfast.engines.remote.address import OPTIONS, remote_address
+from holdfast.engines.remote.connection import Connection
+from holdfast.errors import PermissionDenied, Unavailable, ValidationError
+from holdfast.testing.exact import refusal
+from tests.edges.nats.ground import calling, serving, until
+from tests.nats_fixtures import StartServer
+
+LOCKED = "authorization { user: trivia, password: t }"
+
+
+async def test_opening_without_a_server_fails_soon(nats_server: NatsServer) -> None:
+    """open() of a server that is not there is UNAVAILABLE, without the password; the next one is tried."""
+    async with asyncio.timeout(5):
+        with refusal(Unavailable, says="127.0.0.1:1") as caught:
+            await holdfast.open("nats://me:secret@127.0.0.1:1").start()
+    assert "secret" not in caught.value.message
+    async with asyncio.timeout(5), holdfast.open(f"nats://127.0.0.1:1,{nats_server.url}") as store:
+        with refusal(Unavailable, says="no Holdfast service"):
+            await store.kv("trivia").get("k")
+
+
+async def test_a_wrong_password_is_permission_denied(nats_server_with: StartServer) -> None:
+    """A user whom the server does not let in is told so at once, not that there is no server."""
+    server = await nats_server_with(LOCKED)
+    async with asyncio.timeout(5):
+        for login in ("trivia:wrong", "nobody:t"):
+            with refusal(PermissionDenied, says="does not let this user in"):
+                await holdfast.open(server.url.replace("nats://", f"nats://{login}@")).start()
+
+
+def test_the_options_of_a_url(tmp_path: Path) -> None:
+    """Everything that a client can be told is in the URL; a missing file is refused by its option."""
+    seed = tmp_path / "seed"
+    seed.write_text("SUAM")
+    address = remote_address(
+        f"nats://me:pw@one:4222, nats://two?prefix=rosey.db&inbox=_INBOX.trivia&timeout=2.5&nkey={seed}"
+    )
+    assert address.servers == ["nats://me:pw@one:4222", "nats://two"]
+    assert (address.prefix, address.inbox, address.timeout) == ("rosey.db", "_INBOX.trivia", 2.5)
+    assert address.shown == "one:4222, two"
+    assert address.login() == {"inbox_prefix": "_INBOX.trivia", "nkeys_seed": str(seed)}
+    for option in ("creds", "nkey", "tls_ca", "tls_cert"):
+        with refusal(ValidationError, field="url", says=option):
+            remote_address(f"nats://h?{option}={tmp_path}/none").login()
+    with refusal(ValidationError, field="url", says="tls_ca"):
+        remote_address(f"tls://h?tls_ca={seed}").login()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("nats://h?colour=red", "'colour'"),
+        ("nats://h?Timeout=5", "'Timeout'"),
+        ("nats://h?timeout=0", "timeout"),
+        ("nats://h?timeout=-1", "timeout"),
+        ("nats://h?timeout=soon", "timeout"),
+        ("nats://h?timeout=nan", "timeout"),
+        ("nats://h?timeout=inf", "timeout"),
+        ("nats://h?timeout=3601", "timeout"),
+        ("nats://h?timeout=", "timeout"),
+    ],
+)
+def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:
+    """An unknown option is refused with those that are known, a bad timeout with its bounds."""
+    with refusal(ValidationError, field="url", says=says) as caught:
+        holdfast.open(url)
+    if "unknown option" in caught.value.message:
+        assert all(name in caught.value.message for name in OPTIONS)
+
+
+async def test_another_prefix_is_another_service(nats_server: NatsServer) -> None:
+    """A client asks under the prefix that its URL names."""
+    async with serving(nats_server.url), calling(nats_server.url) as caller:
+        async with holdfast.open(f"{nats_server.url}?prefix=rosey.db") as store:
+            await store.kv("trivia").set("k", 1)
+        async with holdfast.open(f"{nats_server.url}?prefix=elsewhere") as store:
+            with refusal(Unavailable, says="elsewhere.kv.trivia.get"):
+                await store.kv("trivia").get("k")
+        assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == 1
+
+
+async def test_a_connection_outlives_what_the_server_complains_of(nats_server: NatsServer) -> None:
+    """An error that the server reports does not close the client for good: it connects again by itself."""
+    complaints: list[str] = []
+
+    async def note(error: Exception) -> None:
+        complaints.append(str(error).lower())
+
+    client = Connection()
+    await client.reach(nats_server.url, error_cb=note)
+    assert client._transport is not None
+    client._transport.write(b"NONSENSE\r\n")  # type: ignore[no-untyped-call]
+    await until(lambda: client.stats["reconnects"] == 1 and client.is_connected)
+    assert any("unknown protocol operation" in complaint for complaint in complaints)
+    await client.flush()
+    await client.close()
+
+
+async def test_a_connection_comes_back_however_long_it_takes(nats_server: NatsServer) -> None:
+    """A server that was gone for a while is found again, with every subscription."""
+    client = Connection()
+    await client.reach(nats_server.url)
+    heard = await client.subscribe("there")
+    for _ in range(2):
+        nats_server.process.kill()
+        await nats_server.process.wait()
+        await until(lambda: not client.is_connected)
+        await nats_server.start()
+        await until(lambda: client.is_connected)
+        await client.publish("there", b"!")
+        assert (await heard.next_msg(timeout=5)).data == b"!"
+    await client.close()
