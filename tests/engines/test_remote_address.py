@@ -1,4 +1,4 @@
-"""How a client finds its service: what a `nats://` URL may say, and what becomes of one that leads nowhere."""
+"""How a client finds its service: what a `nats://` URL may say, and what becomes of one that is wrong."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_connection_outlives_what_the_server_complains_of(nats_server: N
     client = Connection()
     await client.reach(nats_server.url, error_cb=note)
     assert client._transport is not None
-    client._transport.write(b"NONSENSE\r\n")  # type: ignore[no-untyped-call]
+    client._transport.write(b"NONSENSE\r\n")
     await until(lambda: client.stats["reconnects"] == 1 and client.is_connected)
     assert any("unknown protocol operation" in complaint for complaint in complaints)
     await client.flush()

@@ -9,11 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from holdfast.wire.subjects import OPERATOR, SERVICE_INBOX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MODES: Final = ("open", "permissions", "accounts")
 _TOKENS: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
+
+
+_RESERVED: Final = (f"{SERVICE_INBOX}.", f"_INBOX.{OPERATOR}.")
+"""Inboxes that are no plugin's, trusted or not."""
 
 
 def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool]:
@@ -38,9 +44,11 @@ def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool
 
 
 def _inbox_of(owner: str) -> str:
-    """Trusted callers, who name a plugin in the payload, have inboxes of their own: any will do for them."""
+    """Trusted callers, who name a plugin in the payload, have inboxes of their own: any but ours will do."""
     return f"_INBOX.{owner.replace('/', '.')}." if owner else "_INBOX."
 
 
 def _in_inbox(reply: str, inbox: str, rest: re.Pattern[str]) -> bool:
+    if inbox == "_INBOX." and reply.startswith(_RESERVED):
+        return False
     return reply.startswith(inbox) and rest.fullmatch(reply[len(inbox) :]) is not None
