@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.config import read_config
+from holdfast.edges.nats import connect as module
 from holdfast.edges.nats.connect import Link, login
 from holdfast.edges.nats.permissions import new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
@@ -96,8 +97,9 @@ async def test_a_token(nats_server_with: StartServer) -> None:
         assert connection.client.is_connected
 
 
-async def test_tls(nats_server_with: StartServer, files: Path) -> None:
+async def test_tls(nats_server_with: StartServer, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that speaks TLS is trusted by its authority and sees the service's own certificate."""
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 3.0)
     certificate, key = str(files / "certificate.pem"), str(files / "key.pem")
     server = await nats_server_with(
         f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}'

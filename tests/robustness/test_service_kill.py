@@ -1,4 +1,4 @@
-"""`kill -9` of the service and of the NATS server under load: clients go on by themselves and lose nothing."""
+"""`kill -9` of the service and of the NATS server under load: clients go on alone and lose nothing."""
 
 from __future__ import annotations
 

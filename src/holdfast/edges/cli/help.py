@@ -29,7 +29,13 @@ class Help:
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Show what the command does."""
-        _style(console).render_description(console, options, description)
+        style = _style(console)
+        if console.is_terminal:
+            style.render_description(console, options, description)
+            return
+        with console.capture() as captured:
+            style.render_description(console, options, description)
+        console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _style(console: Console) -> DefaultFormatter | PlainFormatter:

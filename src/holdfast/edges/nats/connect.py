@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from holdfast.edges.settings import Config
 
+CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 1.0
-"""For how long the end of a connection is waited for."""
+"""For how long the beginning and the end of a connection are waited for."""
 QUIET_SECONDS: Final = 1.0
 """For how long nothing more is said of messages that come too fast."""
 _VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
@@ -64,15 +65,16 @@ class Link:
 
     async def __aenter__(self) -> Self:
         try:
-            await self.client.reach(
-                self._servers,
-                name=self._name,
-                inbox_prefix=SERVICE_INBOX,
-                error_cb=self._on_error,
-                disconnected_cb=self._on_disconnected,
-                reconnected_cb=self._on_reconnected,
-                **self._login,
-            )
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self.client.reach(
+                    self._servers,
+                    name=self._name,
+                    inbox_prefix=SERVICE_INBOX,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_disconnected,
+                    reconnected_cb=self._on_reconnected,
+                    **self._login,
+                )
         except (OSError, NatsError, TimeoutError) as error:
             await self._close()
             where = ", ".join(map(shown, self._servers))

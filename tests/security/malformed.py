@@ -1,0 +1,233 @@
+"""Requests that nobody in their right mind would send, made from requests that somebody would.
+
+Law: everything follows from a seed. What a payload must be answered with is judged by the standard library's
+JSON decoder, never by Holdfast's own code.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, NoReturn
+
+SEMANTICS: Final = {"purpose": "lock", "producer": "p", "consumer_hints": ["a"], "ttl_seconds": 60}
+VALID: Final[dict[str, dict[str, Any]]] = {
+    "set": {"key": "k", "value": {"a": [1, 2.5, None]}, "ttl": 60, "last_writer": "bot:1", "spec_ref": "s"},
+    "get": {"key": "k"},
+    "delete": {"key": "k", "expected_version": 3},
+    "list": {"prefix": "k", "limit": 10, "values": True},
+    "incr": {"key": "n", "by": 2, "ttl": 60},
+    "get_ttl": {"key": "k"},
+    "set_ttl": {"key": "k", "ttl_seconds": 60},
+    "remove_ttl": {"key": "k"},
+    "get_many": {"keys": ["k", "n"]},
+    "set_many": {"items": [{"key": "k", "value": 1, "semantics": SEMANTICS}, {"key": "n", "value": 2}]},
+    "delete_many": {"keys": ["k", "n"]},
+    "batch": {
+        "checks": [{"key": "k", "version": 0}],
+        "writes": [{"key": "k", "value": 1}, {"key": "n", "incr": 1}, {"guard": "l"}],
+        "fence": {"lock": "l", "token": 1},
+    },
+    "changes": {"since": 0, "prefix": "k", "limit": 10},
+    "history": {"key": "k", "limit": 10},
+    "restore": {"key": "k", "ttl": 60},
+    "stats": {},
+}
+"""A request of every verb that any dialect would accept."""
+OPERATORS: Final[dict[str, dict[str, Any]]] = {
+    "namespaces": {},
+    "stats": {"namespace": "kv/fuzz1"},
+    "policy": {"namespace": "kv/fuzz1"},
+    "set_policy": {"namespace": "kv/spare", "policy": {"quota_keys": 1_000}},
+    "ready": {},
+    "sweep": {},
+    "load": {"namespace": "kv/spare", "entries": [], "keep_versions": False},
+}
+CODES: Final = frozenset(
+    {
+        *("MISSING_FIELD", "INVALID_SUBJECT", "INVALID_PLUGIN_NAME", "VALIDATION_ERROR", "VALUE_TOO_LARGE"),
+        *("KEY_NOT_FOUND", "FENCED", "VERSION_CONFLICT", "QUOTA_EXCEEDED", "UNSUPPORTED"),
+    }
+)
+"""What a request that is JSON may be refused with."""
+LATE: Final = frozenset({"TIMEOUT", "BUSY"})
+"""What any request may be refused with by a machine that is too busy."""
+
+NASTY: Final = (
+    *("null", "true", "false", "0", "-1", "1.5", "-0.0", "1e400", "-1e999", "1e-999", "9" * 30, "9" * 4_301),
+    *(
+        '""',
+        '"x"',
+        '"\\u0000"',
+        '"\\ud800"',
+        '"\\udfff\\ud800"',
+        '"\\u202e"',
+        '"' + "x" * 300 + '"',
+        '"\\r\\n"',
+    ),
+    *(
+        '"../../../etc/passwd"',
+        '"\' OR 1=1; DROP TABLE plugin_kv_storage; --"',
+        '"*"',
+        '">"',
+        '"%"',
+        '"$SRV.PING"',
+    ),
+    *(
+        '"tenant/other/project/web/k"',
+        '"kv/other"',
+        '"__proto__"',
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        '[""]',
+        "[{}]",
+    ),
+    *(
+        '{"key":{}}',
+        '{"lock":1}',
+        '{"lock":"l","token":"x"}',
+        '{"purpose":"X"}',
+        "[1,2,3]",
+        '{"a":{"b":{"c":1}}}',
+    ),
+    *("[" * 70 + "]" * 70, "[" * 500 + "]" * 500, '{"a":' * 990 + "1" + "}" * 990, "[" * 3_000 + "]" * 3_000),
+    *("NaN", "Infinity", "1" + "0" * 300, "2147483648", "9223372036854775808", "1E2", '"\\x41"', "'a'", "01"),
+)
+"""What is put in the place of a field, as JSON or nearly so."""
+NAMES: Final = (
+    *(
+        "key",
+        "value",
+        "ttl",
+        "ttl_seconds",
+        "keep_ttl",
+        "expected_version",
+        "semantics",
+        "request_id",
+        "fence",
+    ),
+    *(
+        "last_writer",
+        "spec_ref",
+        "by",
+        "prefix",
+        "limit",
+        "cursor",
+        "values",
+        "keys",
+        "items",
+        "checks",
+        "writes",
+    ),
+    *(
+        "since",
+        "deadline",
+        "deadline_ms",
+        "plugin_name",
+        "envelope",
+        "namespace",
+        "policy",
+        "entries",
+        "unknown",
+    ),
+    *("expectedVersion", "lastWriter", "consumerHints", "", "__class__", "\\u0000", "é"),
+)
+
+
+class Malformed(NamedTuple):
+    """A message, and whether it is JSON at all."""
+
+    subject: str
+    payload: bytes
+
+
+class Mill:
+    """Makes malformed messages without end, the same ones for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._verbs = [*VALID.items()]
+        self._operators = [*OPERATORS.items()]
+        self._ways: list[Callable[[dict[str, str]], bytes]] = [
+            self._noise,
+            self._truncated,
+            self._flipped,
+            *[self._swapped] * 4,
+            *[self._added] * 3,
+            self._doubled,
+            self._missing,
+            self._no_object,
+        ]
+
+    def next(self) -> Malformed:
+        """Another message."""
+        chance = self._random.random()
+        if chance < 0.05:
+            verb, fields = self._random.choice(self._operators)
+            subject = f"db.admin.{verb}"
+        else:
+            verb, fields = self._random.choice(self._verbs)
+            subject = self._subject(verb, chance)
+            if chance > 0.85:
+                fields = fields | {"plugin_name": "fuzz1"}
+        texts = {json.dumps(name): json.dumps(field) for name, field in fields.items()}
+        return Malformed(subject, self._random.choice(self._ways)(texts))
+
+    def _subject(self, verb: str, chance: float) -> str:
+        if chance > 0.85:
+            return f"db.kv.{verb}"
+        if chance > 0.65:
+            return f"rosey.db.semantic.acme.fuzz.{'put' if verb == 'set' else verb}"
+        return f"db.kv.fuzz{self._random.randint(1, 4)}.{verb}"
+
+    def _joined(self, texts: dict[str, str], *more: str) -> bytes:
+        return ("{" + ",".join([*(f"{name}:{text}" for name, text in texts.items()), *more]) + "}").encode()
+
+    def _noise(self, texts: dict[str, str]) -> bytes:
+        return self._random.randbytes(self._random.randint(1, 120))
+
+    def _truncated(self, texts: dict[str, str]) -> bytes:
+        whole = self._joined(texts)
+        return whole[: self._random.randint(1, len(whole))]
+
+    def _flipped(self, texts: dict[str, str]) -> bytes:
+        whole = bytearray(self._joined(texts))
+        for _ in range(self._random.randint(1, 3)):
+            whole[self._random.randrange(len(whole))] = self._random.randrange(256)
+        return bytes(whole)
+
+    def _swapped(self, texts: dict[str, str]) -> bytes:
+        if texts:
+            texts = texts | {self._random.choice([*texts]): self._random.choice(NASTY)}
+        return self._joined(texts)
+
+    def _added(self, texts: dict[str, str]) -> bytes:
+        return self._joined(texts, f'"{self._random.choice(NAMES)}":{self._random.choice(NASTY)}')
+
+    def _doubled(self, texts: dict[str, str]) -> bytes:
+        return self._joined(texts, *(f"{name}:{self._random.choice(NASTY)}" for name in texts))
+
+    def _missing(self, texts: dict[str, str]) -> bytes:
+        kept = {name: text for name, text in texts.items() if self._random.random() < 0.5}
+        return self._joined(kept)
+
+    def _no_object(self, texts: dict[str, str]) -> bytes:
+        return self._random.choice(NASTY).encode()
+
+
+def verdict(payload: bytes) -> frozenset[str]:
+    """With which codes a payload may be refused; one that may also succeed is any JSON object."""
+    try:
+        decoded = json.loads(payload.decode(), parse_constant=_refuse)
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        return frozenset({"INVALID_JSON"})
+    except (RecursionError, ValueError):  # too deep, or too many digits: JSON, but nothing that could be kept
+        return CODES
+    return CODES if isinstance(decoded, dict) else frozenset({"VALIDATION_ERROR"})
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is not JSON", "", 0)
