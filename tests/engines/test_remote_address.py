@@ -10,10 +10,9 @@ import pytest
 import holdfast
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.remote.address import OPTIONS, remote_address
-from holdfast.engines.remote.connection import Connection
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.testing.exact import refusal
-from tests.edges.nats.ground import calling, serving, until
+from tests.edges.nats.ground import calling, serving
 from tests.nats_fixtures import StartServer
 
 LOCKED = "authorization { user: trivia, password: t }"
@@ -88,36 +87,3 @@ async def test_another_prefix_is_another_service(nats_server: NatsServer) -> Non
             with refusal(Unavailable, says="elsewhere.kv.trivia.get"):
                 await store.kv("trivia").get("k")
         assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == 1
-
-
-async def test_a_connection_outlives_what_the_server_complains_of(nats_server: NatsServer) -> None:
-    """An error that the server reports does not close the client for good: it connects again by itself."""
-    complaints: list[str] = []
-
-    async def note(error: Exception) -> None:
-        complaints.append(str(error).lower())
-
-    client = Connection()
-    await client.reach(nats_server.url, error_cb=note)
-    assert client._transport is not None
-    client._transport.write(b"NONSENSE\r\n")
-    await until(lambda: client.stats["reconnects"] == 1 and client.is_connected)
-    assert any("unknown protocol operation" in complaint for complaint in complaints)
-    await client.flush()
-    await client.close()
-
-
-async def test_a_connection_comes_back_however_long_it_takes(nats_server: NatsServer) -> None:
-    """A server that was gone for a while is found again, with every subscription."""
-    client = Connection()
-    await client.reach(nats_server.url)
-    heard = await client.subscribe("there")
-    for _ in range(2):
-        nats_server.process.kill()
-        await nats_server.process.wait()
-        await until(lambda: not client.is_connected)
-        await nats_server.start()
-        await until(lambda: client.is_connected)
-        await client.publish("there", b"!")
-        assert (await heard.next_msg(timeout=5)).data == b"!"
-    await client.close()

@@ -3,7 +3,8 @@
 The library's own client takes a line apart at whatever Python calls white space, though the server lets
 vertical tabs and form feeds through in subjects; so a message could pass itself off as another
 subscription's, or cut the connection. It stops reading for good when a subject is not valid UTF-8 or a header
-is odd, and it closes for good at most errors that a server reports.
+is odd, and it closes for good at most errors that a server reports. Its flush is no barrier: the PING goes
+out ahead of what waits to be sent.
 
 Law: a message that can't be read is dropped and counted, and the next one is read. Whatever the server thinks
 fatal it ends by itself; then this connects again, for as long as it is open.
@@ -11,6 +12,7 @@ fatal it ends by itself; then this connects again, for as long as it is open.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from typing import Any, Final
@@ -23,6 +25,7 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, Pa
 
 PING_SECONDS: Final = 5
 _CRLF: Final = b"\r\n"
+_PING: Final = b"PING\r\n"
 _FIRST: Final = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.1}
 _LATER: Final = {"allow_reconnect": True, "max_reconnect_attempts": -1, "reconnect_time_wait": 1}
 
@@ -60,6 +63,19 @@ class Connection(Client):
             self._pending_data_size = 0
         with contextlib.suppress(OSError):  # the server has gone at this very moment
             await super().close()
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """Ask for a PONG behind all that was sent before, so that it proves that the server has seen that."""
+        self._pongs.append(asyncio.get_running_loop().create_future() if future is None else future)
+        await self._send_command(_PING)
+        await self._flush_pending()
+
+    async def _attempt_reconnect(self) -> None:
+        """Connect again without what was meant for the connection that is lost."""
+        keep = self._max_pending_size > 0
+        self._pending = [command for command in self._pending if keep and command != _PING]
+        self._pending_data_size = sum(map(len, self._pending))
+        await super()._attempt_reconnect()
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
