@@ -105,6 +105,14 @@ async def test_expired_rows_are_gone_for_every_verb(db: BotDatabase) -> None:
     assert await db.kv_cleanup_expired() == 0
 
 
+async def test_any_number_is_cleaned_up_in_one_call(db: BotDatabase) -> None:
+    """One call removes all that has expired, however much it is, and the count is right."""
+    past = datetime.now(UTC) - HOUR
+    await add(db, [row(f"key{number}", expires_at=past) for number in range(3001)])
+    assert await db.kv_cleanup_expired() == 3001
+    assert await rows(db) == []
+
+
 async def test_each_expiry_is_a_change(db: BotDatabase) -> None:
     """Cleaning up leaves a record of each key, as every way to notice an expiry does."""
     await add(db, [row("key", expires_at=datetime.now(UTC) - HOUR)])

@@ -5,6 +5,7 @@ Law: each rule holds on SQLite in memory and in a file, and on PostgreSQL. Expir
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +193,14 @@ async def test_the_first_call_opens_the_store(url: str) -> None:
     """`create_tables` may be left out: the first call of any kind makes the tables."""
     db = BotDatabase(url)
     assert await db.kv_list("trivia") == {"keys": [], "count": 0, "truncated": False}
+    await db.close()
+
+
+async def test_calls_that_come_first_together_open_one_store(url: str) -> None:
+    """Many calls at once on a database that is not open yet are all done, on one store."""
+    db = BotDatabase(url)
+    await asyncio.gather(*(db.kv_set("trivia", f"key{number}", number) for number in range(20)))
+    assert (await db.kv_list("trivia"))["count"] == 20
     await db.close()
 
 

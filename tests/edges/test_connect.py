@@ -131,7 +131,7 @@ async def test_a_login_that_may_not_listen_is_refused(nats_server_with: StartSer
         service = NatsService(store, to.client, Settings())
         await service.start()
         with pytest.raises(PermissionDenied, match=r"listen at db\.kv\.\*\.>"):
-            await to.require_listening()
+            to.require_listening()
         await service.stop()
 
 

@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.wire.dialects import ADMIN, DEEPEST, PAYLOAD, PLUGIN, SEMANTIC
 
+EXAMPLES = settings(
+    deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 USERS_OWN = {
     "snake_name": {"inner_name": [{"deep_name": 1}]},
     "camelName": {"InnerName": 2},
@@ -88,6 +91,7 @@ def test_values_are_untouched_wherever_they_stand() -> None:
     assert sent["entries"] == [{"value": USERS_OWN, "lastWriter": "w"}]
 
 
+@EXAMPLES
 @given(JSON_VALUES)
 def test_any_value_passes_any_dialect_unchanged(value: Any) -> None:
     """Whatever a value is, no dialect changes it on its way in or out."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
@@ -30,6 +30,9 @@ from holdfast.wire.replies import (
     stored_value,
 )
 
+EXAMPLES = settings(
+    deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 AT = 1_700_000_000_123
 AT_TEXT = "2023-11-14T22:13:20.123000Z"
 PLAIN = Row(value='{"a":1.0}', size=9, version=3, created_at=AT, updated_at=AT, last_writer="trivia")
@@ -140,6 +143,7 @@ ENTRIES = st.builds(
 )
 
 
+@EXAMPLES
 @given(ENTRIES)
 def test_an_entry_in_a_conflict_survives(entry: Entry) -> None:
     """The current entry of a conflict comes back whole."""
@@ -211,6 +215,7 @@ def test_the_stats_of_a_namespace() -> None:
     }
 
 
+@EXAMPLES
 @given(st.integers(0, 253_402_300_799_999))
 def test_a_time_keeps_its_milliseconds(ms: int) -> None:
     """Any stored time survives its text to the millisecond."""

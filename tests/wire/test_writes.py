@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.commands import Change, Deleted, Expire, Many, Results, Stored, Versions
@@ -18,6 +18,9 @@ from holdfast.verbs import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.writes import WRITING_VERBS, message_of, result_of, write_of
 
+EXAMPLES = settings(
+    deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 MS = st.integers(0, 253_402_300_799_999)
 """Times up to the end of the year 9999."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=30)
@@ -110,6 +113,7 @@ def sent(command: Change, dialect: Dialect) -> Change | None:
     return write.command
 
 
+@EXAMPLES
 @given(commands())
 def test_every_command_survives_its_message(command: Change) -> None:
     """What a client's command says, the service's says too, field by field, in both dialects of a client."""
@@ -162,6 +166,7 @@ def answered(command: Change, result: Any, dialect: Dialect) -> Any:
     return result_of(command, dialect.answer(dialect.reply(write.show(result))))
 
 
+@EXAMPLES
 @given(rows(), TEXT)
 def test_every_entry_survives_its_reply(row: Row, key: str) -> None:
     """All of an entry's envelope, and its value to the last digit, reach the client."""
@@ -178,12 +183,14 @@ def test_every_entry_survives_its_reply(row: Row, key: str) -> None:
             assert answered(command, Stored(key, row), dialect) == Stored(key, row)
 
 
+@EXAMPLES
 @given(st.none() | st.integers(1, 2**63 - 1))
 def test_every_deletion_survives_its_reply(version: int | None) -> None:
     """Whether there was something to delete, and its version, reach the client."""
     assert answered(verbs().delete("k"), Deleted(version), PLUGIN) == Deleted(version)
 
 
+@EXAMPLES
 @given(st.lists(st.none() | st.integers(1, 2**63 - 1), min_size=1, max_size=4))
 def test_the_versions_of_a_batch_survive(versions: list[int | None]) -> None:
     """The versions of a batch reach the client by position."""
@@ -192,6 +199,7 @@ def test_the_versions_of_a_batch_survive(versions: list[int | None]) -> None:
     assert answered(command, result, SEMANTIC) == result
 
 
+@EXAMPLES
 @given(rows())
 def test_results_of_several_survive_with_their_errors(row: Row) -> None:
     """Each member of a set_many or delete_many comes back as what it was, results and errors alike."""

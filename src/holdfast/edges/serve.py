@@ -180,7 +180,7 @@ async def _services(
         for service, link in zip(metrics.services, links, strict=True):
             running.push_async_callback(service.stop)
             await service.start()
-            await link.require_listening()
+            link.require_listening()
         yield
 
 

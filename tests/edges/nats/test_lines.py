@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.intake import Bucket, Limits
 from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import Bucket, Settings
+from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
 FLOOD = 1_000

@@ -101,11 +101,8 @@ class Link:
         """How many times the connection came back."""
         return self.client.stats["reconnects"]
 
-    async def require_listening(self) -> None:
+    def require_listening(self) -> None:
         """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
-        # The library's ping overtakes what is still to be written: only the second comes after all of that.
-        for _ in range(2):
-            await self.client.flush()
         if self._denied:
             raise PermissionDenied(
                 f"the NATS server does not let the service listen at {', '.join(self._denied)}: "

@@ -23,7 +23,7 @@ from nats.errors import Error as NatsError
 
 from holdfast.edges.nats import calls
 from holdfast.edges.nats.guard import reply_guard
-from holdfast.edges.nats.intake import Intake, Limits, Request
+from holdfast.edges.nats.intake import Bucket, Intake, Limits, Request
 from holdfast.edges.nats.micro import Endpoint, Micro
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.outbox import Outbox
@@ -139,7 +139,10 @@ class NatsService:
             self._subscriptions.append(await self._client.subscribe(subject, cb=self._introduce))
         if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._publish_changes)
-        await self._client.flush()
+        for _ in range(
+            2
+        ):  # the library's ping overtakes what is still to be written: the second comes after it
+            await self._client.flush()
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
 
     async def stop(self) -> None:
@@ -370,24 +373,6 @@ class NatsService:
             subject = subjects.event_subject(prefix, record.namespace, record.op)
             dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
             self._outbox.put(subject, dialect.request(change_fields(change_of(record))))
-
-
-class Bucket:
-    """A token bucket: so many requests a second, and a second's worth at once."""
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
-        self._tokens = max(rate, 1.0)
-        self._at = now
-
-    def take(self, now: float) -> float:
-        """Take a token; 0, or for how many seconds there is none."""
-        self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        if self._tokens < 1:
-            return max(0.001, round((1 - self._tokens) / self._rate, 3))
-        self._tokens -= 1
-        return 0.0
 
 
 class _Named(msgspec.Struct):

@@ -100,6 +100,8 @@ class Connection(Client):
 class _Parser(Parser):
     """Takes apart what the server sends, at its spaces and line ends and nowhere else."""
 
+    _addressed: tuple[int, bytes, bytes]
+
     async def parse(self, data: bytes = b"") -> None:
         self.buf.extend(data)
         while self.buf:
@@ -116,31 +118,30 @@ class _Parser(Parser):
                 await self._message()
 
     async def _control(self, line: bytes) -> None:
-        operation, _, rest = line.partition(b" ")
-        match operation, rest.split(b" "):
-            case b"MSG", [subject, sid, size]:
-                self._expect(subject, sid, b"", b"0", size)
-            case b"MSG", [subject, sid, reply, size]:
+        match line.split(b" "):
+            case [b"MSG", subject, sid, reply, size]:
                 self._expect(subject, sid, reply, b"0", size)
-            case b"HMSG", [subject, sid, head, size]:
+            case [b"MSG", subject, sid, size]:
+                self._expect(subject, sid, b"", b"0", size)
+            case [b"HMSG", subject, sid, head, size]:
                 self._expect(subject, sid, b"", head, size)
-            case b"HMSG", [subject, sid, reply, head, size]:
+            case [b"HMSG", subject, sid, reply, head, size]:
                 self._expect(subject, sid, reply, head, size)
-            case b"PING", _:
+            case [b"PING", *_]:
                 await self.nc._process_ping()
-            case b"PONG", _:
+            case [b"PONG", *_]:
                 await self.nc._process_pong()
-            case b"INFO", _:
-                await self.nc._process_info(json.loads(rest))
-            case b"-ERR", _:
-                await self.nc._process_err(rest.decode(errors="replace").strip(" '"))
-            case b"+OK", _:
+            case [b"INFO", *_]:
+                await self.nc._process_info(json.loads(line[5:]))
+            case [b"-ERR", *_]:
+                await self.nc._process_err(line[5:].decode(errors="replace").strip(" '"))
+            case [b"+OK", *_]:
                 pass
             case _:
-                raise ProtocolError("nats: unknown protocol")
+                raise ProtocolError
 
     def _expect(self, subject: bytes, sid: bytes, reply: bytes, head: bytes, size: bytes) -> None:
-        self.msg_arg = {"subject": subject, "sid": int(sid), "reply": reply}
+        self._addressed = int(sid), subject, reply
         self.header_needed, self.needed = int(head), int(size)
         self.state = AWAITING_MSG_PAYLOAD
 
@@ -149,7 +150,4 @@ class _Parser(Parser):
         del self.buf[: self.needed + 2]
         self.state = AWAITING_CONTROL_LINE
         head = self.header_needed
-        arguments = self.msg_arg
-        await self.nc._process_msg(
-            arguments["sid"], arguments["subject"], arguments["reply"], whole[head:], whole[:head] or None
-        )
+        await self.nc._process_msg(*self._addressed, whole[head:], whole[:head] or None)
