@@ -195,7 +195,7 @@ class TestOneFile:
         await db.close()
 
     async def test_whoever_gives_up_waiting_holds_nothing(self, db: BotDatabase) -> None:
-        """A session that is cancelled while it waits for another or for the store keeps nobody from theirs."""
+        """A session that is cancelled while it waits for its turn does not keep others from theirs."""
         async with db.session_factory() as first:
             await first.scalars(select(PluginKVStorage))
             waiting = asyncio.create_task(add(db, [row("key")]))

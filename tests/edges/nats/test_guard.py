@@ -175,11 +175,12 @@ async def test_a_refusal_is_no_way_around_the_guard(nats_server: NatsServer, mod
             "$SRV.STATS",
         ):
             await caller.client.publish(subject, b"{}", reply="db.kv.other.set")
-        await caller.client.publish("$SRV.PING", b"{}", reply=OWN[mode])
+        operators = "_INBOX.OPERATOR.x"
+        await caller.client.publish("$SRV.PING", b"{}", reply=operators)
         async with asyncio.timeout(PATIENCE):
-            while OWN[mode] not in heard:
+            while operators not in heard:
                 await caller.client.flush()
-        assert heard == [OWN[mode]]
+        assert heard == [operators]
         assert await running.store.namespaces() == []
 
 

@@ -23,7 +23,7 @@ TURN: Final = 128
 
 
 class Request(msgspec.Struct, gc=False):
-    """A message that asks for something. `received` is the store's time, `began` the loop's.
+    """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
     `writes` says that what was asked before it must have been looked up before this is begun.
     """

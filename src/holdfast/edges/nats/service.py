@@ -363,7 +363,7 @@ class NatsService:
         self._outbox.put(reply, payload, headers)
 
     async def _introduce(self, message: Msg) -> None:
-        if message.reply and self._guard(message.reply, ""):
+        if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._outbox.put(message.reply, self._micro.answer(message.subject))
 
     def _publish_changes(self, journal: list[Record]) -> None:
