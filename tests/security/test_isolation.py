@@ -84,7 +84,7 @@ async def test_without_a_service_no_answer_goes_astray(mode: Mode) -> None:
 async def test_operators_see_who_serves(bus: Bus) -> None:
     """An operator finds the service as NATS tools do."""
     async with connection(bus.url, bus.credentials[OPERATOR]) as client:
-        reply = await client.request("$SRV.PING.holdfast", b"")
+        reply = await client.request("$SRV.PING.holdfast", b"", timeout=20)
     assert b'"holdfast"' in reply.data
 
 
