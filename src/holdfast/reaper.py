@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 TICK: Final = 1.0
 """Every how many seconds the reaper looks for entries that are due."""
-LOOK: Final = 500
-CHUNK: Final = 50
+LOOK: Final = 250
+CHUNK: Final = 25
 """How many due rows are asked for at a time, and how many go in one command.
 
 The commands for one look are handed in together, so that they share a commit; each is small, so that an

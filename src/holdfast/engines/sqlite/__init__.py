@@ -57,7 +57,7 @@ INLINE_ROWS: Final = 1024
 """Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
 LOOKS_PER_TURN: Final = 32
 """After how many looks the loop gets a turn: a caller who only reads would otherwise never let it go."""
-PART_ROWS: Final = 50
+PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
 STALE_ATTEMPTS: Final = 10
 
