@@ -67,7 +67,7 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record of a namespace's journal."""
+    """One record of a namespace's journal. `detail` is JSON text with what only its kind of change has."""
 
     namespace: str
     version: int
@@ -79,3 +79,4 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     purpose: str | None = None
     lag_ms: int | None = None
     expired_version: int | None = None
+    detail: str | None = None

@@ -19,7 +19,7 @@ from holdfast.commands import Stored, Trim
 from holdfast.engine import JournalQuery, Scan
 from holdfast.engines import migrate
 from holdfast.engines.layout import SCHEMA_REVISION
-from holdfast.engines.postgres import PostgresEngine, connections, opening, transaction
+from holdfast.engines.postgres import PostgresEngine, connections, transaction
 from holdfast.rows import KV, TRASH, Address
 from holdfast.verbs import Verbs, id_maker
 
@@ -124,18 +124,13 @@ class TestOpening:
         await late.aclose()
 
     async def test_an_older_store_is_migrated(
-        self, pg_url: str, engine: PostgresEngine, sql: Any, monkeypatch: pytest.MonkeyPatch
+        self, pg_url: str, engine: PostgresEngine, sql: Any, verbs: Verbs
     ) -> None:
         """A store of an older version is brought up to date before anything else is done with it."""
-
-        async def upgrade(dsn: str) -> None:
-            await sql.execute("UPDATE alembic_version SET version_num = $1", SCHEMA_REVISION)
-
-        monkeypatch.setattr(migrate, "KNOWN_REVISIONS", ("0000", SCHEMA_REVISION))
-        monkeypatch.setattr(opening, "upgrade_postgres", upgrade)
-        await sql.execute("UPDATE alembic_version SET version_num = '0000'")
-        async with started(pg_url):
+        await migrate.downgrade_postgres(pg_url, "0001")
+        async with started(pg_url) as migrated:
             assert await sql.fetchval("SELECT version_num FROM alembic_version") == SCHEMA_REVISION
+            await migrated.transact([verbs.set("k", 1)], NOW)
 
     async def test_an_old_server_is_refused(self, pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A server that is too old for exact times is refused, with the version that is needed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import Final
 
-KNOWN_REVISIONS: Final = ("0001",)
+KNOWN_REVISIONS: Final = ("0001", "0002")
 """Every migration there is, the oldest first."""
 
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]

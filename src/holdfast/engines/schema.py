@@ -99,6 +99,7 @@ journal = Table(
     Column("purpose", Text),
     Column("lag_ms", Count),
     Column("expired_version", Count),
+    Column("detail", Text),
     **_STRICT,
 )
 """What changed, in the order of the versions."""

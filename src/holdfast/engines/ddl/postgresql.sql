@@ -60,6 +60,7 @@ CREATE TABLE holdfast_journal (
     purpose TEXT,
     lag_ms BIGINT,
     expired_version BIGINT,
+    detail TEXT,
     PRIMARY KEY (namespace, version)
 );
 
@@ -77,4 +78,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0001');
+INSERT INTO alembic_version (version_num) VALUES ('0002');

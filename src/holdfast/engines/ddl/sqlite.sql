@@ -65,6 +65,7 @@ CREATE TABLE holdfast_journal (
     purpose TEXT,
     lag_ms INTEGER,
     expired_version INTEGER,
+    detail TEXT,
     PRIMARY KEY (namespace, version)
 )
  WITHOUT ROWID,
@@ -86,4 +87,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0001');
+INSERT INTO alembic_version (version_num) VALUES ('0002');

@@ -24,7 +24,7 @@ PUT: Final = tuple(column for column in ROW if column != "size")
 
 RECORD: Final = (
     *("version", "op", "key", "at", "last_writer", "request_id"),
-    *("purpose", "lag_ms", "expired_version"),
+    *("purpose", "lag_ms", "expired_version", "detail"),
 )
 """The columns of the journal, after the namespace."""
 

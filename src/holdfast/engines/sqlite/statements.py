@@ -26,7 +26,9 @@ MAX_ROWS: Final = 1024
 _ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, semantics, request_id, spec_ref"
 _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
-_JOURNAL: Final = "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version"
+_JOURNAL: Final = (
+    "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
+)
 _NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, policy"
 
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
@@ -199,6 +201,7 @@ def _records(outcome: Outcome) -> list[tuple[Any, ...]]:
             record.purpose,
             record.lag_ms,
             record.expired_version,
+            record.detail,
         )
         for record in outcome.journal
     ]
