@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import KeyNotFound
 from holdfast.wire.dialects import ADMIN, DEEPEST, PAYLOAD, PLUGIN, SEMANTIC
+from holdfast.wire.refusals import error_fields
 
 EXAMPLES = settings(
     deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -121,6 +123,17 @@ def test_codes_of_members_are_lower_case_in_the_semantic_dialect() -> None:
         {"success": True, "value": USERS_OWN},
     ]
     assert json.loads(PLUGIN.reply({"results": [member]}))["results"] == [member]
+
+
+def test_members_of_the_payload_dialect_are_nested_as_the_reply_of_their_single_verb() -> None:
+    """Each of several results is success and data, or success and error, as if asked for alone."""
+    lost = error_fields(KeyNotFound("m", field="key"))
+    flat = [{"success": True, "value": USERS_OWN}, {"success": False, **lost}]
+    sent = json.loads(PAYLOAD.reply({"results": flat}))["data"]["results"]
+    assert sent[0] == json.loads(PAYLOAD.reply({"value": USERS_OWN}))
+    assert sent[1] == json.loads(PAYLOAD.refusal(KeyNotFound("m", field="key")))
+    assert set(sent[1]) == {"success", "error"}
+    assert flat == [{"success": True, "value": USERS_OWN}, {"success": False, **lost}]
 
 
 def test_a_client_reads_what_a_service_sends() -> None:

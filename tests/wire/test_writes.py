@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -130,6 +131,24 @@ def test_an_unknown_verb_is_no_write() -> None:
     """What does not write is left to others to answer."""
     assert write_of("get", verbs(), {"key": "k"}) is None
     assert write_of("nonsense", verbs(), {}) is None
+
+
+def test_semantics_leave_a_client_in_the_spelling_of_the_dialect() -> None:
+    """Names within semantics are ours: camelCase in the semantic dialect, in set, set_many and batch."""
+    known, meaning = verbs(), {"consumer_hints": ["x"], "ttl_seconds": 5}
+    item = {"key": "k", "value": {"snake_name": 1}, "semantics": meaning}
+    made = (
+        known.set("k", item["value"], semantics=meaning),
+        known.set_many([item])[0],
+        known.batch(writes=[item]),
+    )
+    for command in made:
+        verb, fields = message_of(command)
+        sent = json.loads(SEMANTIC.request(fields))
+        holder = sent if verb == "set" else sent["items" if verb == "set_many" else "writes"][0]
+        assert holder["semantics"] == {"consumerHints": ["x"], "ttlSeconds": 5}
+        assert holder["value"] == {"snake_name": 1}
+        assert json.loads(PLUGIN.request(fields)) == json.loads(msgspec.json.encode(fields))
 
 
 def test_upkeep_is_no_call_of_a_client() -> None:

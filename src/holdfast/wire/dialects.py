@@ -42,16 +42,17 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def reply(self, fields: dict[str, Any]) -> bytes:
         """A success as it is sent."""
+        if self.nested:
+            return _ENCODE({"success": True, "data": _nested(fields)})
         if self.camel:
             fields = _renamed(_lowered(fields), _camel, DEEPEST)
-        return _ENCODE({"success": True, "data": fields} if self.nested else {"success": True, **fields})
+        return _ENCODE({"success": True, **fields})
 
     def refusal(self, error: HoldfastError) -> bytes:
         """An error as it is sent: what a caller can act on, never an exception's text."""
         fields = error_fields(error)
         if self.nested:
-            fields["code"] = fields.pop("error_code")
-            return _ENCODE({"success": False, "error": fields})
+            return _ENCODE(_nested_member({"success": False, **fields}))
         if self.camel:
             fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": False, **fields})
@@ -88,6 +89,21 @@ def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
             for name, field in fields.items()
         }
     return [_renamed(member, rename, room - 1) for member in fields] if isinstance(fields, list) else fields
+
+
+def _nested(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields with each of their results as its single verb answers in a dialect that nests."""
+    if "results" in fields:
+        fields = fields | {"results": [_nested_member(member) for member in fields["results"]]}
+    return fields
+
+
+def _nested_member(member: dict[str, Any]) -> dict[str, Any]:
+    """A flat success or refusal with all but `success` in an object of its own."""
+    fields = dict(member)
+    if fields.pop("success"):
+        return {"success": True, "data": fields}
+    return {"success": False, "error": {"code": fields.pop("error_code"), **fields}}
 
 
 def _lowered(fields: dict[str, Any]) -> dict[str, Any]:

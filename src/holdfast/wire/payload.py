@@ -1,13 +1,13 @@
 """A payload as the fields that it holds.
 
-Law: what is not JSON is `INVALID_JSON`; what is JSON but can't be a value goes on to the rules, which name
-the field. So the same input gets the same error at every door.
+Law: what is not JSON is `INVALID_JSON`; what is JSON, or would be but for NaN and Infinity, and can't be a
+value goes on to the rules, which name the field. So the same input gets the same error at every door.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -38,9 +38,13 @@ def decode(payload: bytes) -> Any:
 
 
 def _decoded_slowly(payload: bytes) -> Any:
-    """What the fast decoder refuses may be JSON still: lone surrogates, numbers that no double holds."""
+    """What the fast decoder refuses may be meant as JSON still.
+
+    Lone surrogates, numbers that no double holds, and NaN and Infinity, which many encoders write though JSON
+    has no word for them: the rules refuse them by the field that holds them.
+    """
     try:
-        return json.loads(payload.decode(), parse_constant=_refuse)
+        return json.loads(payload.decode())
     except (UnicodeDecodeError, json.JSONDecodeError):
         raise InvalidJson("the payload is not valid JSON") from None
     except RecursionError:
@@ -49,7 +53,3 @@ def _decoded_slowly(payload: bytes) -> Any:
         ) from None
     except ValueError:
         raise ValidationError("the payload holds an integer of too many digits", field="value") from None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{constant} is not JSON", "", 0)

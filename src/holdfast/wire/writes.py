@@ -229,7 +229,7 @@ def _set_fields(command: Any) -> dict[str, Any]:
     if command.keep_ttl:
         fields["keep_ttl"] = True
     if command.semantics is not None:
-        fields["semantics"] = msgspec.Raw(command.semantics.encode())
+        fields["semantics"] = msgspec.json.decode(command.semantics)  # not raw: a dialect may spell its names
     return fields
 
 

@@ -49,6 +49,22 @@ async def test_payload_dialect_errors(caller: Caller) -> None:
     assert unknown["error"]["code"] == "INVALID_SUBJECT"
 
 
+async def test_payload_dialect_results(caller: Caller) -> None:
+    """Each of several results has the shape of its single verb's reply: success and data, or error."""
+    name = {"plugin_name": "trivia"}
+    items = [{"key": "k", "value": 1}, {"key": "", "value": 1}]
+    done = await caller.ask("db.kv.set_many", {"items": items, **name})
+    assert (done["success"], set(done["data"])) == (True, {"results"})
+    good, bad = done["data"]["results"]
+    assert good == {"success": True, "data": {"version": 1, "expires_at": None}}
+    assert bad == await caller.ask("db.kv.set", items[1] | name)
+    found = (await caller.ask("db.kv.get_many", {"keys": ["k", "none"], **name}))["data"]["results"]
+    assert found == [await caller.ask("db.kv.get", {"key": key, **name}) for key in ("k", "none")]
+    gone = (await caller.ask("db.kv.delete_many", {"keys": ["k", ""], **name}))["data"]["results"]
+    assert gone[0] == {"success": True, "data": {"deleted": True, "version": 2}}
+    assert (gone[1]["success"], gone[1]["error"]["code"]) == (False, "VALIDATION_ERROR")
+
+
 async def test_the_payload_dialect_can_be_turned_off(nats_server: NatsServer) -> None:
     """Where identity may only come from the subject, nobody answers at the payload dialect's subjects."""
     settings = Settings(payload_dialect=False)
