@@ -56,7 +56,7 @@ def plugin_name(name: object) -> str:
     """The name of a plugin."""
     if not isinstance(name, str) or not _PLUGIN.fullmatch(name):
         raise InvalidPluginName(
-            f"Plugin name {_shown(name)} must be 1 to 100 of the characters a-z, 0-9, _ and -",
+            f"Plugin name {shown(name)} must be 1 to 100 of the characters a-z, 0-9, _ and -",
             field="plugin_name",
         )
     return name
@@ -66,7 +66,7 @@ def tenant_part(name: object, *, field: str) -> str:
     """The name of a tenant or a project."""
     if not isinstance(name, str) or not _TENANT.fullmatch(name):
         raise ValidationError(
-            f"{field} {_shown(name)} must be 1 to 63 of the characters a-z, 0-9, _ and -, "
+            f"{field} {shown(name)} must be 1 to 63 of the characters a-z, 0-9, _ and -, "
             "beginning with a letter or digit",
             field=field,
         )
@@ -83,7 +83,7 @@ def namespace(name: object) -> str:
             return f"semantic/{tenant}/{tenant_part(project, field='project')}"
         case _:
             raise ValidationError(
-                f"namespace {_shown(name)} must be kv/<plugin>, table/<plugin> or "
+                f"namespace {shown(name)} must be kv/<plugin>, table/<plugin> or "
                 "semantic/<tenant>/<project>",
                 field="namespace",
             )
@@ -117,7 +117,7 @@ def semantic_key(text: object, root: str) -> str:
     for number, component in enumerate(full.removeprefix(root).split("/"), start=1):
         if not _COMPONENT.fullmatch(component):
             raise ValidationError(
-                f"key component {number} after {root!r} is {_shown(component)}: components begin with "
+                f"key component {number} after {root!r} is {shown(component)}: components begin with "
                 "a letter or digit and hold only a-z, 0-9, '.', '_' and '-'",
                 field="key",
             )
@@ -139,19 +139,20 @@ def semantic_prefix(text: object, root: str) -> str:
     )
 
 
-def encode_value(value: Any) -> tuple[str, int]:
-    """The compact form of a JSON value, and its size in bytes."""
-    _walk(value, MAX_NESTING)
+def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
+    """The compact form of a JSON value, and its size in bytes, which is bounded."""
+    _walk(value, MAX_NESTING, field=field)
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        raise ValidationError("value holds text with a lone surrogate", field="value") from None
+        raise ValidationError(f"{field} holds text with a lone surrogate", field=field) from None
     except (TypeError, ValueError, OverflowError):
-        raise ValidationError("value is not JSON-serializable", field="value") from None
+        raise ValidationError(f"{field} is not JSON-serializable", field=field) from None
     size = len(encoded)
-    if size > MAX_VALUE_BYTES:
+    if size > most:
         raise ValueTooLarge(
-            f"Value size ({size} bytes) exceeds 64KB limit ({MAX_VALUE_BYTES} bytes)", field="value"
+            f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)",
+            field=field,
         )
     return encoded.decode(), size
 
@@ -165,7 +166,7 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
     """A time to live where there must be one."""
     if type(seconds) is not int or not 1 <= seconds <= MAX_TTL:
         raise ValidationError(
-            f"{field} must be a whole number of seconds from 1 to {MAX_TTL}, not {_shown(seconds)}",
+            f"{field} must be a whole number of seconds from 1 to {MAX_TTL}, not {shown(seconds)}",
             field=field,
         )
     return seconds
@@ -177,7 +178,7 @@ def limit(number: object) -> int:
         return DEFAULT_LIMIT
     if type(number) is not int or not 1 <= number <= MAX_LIMIT:
         raise ValidationError(
-            f"limit must be a whole number from 1 to {MAX_LIMIT}, not {_shown(number)}", field="limit"
+            f"limit must be a whole number from 1 to {MAX_LIMIT}, not {shown(number)}", field="limit"
         )
     return number
 
@@ -185,14 +186,14 @@ def limit(number: object) -> int:
 def version(number: object, *, field: str = "expected_version") -> int:
     """A version as a caller names it; 0 stands for nothing there."""
     if type(number) is not int or not 0 <= number <= MAX_VERSION:
-        raise ValidationError(f"{field} must be a whole number from 0, not {_shown(number)}", field=field)
+        raise ValidationError(f"{field} must be a whole number from 0, not {shown(number)}", field=field)
     return number
 
 
 def increment(by: object) -> int | float:
     """What to add to a number."""
     if type(by) is not int and type(by) is not float:
-        raise ValidationError(f"by must be a number, not {_shown(by)}", field="by")
+        raise ValidationError(f"by must be a number, not {shown(by)}", field="by")
     _walk(by, MAX_NESTING, field="by")
     return by
 
@@ -242,7 +243,7 @@ def semantics(given: object) -> Semantics | None:
         isinstance(fields["purpose"], str) and _PURPOSE.fullmatch(fields["purpose"])
     ):
         raise ValidationError(
-            f"semantics.purpose {_shown(fields['purpose'])} must be 1 to 32 of the characters a-z, 0-9 "
+            f"semantics.purpose {shown(fields['purpose'])} must be 1 to 32 of the characters a-z, 0-9 "
             "and _, beginning with a letter",
             field="semantics.purpose",
         )
@@ -261,9 +262,9 @@ def policy(given: Policy | dict[str, Any]) -> Policy:
     fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
     for name, bound in fields.items():
         if name not in Policy.__struct_fields__:
-            raise ValidationError(f"a policy has no field {_shown(name)}", field=f"policy.{name}")
+            raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{name}")
         if bound is not None and (type(bound) is not int or bound < 0):
-            raise ValidationError(f"{name} must be a whole number from 0, not {_shown(bound)}", field=name)
+            raise ValidationError(f"{name} must be a whole number from 0, not {shown(bound)}", field=name)
     return Policy(**fields)
 
 
@@ -284,7 +285,7 @@ def _under(text: str, root: str, *, field: str) -> str:
 
 def _text(text: object, *, field: str, most: int) -> str:
     if not isinstance(text, str):
-        raise ValidationError(f"{field} must be text, not {_shown(text)}", field=field)
+        raise ValidationError(f"{field} must be text, not {shown(text)}", field=field)
     if len(text) > most:
         raise ValidationError(f"{field} has {len(text)} characters; at most {most} are allowed", field=field)
     if "\x00" in text:
@@ -323,7 +324,7 @@ def _walk(value: Any, room: int, *, field: str = "value") -> None:
             _walk(member, room - 1, field=field)
 
 
-def _shown(given: object) -> str:
+def shown(given: object) -> str:
     """A short form for messages; the length of what a caller sent must not matter."""
     if isinstance(given, str):
         return ascii(given[:40]) + ("..." if len(given) > 40 else "")

@@ -1,0 +1,239 @@
+"""Conditions on items, before a write and as filters: how they are said in Python, and when they hold.
+
+    attr("score").gt(5) & ~attr("meta.closed").exists()
+
+Law: whether a condition holds depends on the item alone and never fails. An attribute that is missing meets
+no comparison, not even `ne`. Values of two types are not equal, and neither is less than the other; a boolean
+is no number; numbers are compared exactly. What `holdfast.tables.condition_json` has read is legal.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from holdfast.tables.paths import MISSING, Path, lookup, path_of
+
+
+class Condition(msgspec.Struct, frozen=True, tag=True):
+    """Something that an item meets or does not. Combine conditions with `&`, `|` and `~`."""
+
+    def __and__(self, other: Condition) -> Condition:
+        return Every((*_members(self, Every), *_members(other, Every)))
+
+    def __or__(self, other: Condition) -> Condition:
+        return Some((*_members(self, Some), *_members(other, Some)))
+
+    def __invert__(self) -> Condition:
+        return self.part if isinstance(self, Not) else Not(self)
+
+
+class Every(Condition, frozen=True, tag=True):
+    """All of the parts."""
+
+    parts: tuple[Condition, ...]
+
+
+class Some(Condition, frozen=True, tag=True):
+    """At least one of the parts."""
+
+    parts: tuple[Condition, ...]
+
+
+class Not(Condition, frozen=True, tag=True):
+    """The opposite of the part."""
+
+    part: Condition
+
+
+class Comparison(Condition, frozen=True, tag=True):
+    """What is at a path, or with `sized` how large that is, compared with a value."""
+
+    path: Path
+    operator: str
+    value: Any
+    sized: bool = False
+
+
+class Attribute(msgspec.Struct, frozen=True):
+    """What is at a path of an item, or how large that is: say what is asked of it to get a condition."""
+
+    path: Path
+    sized: bool = False
+
+    def eq(self, value: Any) -> Condition:
+        """It is the same JSON value; 1 and 1.0 are the same."""
+        return self._test("eq", value)
+
+    def ne(self, value: Any) -> Condition:
+        """It is there, and it is another value."""
+        return self._test("ne", value)
+
+    def lt(self, value: Any) -> Condition:
+        """It is a number that is less, or text that comes before."""
+        return self._test("lt", value)
+
+    def lte(self, value: Any) -> Condition:
+        """It is less or equal, as `lt`."""
+        return self._test("lte", value)
+
+    def gt(self, value: Any) -> Condition:
+        """It is a number that is greater, or text that comes after."""
+        return self._test("gt", value)
+
+    def gte(self, value: Any) -> Condition:
+        """It is greater or equal, as `gt`."""
+        return self._test("gte", value)
+
+    def between(self, low: Any, high: Any) -> Condition:
+        """It is neither less than `low` nor greater than `high`."""
+        return self._test("between", [low, high])
+
+    def in_(self, values: Sequence[Any]) -> Condition:
+        """It is one of these values."""
+        return self._test("in", list(values))
+
+    def begins_with(self, text: str) -> Condition:
+        """It is text that begins so."""
+        return self._test("begins_with", text)
+
+    def contains(self, value: Any) -> Condition:
+        """It is text that holds this text, or a list that has this member."""
+        return self._test("contains", value)
+
+    def exists(self) -> Condition:
+        """It is there, if only as null."""
+        return self._test("exists", True)
+
+    def not_exists(self) -> Condition:
+        """It is not there."""
+        return self._test("not_exists", True)
+
+    def type_is(self, name: str) -> Condition:
+        """It is a `string`, `number`, `boolean`, `null`, `list` or `object`."""
+        return self._test("type", name)
+
+    def size(self) -> Attribute:
+        """How many characters its text has, or how many members its list or object."""
+        return Attribute(self.path, sized=True)
+
+    def _test(self, name: str, value: Any) -> Condition:
+        return Comparison(self.path, name, value, self.sized)
+
+
+def attr(path: str | Sequence[str | int]) -> Attribute:
+    """What is at a path of an item, to make a condition of.
+
+    Raises:
+        ValidationError: It is no path.
+    """
+    return Attribute(path_of(path, field="path"))
+
+
+def holds(condition: Condition, item: Mapping[str, Any] | None) -> bool:
+    """Whether an item meets a condition. An item that is not there is one without attributes."""
+    match condition:
+        case Every():
+            return all(holds(part, item) for part in condition.parts)
+        case Some():
+            return any(holds(part, item) for part in condition.parts)
+        case Not():
+            return not holds(condition.part, item)
+        case Comparison():
+            return _meets(condition, item)
+        case _:
+            raise TypeError(f"{type(condition).__name__} is no condition")
+
+
+def type_of(value: Any) -> str:
+    """What kind of JSON value something is."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, Mapping) else "list"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON; the order of an object's members does not matter."""
+    kind = type_of(one)
+    if kind != type_of(other):
+        return False
+    if kind == "list":
+        return len(one) == len(other) and all(map(same, one, other))
+    if kind == "object":
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    return bool(one == other)
+
+
+def _meets(test: Comparison, item: Mapping[str, Any] | None) -> bool:
+    found = MISSING if item is None else lookup(item, test.path)
+    if test.operator in _PRESENCE:
+        return (found is MISSING) == (test.operator == "not_exists")
+    if test.sized:
+        found = len(found) if isinstance(found, (str, list, tuple, Mapping)) else MISSING
+    return found is not MISSING and OPERATORS[test.operator](found, test.value)
+
+
+def _members(condition: Condition, kind: type[Every | Some]) -> tuple[Condition, ...]:
+    return condition.parts if isinstance(condition, kind) else (condition,)
+
+
+def _different(found: Any, value: Any) -> bool:
+    return not same(found, value)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> _Operator:
+    def compared(found: Any, value: Any) -> bool:
+        kind = type_of(found)
+        return kind in {"number", "string"} and kind == type_of(value) and compare(found, value)
+
+    return compared
+
+
+def _between(found: Any, value: Any) -> bool:
+    low, high = value
+    return OPERATORS["gte"](found, low) and OPERATORS["lte"](found, high)
+
+
+def _in(found: Any, value: Any) -> bool:
+    return any(same(found, member) for member in value)
+
+
+def _begins_with(found: Any, value: Any) -> bool:
+    return isinstance(found, str) and found.startswith(str(value))
+
+
+def _contains(found: Any, value: Any) -> bool:
+    if isinstance(found, str):
+        return isinstance(value, str) and value in found
+    return isinstance(found, (list, tuple)) and _in(value, found)
+
+
+def _has_type(found: Any, value: Any) -> bool:
+    return bool(type_of(found) == value)
+
+
+_Operator: TypeAlias = Callable[[Any, Any], bool]
+_PRESENCE: Final = frozenset({"exists", "not_exists"})
+OPERATORS: Final[dict[str, _Operator]] = {
+    "eq": same,
+    "ne": _different,
+    "lt": _ordered(operator.lt),
+    "lte": _ordered(operator.le),
+    "gt": _ordered(operator.gt),
+    "gte": _ordered(operator.ge),
+    "between": _between,
+    "in": _in,
+    "begins_with": _begins_with,
+    "contains": _contains,
+    "type": _has_type,
+}
+"""How a value that is there is compared with the one that a condition names."""

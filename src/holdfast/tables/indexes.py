@@ -1,0 +1,114 @@
+"""The entries that an item has in the indexes of its table.
+
+    key     the value of the indexed attribute, then the item's key (a long one: its beginning and a digest)
+    value   the item's key
+
+Law: an entry depends on the item alone, so that entries can be written without looking. An item without a
+value of the index's type that a key can hold has no entry, and no query could ask for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import DatabaseError, ValidationError
+from holdfast.tables.items import key_of
+from holdfast.tables.keys import encode_key
+from holdfast.tables.ranges import Range, beginning_with
+from holdfast.tables.ttl import deadline_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.tables.schema import Index, TableSchema
+
+_WHOLE: Final = 1_056
+_BEGINNING: Final = 1_025
+"""A key of more than 1,056 bytes is kept as its first 1,025 and a digest of 32: together one more than any
+that is kept whole, so that no two are the same."""
+
+
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of an index: where it is, what it says, and when it goes together with the item."""
+
+    space: str
+    key: bytes
+    item_key: bytes
+    expires_at: int | None
+
+    @property
+    def value(self) -> str:
+        """What the row holds."""
+        return f'"{base64.b64encode(self.item_key).decode()}"'
+
+
+class EntryChanges(msgspec.Struct, frozen=True):
+    """What a change of an item does to indexes: entries to take away, and entries to put."""
+
+    gone: tuple[IndexEntry, ...]
+    put: tuple[IndexEntry, ...]
+
+
+def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> IndexEntry | None:
+    """The entry of an item in an index; None if it has none there."""
+    value = item.get(index.key.name)
+    try:
+        encoded = encode_key(value, index.key.type, field=index.key.name)
+    except ValidationError:
+        return None
+    item_key = key_of(item, schema)
+    return IndexEntry(
+        space=schema.index_space(index),
+        key=encoded + _suffix(item_key),
+        item_key=item_key,
+        expires_at=deadline_of(item, schema),
+    )
+
+
+def entry_changes(
+    schema: TableSchema, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> EntryChanges:
+    """What has to change in the indexes when an item becomes another, comes (from None) or goes (to None)."""
+    old, new = _entries(before, schema), _entries(after, schema)
+    return EntryChanges(
+        gone=tuple(entry for place, entry in old.items() if place not in new),
+        put=tuple(entry for place, entry in new.items() if old.get(place) != entry),
+    )
+
+
+def index_range(index: Index, key_value: object) -> Range:
+    """The keys of the entries of all items that have this value.
+
+    Raises:
+        ValidationError: The value is of another type, or too large.
+    """
+    return beginning_with(encode_key(key_value, index.key.type, field="key_value"))
+
+
+def item_key_of(value: str) -> bytes:
+    """The key of the item that the value of an entry's row names.
+
+    Raises:
+        DatabaseError: It names none.
+    """
+    try:
+        return msgspec.json.decode(value, type=bytes)
+    except msgspec.DecodeError:
+        raise DatabaseError("a stored entry of an index can't be read") from None
+
+
+def _entries(item: Mapping[str, Any] | None, schema: TableSchema) -> dict[tuple[str, bytes], IndexEntry]:
+    if item is None:
+        return {}
+    found = [entry_of(item, schema, index) for index in schema.indexes]
+    return {(entry.space, entry.key): entry for entry in found if entry is not None}
+
+
+def _suffix(item_key: bytes) -> bytes:
+    if len(item_key) <= _WHOLE:
+        return item_key
+    return item_key[:_BEGINNING] + hashlib.sha256(item_key).digest()

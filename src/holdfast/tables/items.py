@@ -1,0 +1,89 @@
+"""Items and their keys: what a caller gives, made legal.
+
+Law: an item is a JSON object that holds the attributes of its key. Bytes may stand for a binary in a key, and
+nowhere else; an item holds their base64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import rules
+from holdfast.errors import ValidationError
+from holdfast.tables.keys import encode_key, json_key
+
+if TYPE_CHECKING:
+    from holdfast.tables.schema import TableSchema
+
+MAX_ITEM_BYTES: Final = 409_600
+
+
+def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
+    """An item that has the key which its table asks for.
+
+    Raises:
+        ValidationError: It is no object, or an attribute of its key is missing or of another type.
+    """
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"item must be an object, not {rules.shown(given)}", field="item")
+    item = dict(given)
+    for attribute in schema.key_attributes:
+        if attribute.name in item and attribute.type == "binary":
+            item[attribute.name] = json_key(item[attribute.name])
+    key_of(item, schema)
+    return item
+
+
+def key_of(item: Mapping[str, Any], schema: TableSchema) -> bytes:
+    """The key of an item.
+
+    Raises:
+        ValidationError: An attribute of it is missing, of another type or too large.
+    """
+    encoded = b""
+    for attribute in schema.key_attributes:
+        field = f"item.{attribute.name}"
+        if attribute.name not in item:
+            raise ValidationError(
+                f"item has no attribute {attribute.name!r}, which the key of table {schema.name!r} needs",
+                field=field,
+            )
+        encoded += encode_key(item[attribute.name], attribute.type, field=field)
+    return encoded
+
+
+def partition_of(schema: TableSchema, partition_key: object) -> bytes:
+    """What the keys of all items of a partition begin with."""
+    return encode_key(partition_key, schema.partition_key.type, field="partition_key")
+
+
+def named_key(
+    schema: TableSchema, partition_key: object, sort_key: object = None
+) -> tuple[bytes, dict[str, Any]]:
+    """The key that a caller names, and the attributes that an item of that key has.
+
+    Raises:
+        ValidationError: `field` is `partition_key` or `sort_key`, which is of another type, too large,
+            missing, or not asked for.
+    """
+    encoded = partition_of(schema, partition_key)
+    attributes = {schema.partition_key.name: json_key(partition_key)}
+    if schema.sort_key is None:
+        if sort_key is not None:
+            raise ValidationError(f"table {schema.name!r} has no sort key", field="sort_key")
+        return encoded, attributes
+    if sort_key is None:
+        raise ValidationError(f"table {schema.name!r} has a sort key, which is missing", field="sort_key")
+    encoded += encode_key(sort_key, schema.sort_key.type, field="sort_key")
+    return encoded, attributes | {schema.sort_key.name: json_key(sort_key)}
+
+
+def encode_item(item: Mapping[str, Any]) -> tuple[str, int]:
+    """The compact form of an item, and its size in bytes.
+
+    Raises:
+        ValidationError: It holds what JSON has no form for, or is nested too deep.
+        ValueTooLarge: It has more than `MAX_ITEM_BYTES`.
+    """
+    return rules.encode_value(item, most=MAX_ITEM_BYTES, field="item")

@@ -1,0 +1,195 @@
+"""Keys of items as bytes that are ordered as their values are.
+
+    string, binary   its bytes, with 00 as 01 01 and 01 as 01 02, then 00
+    number           1.f * 2**e: 8000 + bias + e in two bytes, then the bits of f in groups of seven, each
+                     with a bit that says whether more follow; zero is 80 00; below zero all is inverted
+
+Law: an encoded value is never the beginning of another one of its type. So the values of a key follow each
+other without a mark, two keys are never the same bytes, and whatever begins with a partition is in it. The
+encoding is stored: it can't change without a migration.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from holdfast import rules
+from holdfast.errors import DatabaseError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+KeyType: TypeAlias = Literal["string", "number", "binary"]
+KEY_TYPES: Final[tuple[KeyType, ...]] = ("string", "number", "binary")
+
+MAX_KEY_BYTES: Final = 1_024
+"""The size of an encoded value, without the byte that ends a string or a binary."""
+
+_END: Final = b"\x00"
+_ZERO: Final = b"\x80\x00"
+_SIGN: Final = 0x8000
+_BIAS: Final = 2_048
+"""Makes every exponent positive: the least is that of the least double, -1074."""
+_TOO_LONG: Final = 10**rules.MAX_DIGITS
+_INVERTED: Final = bytes(range(255, -1, -1))
+
+
+def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
+    """The bytes of one value of a key.
+
+    Args:
+        value: What a caller or an item holds; a binary may be bytes or their base64.
+        kind: What the table says it must be.
+        field: What an error names.
+
+    Raises:
+        ValidationError: It is of another type, or larger than `MAX_KEY_BYTES`.
+    """
+    if kind == "number":
+        return _encode_number(_number(value, field), field)
+    return escaped(plain_bytes(value, kind, field=field), field=field) + _END
+
+
+def json_key(value: object) -> object:
+    """The value of a key as an item holds it: bytes become base64."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def decode_key(encoded: bytes, kinds: Sequence[KeyType]) -> list[Any]:
+    """The values of a key, as an item holds them; a number that is whole is an int.
+
+    Raises:
+        DatabaseError: These are not the bytes of such a key.
+    """
+    values: list[Any] = []
+    at = 0
+    try:
+        for kind in kinds:
+            value, at = _READ[kind](encoded, at)
+            values.append(value)
+    except (IndexError, ValueError, OverflowError):
+        at = -1
+    if at != len(encoded):
+        raise DatabaseError("a stored key of an item can't be read")
+    return values
+
+
+def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
+    """The bytes of a string or a binary, in which each stands for itself."""
+    if kind == "string":
+        return _text_bytes(value, field)
+    if isinstance(value, bytes):
+        return value
+    try:
+        if not isinstance(value, str):
+            raise TypeError
+        found = base64.b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        raise _wrong(value, "binary: bytes, or their base64", field) from None
+    if base64.b64encode(found).decode() != value:
+        # Two spellings of the same bytes would be two attributes with one key.
+        raise ValidationError(f"{field} is base64 with bits to spare at its end", field=field)
+    return found
+
+
+def escaped(plain: bytes, *, field: str) -> bytes:
+    """Bytes without 00, in the same order; what begins the one begins the other."""
+    found = plain.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
+    return _sized(found, len(found), field)
+
+
+def _text_bytes(value: object, field: str) -> bytes:
+    if not isinstance(value, str):
+        raise _wrong(value, "string", field)
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(
+            f"{field} holds a lone surrogate, which is not valid UTF-8", field=field
+        ) from None
+
+
+def _number(value: object, field: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _wrong(value, "number", field)
+    if isinstance(value, float):
+        if value - value != 0:
+            raise ValidationError(f"{field} is NaN or Infinity, which JSON has no form for", field=field)
+    elif abs(value) >= _TOO_LONG:
+        raise ValidationError(f"{field} has more than {rules.MAX_DIGITS} digits", field=field)
+    return value
+
+
+def _encode_number(value: int | float, field: str) -> bytes:
+    if value == 0:
+        return _ZERO
+    # Both kinds of numbers are whole multiples of a power of two, so that bits hold them exactly.
+    digits, divisor = abs(value).as_integer_ratio()
+    exponent = digits.bit_length() - divisor.bit_length()
+    digits >>= (digits & -digits).bit_length() - 1
+    bits = digits.bit_length() - 1
+    groups = max(1, -(-bits // 7))
+    _sized(b"", 2 + groups, field)
+    fraction = (digits - (1 << bits)) << (groups * 7 - bits)
+    tail = bytearray((fraction >> shift & 0x7F) << 1 | 1 for shift in range(7 * groups - 7, -1, -7))
+    tail[-1] &= 0xFE
+    encoded = (_SIGN + _BIAS + exponent).to_bytes(2, "big") + tail
+    return encoded.translate(_INVERTED) if value < 0 else encoded
+
+
+def _read_number(encoded: bytes, at: int) -> tuple[int | float, int]:
+    if encoded.startswith(_ZERO, at):
+        return 0, at + 2
+    negative = encoded[at] < _ZERO[0]
+    more = 0 if negative else 1
+    end = at + 2
+    while encoded[end] & 1 == more:
+        end += 1
+    end += 1
+    found = encoded[at:end].translate(_INVERTED) if negative else encoded[at:end]
+    bits = 7 * (len(found) - 2)
+    digits = 1
+    for group in found[2:]:
+        digits = digits << 7 | group >> 1
+    exponent = int.from_bytes(found[:2], "big") - _SIGN - _BIAS - bits
+    spare = (digits & -digits).bit_length() - 1
+    digits, exponent = digits >> spare, exponent + spare
+    value = digits << exponent if exponent >= 0 else math.ldexp(digits, exponent)
+    return -value if negative else value, end
+
+
+def _read_string(encoded: bytes, at: int) -> tuple[str, int]:
+    plain, end = _read_bytes(encoded, at)
+    return plain.decode(), end
+
+
+def _read_binary(encoded: bytes, at: int) -> tuple[str, int]:
+    plain, end = _read_bytes(encoded, at)
+    return base64.b64encode(plain).decode(), end
+
+
+def _read_bytes(encoded: bytes, at: int) -> tuple[bytes, int]:
+    end = encoded.index(_END, at)
+    plain = encoded[at:end].replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
+    return plain, end + 1
+
+
+def _sized(encoded: bytes, size: int, field: str) -> bytes:
+    if size > MAX_KEY_BYTES:
+        raise ValidationError(
+            f"{field} has {size} bytes encoded; at most {MAX_KEY_BYTES} are allowed", field=field
+        )
+    return encoded
+
+
+def _wrong(value: object, wanted: str, field: str) -> ValidationError:
+    return ValidationError(f"{field} must be a {wanted}, not {rules.shown(value)}", field=field)
+
+
+_READ: Final[dict[KeyType, Callable[[bytes, int], tuple[Any, int]]]] = {
+    "string": _read_string,
+    "number": _read_number,
+    "binary": _read_binary,
+}

@@ -1,0 +1,163 @@
+"""Paths: where in an item something is.
+
+A path is text such as `meta.tag` or `list[0].x`. The names of attributes may hold any character, and one that
+holds `.`, `[` or `]` has no place in such a text: then a path is the list of its steps, `["a.b", 0]`.
+
+Law: a path that leads nowhere is no error for whoever reads or removes. Whoever assigns makes the objects and
+lists that are missing on the way, since an update also makes items that are missing; it is refused only where
+something else is in the way, and where a list would get a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from holdfast import rules
+from holdfast.errors import ValidationError
+
+Path: TypeAlias = tuple[str | int, ...]
+Tree: TypeAlias = "dict[str | int, Tree]"
+
+MAX_PATHS: Final = 1_000
+_MAX_POSITION: Final = 999_999
+_PART: Final = re.compile(r"([^.\[\]]+)((?:\[(?:0|[1-9][0-9]{0,5})\])*)(?:\.(?=.)|\Z)", re.DOTALL)
+
+
+class Missing(Enum):
+    """The type of `MISSING`: nothing is there, not even null."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+def path_of(given: object, *, field: str) -> Path:
+    """A path as a caller spells it: text, or a list of names and positions.
+
+    Raises:
+        ValidationError: It is neither, does not begin with a name, or has more steps than an item can nest.
+    """
+    path = _read(given, field) if isinstance(given, str) else _listed(given, field)
+    if len(path) > rules.MAX_NESTING:
+        raise ValidationError(
+            f"{field} holds a path of {len(path)} steps; at most {rules.MAX_NESTING} are allowed", field=field
+        )
+    if any("\ud800" <= character <= "\udfff" for step in path if isinstance(step, str) for character in step):
+        raise ValidationError(f"{field} holds a path with a lone surrogate", field=field)
+    return path
+
+
+def spelled(path: Path) -> str | list[str | int]:
+    """A path as a caller may spell it: text where that is possible."""
+    text = str(path[0]) + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path[1:])
+    try:
+        return text if _read(text, "path") == path else list(path)
+    except ValidationError:
+        return list(path)
+
+
+def shown(path: Path) -> str:
+    """A path as messages show it."""
+    return rules.shown(str(spelled(path)))
+
+
+def paths_of(given: object, *, field: str) -> tuple[Path, ...]:
+    """A list of paths."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise ValidationError(f"{field} must be a list of paths", field=field)
+    if len(given) > MAX_PATHS:
+        raise ValidationError(f"{field} has {len(given)} paths; at most {MAX_PATHS} are allowed", field=field)
+    return tuple(path_of(path, field=field) for path in given)
+
+
+def lookup(item: Any, path: Path) -> Any:
+    """What is at a path, or `MISSING`."""
+    for step in path:
+        if isinstance(step, int):
+            if not isinstance(item, (list, tuple)) or step >= len(item):
+                return MISSING
+            item = item[step]
+        elif isinstance(item, Mapping) and step in item:
+            item = item[step]
+        else:
+            return MISSING
+    return item
+
+
+def assign(item: dict[str, Any], path: Path, value: Any, *, field: str) -> None:
+    """Put a value at a path, in place; the position after the last of a list adds to it.
+
+    Raises:
+        ValidationError: On the way is something that has no such step, or a list is too short.
+    """
+    inner: Any = item
+    for at, step in enumerate(path[:-1]):
+        found = lookup(inner, (step,))
+        if found is MISSING:
+            found = [] if isinstance(path[at + 1], int) else {}
+            _put(inner, path[: at + 1], found, field)
+        inner = found
+    _put(inner, path, value, field)
+
+
+def discard(item: dict[str, Any], path: Path) -> None:
+    """Take away what is at a path, in place; what follows in a list moves up."""
+    if lookup(item, path) is not MISSING:
+        del lookup(item, path[:-1])[path[-1]]
+
+
+def in_order(path: Path) -> list[tuple[bool, str | int]]:
+    """What to sort paths by: what begins with a path follows it, and positions are counted."""
+    return [(isinstance(step, int), step) for step in path]
+
+
+def _put(container: Any, path: Path, value: Any, field: str) -> None:
+    step = path[-1]
+    if isinstance(step, str) and isinstance(container, dict):
+        container[step] = value
+    elif isinstance(step, int) and isinstance(container, list) and step <= len(container):
+        container[step : step + 1] = [value]
+    elif isinstance(step, int) and isinstance(container, list):
+        raise ValidationError(
+            f"{field}: the list has {len(container)} members, so nothing can be put at {shown(path)}",
+            field=field,
+        )
+    else:
+        kind = "list" if isinstance(step, int) else "object"
+        raise ValidationError(f"{field}: {shown(path[:-1])} is no {kind}", field=field)
+
+
+def _read(text: str, field: str) -> Path:
+    path: list[str | int] = []
+    at = 0
+    while found := _PART.match(text, at):
+        name, positions = found.groups()
+        path.append(name)
+        path += [int(position) for position in positions[1:-1].split("][") if position]
+        at = found.end()
+    if not path or at != len(text):
+        raise ValidationError(
+            f"{field} holds the path {rules.shown(text)}; a path looks like meta.tag or list[0].x, and names "
+            'with other characters need a list of steps: ["a.b", 0]',
+            field=field,
+        )
+    return tuple(path)
+
+
+def _listed(given: object, field: str) -> Path:
+    steps = list(given) if isinstance(given, (list, tuple)) else []
+    if not steps or not isinstance(steps[0], str) or not all(_is_step(step) for step in steps):
+        raise ValidationError(
+            f"{field} holds {rules.shown(given)} for a path, which is text or a list of names and positions "
+            "that begins with a name",
+            field=field,
+        )
+    return tuple(steps)
+
+
+def _is_step(step: object) -> bool:
+    return isinstance(step, str) or (type(step) is int and 0 <= step <= _MAX_POSITION)

@@ -1,0 +1,199 @@
+"""Updates: what `set`, `remove` and `add` make of an item.
+
+Law: an update looks at the item as it was before, so the order of its actions does not matter; two that touch
+the same place are refused. It never touches the key. The item that it is given stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.tables.conditions import type_of
+from holdfast.tables.items import MAX_ITEM_BYTES
+from holdfast.tables.paths import MISSING, Path, assign, discard, in_order, lookup, path_of, paths_of, shown
+
+if TYPE_CHECKING:
+    from holdfast.tables.schema import TableSchema
+
+MAX_ACTIONS: Final = 1_000
+
+
+class IfNotExists(msgspec.Struct, frozen=True):
+    """Given to `set` in place of a value: set this one, but only where there is none."""
+
+    value: Any = msgspec.field(name="if_not_exists")
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done to an item."""
+
+    set: tuple[tuple[Path, Any], ...] = ()
+    remove: tuple[Path, ...] = ()
+    add: tuple[tuple[Path, Any], ...] = ()
+
+
+def if_not_exists(value: Any) -> IfNotExists:
+    """What to give to `set` to leave alone what is there."""
+    return IfNotExists(value)
+
+
+def update_of(
+    schema: TableSchema, *, set: object = None, remove: object = None, add: object = None
+) -> Update:
+    """A legal update of items of a table.
+
+    Args:
+        schema: Says what the key is, which can't be changed.
+        set: Values by path: an object, or a list of pairs where a path is a list of steps. A value
+            `{"if_not_exists": value}` is set only where there is none.
+        remove: A list of paths.
+        add: Numbers to add to numbers, and lists of texts or numbers to add to such lists as sets.
+
+    Raises:
+        ValidationError: `field` says in which of the three; it says nothing to do, touches the key or one
+            place twice, or has too many actions.
+        ValueTooLarge: Its values are larger than an item can be.
+    """
+    update = Update(
+        set=tuple((path, _settable(value)) for path, value in _pairs(set, "set")),
+        remove=() if remove is None else paths_of(remove, field="remove"),
+        add=tuple((path, _addable(value)) for path, value in _pairs(add, "add")),
+    )
+    _check_places(update, schema)
+    _check_values(update)
+    return update
+
+
+def updated(item: Mapping[str, Any], update: Update) -> dict[str, Any]:
+    """The item after an update; the one before stays as it is.
+
+    Raises:
+        ValidationError: A path leads through something that has no such members, a list would get a gap, or
+            `add` meets what it can't be added to.
+    """
+    after: dict[str, Any] = _copied(item)
+    for path, value in sorted(update.set, key=lambda pair: in_order(pair[0])):
+        if not isinstance(value, IfNotExists):
+            assign(after, path, value, field="set")
+        elif lookup(item, path) is MISSING:
+            assign(after, path, value.value, field="set")
+    for path, value in sorted(update.add, key=lambda pair: in_order(pair[0])):
+        assign(after, path, _sum(lookup(item, path), value, path), field="add")
+    for path in sorted(update.remove, key=in_order, reverse=True):
+        discard(after, path)
+    return after
+
+
+def _pairs(given: object, field: str) -> list[tuple[Path, Any]]:
+    if given is None:
+        return []
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, (list, tuple)) or not all(_is_pair(pair) for pair in pairs):
+        raise ValidationError(
+            f"{field} must be an object of values by path, or a list of pairs of a path and a value",
+            field=field,
+        )
+    return [(path_of(path, field=field), value) for path, value in pairs]
+
+
+def _is_pair(given: object) -> bool:
+    return isinstance(given, (list, tuple)) and len(given) == 2
+
+
+def _settable(value: Any) -> Any:
+    if isinstance(value, Mapping) and value.keys() == {"if_not_exists"}:
+        return IfNotExists(value["if_not_exists"])
+    return value
+
+
+def _addable(value: Any) -> Any:
+    """A number, or the members of a set: texts or numbers, each once."""
+    if type_of(value) == "number" or _is_set(value):
+        return value
+    raise ValidationError(
+        f"add takes a number, or a list of texts or of numbers, not {rules.shown(value)}", field="add"
+    )
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and {type_of(member) for member in value} in (
+        {"string"},
+        {"number"},
+    )
+
+
+def _check_places(update: Update, schema: TableSchema) -> None:
+    places = [("set", path) for path, _ in update.set]
+    places += [("remove", path) for path in update.remove]
+    places += [("add", path) for path, _ in update.add]
+    if not 1 <= len(places) <= MAX_ACTIONS:
+        raise ValidationError(
+            f"an update has 1 to {MAX_ACTIONS} actions in set, remove and add, not {len(places)}", field="set"
+        )
+    names = {attribute.name for attribute in schema.key_attributes}
+    for field, path in places:
+        if path[0] in names:
+            raise ValidationError(f"{field}: {path[0]!r} is part of the key and can't change", field=field)
+    # Sorted, a path that begins with another follows it, with nothing between that does not begin so too.
+    places.sort(key=lambda place: in_order(place[1]))
+    for (_, path), (field, following) in pairwise(places):
+        if following[: len(path)] == path:
+            raise ValidationError(
+                f"{field}: the path {shown(following)} overlaps with another of the update",
+                field=field,
+            )
+
+
+def _check_values(update: Update) -> None:
+    room = MAX_ITEM_BYTES
+    for field, pairs in (("set", update.set), ("add", update.add)):
+        for _, value in pairs:
+            given = value.value if isinstance(value, IfNotExists) else value
+            room -= rules.encode_value(given, most=MAX_ITEM_BYTES, field=field)[1]
+            if room < 0:
+                raise ValueTooLarge(
+                    f"The values of the update have more than the {MAX_ITEM_BYTES} bytes of an item",
+                    field=field,
+                )
+
+
+def _sum(found: Any, value: Any, path: Path) -> Any:
+    if isinstance(value, (list, tuple)):
+        return _union(found, value, path)
+    if found is MISSING:
+        return value
+    if type_of(found) != "number":
+        raise _not_addable(path, "a number")
+    try:
+        total = found + value
+        rules.encode_value(total, field="add")
+    except (OverflowError, ValidationError):
+        raise ValidationError("add: the sum is too large for a number", field="add") from None
+    return total
+
+
+def _union(found: Any, value: Sequence[Any], path: Path) -> list[Any]:
+    if found is MISSING or found == []:
+        return list(dict.fromkeys(value))
+    if not _is_set(found) or type_of(found[0]) != type_of(value[0]):
+        raise _not_addable(path, "a list of such members")
+    present = set(found)
+    return [*found, *(member for member in dict.fromkeys(value) if member not in present)]
+
+
+def _not_addable(path: Path, wanted: str) -> ValidationError:
+    return ValidationError(f"add: what is at {shown(path)} is not {wanted}", field="add")
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(member) for member in value]
+    return value
