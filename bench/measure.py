@@ -13,15 +13,32 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 
+class Result(Protocol):
+    """What a scenario found."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every bar was reached."""
+        ...
+
+    def told(self) -> str:
+        """It, for people."""
+        ...
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, for a file."""
+        ...
+
+
 @dataclass(frozen=True)
-class Result:
-    """One comparison: what was measured, round by round, and the bar that its median must pass."""
+class Comparison:
+    """What was measured beside a base, round by round, and the bar that the median ratio must pass."""
 
     scenario: str
     unit: str
@@ -42,7 +59,7 @@ class Result:
             f"{self.scenario:<46} {statistics.median(self.base):>10.2f} "
             f"{statistics.median(self.measured):>10.2f} {self.unit:<8} "
             f"ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
-            f"{self.bar}: {'reached' if self.passed else 'MISSED'}"
+            f"{self.bar}: {_verdict(self.passed)}"
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -50,11 +67,44 @@ class Result:
         return asdict(self) | {"ratios": self.ratios, "median_ratio": statistics.median(self.ratios)}
 
 
-def compare(
-    scenario: str, *, unit: str, base: Sequence[float], measured: Sequence[float], bar: str, passed: bool
-) -> Result:
-    """A comparison of rounds that were run in turn."""
-    return Result(scenario, unit, list(base), list(measured), bar, passed)
+@dataclass(frozen=True)
+class Figures:
+    """Several figures, round by round, and for some of them a bar that their median must not be above.
+
+    A bar of 0 is for every round: what must not happen must not happen in most rounds only.
+    """
+
+    scenario: str
+    figures: dict[str, list[float]]
+    bars: dict[str, float]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every bar was reached."""
+        return all(self._reached(name) for name in self.bars)
+
+    def told(self) -> str:
+        """A heading, and a line for each figure."""
+        return "\n".join([self.scenario, *map(self._line, self.figures)])
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, for a file."""
+        medians = {name: statistics.median(found) for name, found in self.figures.items()}
+        return asdict(self) | {"medians": medians, "passed": self.passed}
+
+    def _reached(self, name: str) -> bool:
+        bar, found = self.bars[name], self.figures[name]
+        return (statistics.median(found) if bar else max(found)) <= bar
+
+    def _line(self, name: str) -> str:
+        found = self.figures[name]
+        spread = f"{statistics.median(found):>10.2f} ({min(found):.2f} to {max(found):.2f})"
+        bar = f"  at most {self.bars[name]:g}: {_verdict(self._reached(name))}" if name in self.bars else ""
+        return f"    {name:<12} {spread}{bar}"
+
+
+def _verdict(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
 
 
 def machine() -> dict[str, str]:
