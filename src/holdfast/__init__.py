@@ -22,6 +22,7 @@ from holdfast.errors import (
     InvalidSubject,
     ItemNotFound,
     KeyNotFound,
+    LockLost,
     MissingField,
     OutcomeUnknown,
     PermissionDenied,
@@ -40,6 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.kv import KV
 from holdfast.model import KEEP, BatchResult, Change, Changes, Conflict, Entry, Page, Policy, Semantics, Stats
+from holdfast.recipes.identifiers import request_id
 from holdfast.registry import open
 from holdfast.store import Store
 
@@ -63,6 +65,7 @@ __all__ = [
     "InvalidSubject",
     "ItemNotFound",
     "KeyNotFound",
+    "LockLost",
     "MissingField",
     "OutcomeUnknown",
     "Page",
@@ -84,6 +87,7 @@ __all__ = [
     "ValueTooLarge",
     "VersionConflict",
     "open",
+    "request_id",
 ]
 
 logging.getLogger("holdfast").addHandler(logging.NullHandler())

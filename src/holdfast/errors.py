@@ -3,7 +3,7 @@
     HoldfastError
     ├── Refused                nothing was written; the same call will be refused again
     │   ├── InvalidJson  MissingField  InvalidSubject  InvalidPluginName  ValidationError  ValueTooLarge
-    │   ├── KeyNotFound  ConditionFailed  Fenced  PermissionDenied  QuotaExceeded  Unsupported
+    │   ├── KeyNotFound  ConditionFailed  Fenced (LockLost)  PermissionDenied  QuotaExceeded  Unsupported
     │   └── TableNotFound  TableExists  ItemNotFound  IndexNotFound  TtlNotConfigured
     ├── VersionConflict        nothing was written; read again, then decide
     ├── Transient              nothing was written; the same call may succeed later
@@ -94,6 +94,14 @@ class Fenced(Refused):
     """A newer holder has taken the lock that this write relies on."""
 
     code = "FENCED"
+
+
+class LockLost(Fenced):
+    """The lease of a lock ended while its holder was at work: what it writes under its fence may be refused.
+
+    It is raised by the lock in place of the cancellation that stopped the holder. What was written before
+    stays written.
+    """
 
 
 class TableNotFound(Refused):

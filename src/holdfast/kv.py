@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
@@ -20,13 +20,19 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.watch import changes_after, watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from holdfast.commands import Command
     from holdfast.model import Change, Semantics
+    from holdfast.recipes.counter import Counter
+    from holdfast.recipes.flag import Flag
+    from holdfast.recipes.lock import Lock
+    from holdfast.recipes.progress import Progress
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.verbs import Provenance, Verbs
+
+T = TypeVar("T")
 
 _log = logging.getLogger("holdfast")
 
@@ -245,6 +251,81 @@ class KV:
         return await self._stored(
             self.verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
         )
+
+    # The recipes are imported where they are asked for: opening a store does not pay for them.
+
+    def lock(
+        self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+    ) -> Lock:
+        """A lock that is renewed while it is held, and lost at the latest `ttl` seconds after its holder was.
+
+        Use it as a context manager, or call `acquire` and `release`.
+
+        Args:
+            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them, none of them `waiting`.
+            ttl: After how many seconds without a sign of its holder it is free again.
+            timeout: How many seconds the context manager waits before it raises `Busy`; None for ever.
+            owner: Who holds it, as `last_writer` and `producer` show it.
+        """
+        from holdfast.recipes.lock import Lock
+
+        return Lock(self, name, ttl=ttl, timeout=timeout, owner=owner)
+
+    def checkpoint(
+        self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
+    ) -> Progress:
+        """How far some work has come: `load`, then `advance`, which is refused if somebody else has.
+
+        Args:
+            name: As that of a lock.
+            order: The key function by which a value that lies before the loaded one is refused.
+            owner: Who advances it, as `last_writer` and `producer` show it.
+        """
+        from holdfast.recipes.progress import Progress
+
+        return Progress(self, name, purpose="checkpoint", order=order, owner=owner)
+
+    def cursor(
+        self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
+    ) -> Progress:
+        """Where a reader is in what it reads: as `checkpoint`, with the purpose `cursor`."""
+        from holdfast.recipes.progress import Progress
+
+        return Progress(self, name, purpose="cursor", order=order, owner=owner)
+
+    def counter(self, name: str, *, ttl: int | None = None) -> Counter:
+        """A number that many `add` to at once. It begins at 0, and again `ttl` seconds after it has begun."""
+        from holdfast.recipes.counter import Counter
+
+        return Counter(self, name, ttl=ttl)
+
+    def flag(self, name: str, default: T, *, owner: str | None = None) -> Flag[T]:
+        """A value that steers a program: `get`, `set`, `clear`, and `cached` for reading without waiting.
+
+        Args:
+            name: As that of a lock.
+            default: What it is where nothing is set. A bool, int, float or str is also its type.
+            owner: Who sets it, as `last_writer` and `producer` show it.
+        """
+        from holdfast.recipes.flag import Flag
+
+        return Flag(self, name, default, owner=owner)
+
+    async def hashed_key(self, prefix: str, identifier: str) -> str:
+        """The key in full for an identifier that is too long or of the wrong form to be part of one.
+
+        It is `prefix` and a digest of the identifier, and always the same. The entry `hashed/<digest>` tells
+        what the digest stands for; it is written the first time.
+        """
+        from holdfast.recipes.identifiers import hashed_key
+
+        return await hashed_key(self, prefix, identifier)
+
+    async def original_of(self, key: str) -> str | None:
+        """The identifier that `hashed_key` made this key of; None if it is no such key."""
+        from holdfast.recipes.identifiers import original_of
+
+        return await original_of(self, key)
 
     async def _stored(self, command: Command) -> Entry:
         return _entry(await self.store.execute(command))

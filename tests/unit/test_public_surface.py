@@ -17,11 +17,11 @@ from holdfast import KV
 from holdfast.verbs import Provenance
 
 NAMES: Final = {
-    *("KEEP", "KV", "Store", "open"),
+    *("KEEP", "KV", "Store", "open", "request_id"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
-    *("KeyNotFound", "MissingField", "OutcomeUnknown", "PermissionDenied", "QuotaExceeded"),
+    *("KeyNotFound", "LockLost", "MissingField", "OutcomeUnknown", "PermissionDenied", "QuotaExceeded"),
     *("RateLimited", "StorageFull", "TableExists", "TableNotFound", "Timeout", "TtlNotConfigured"),
     *("Unavailable", "Unsupported", "ValidationError", "ValueTooLarge", "VersionConflict"),
 }
@@ -42,6 +42,15 @@ VERBS: Final = {
     "watch": "prefix='', since=None",
     "history": "key, *, limit=None",
     "restore": "key, *, ttl=None, expected_version=None, **provenance",
+}
+RECIPES: Final = {
+    "lock": "name, *, ttl=30, timeout=None, owner=None",
+    "checkpoint": "name, *, order=None, owner=None",
+    "cursor": "name, *, order=None, owner=None",
+    "counter": "name, *, ttl=None",
+    "flag": "name, default, *, owner=None",
+    "hashed_key": "prefix, identifier",
+    "original_of": "key",
 }
 FIELDS: Final = {
     "Entry": "key value version created_at updated_at expires_at last_writer semantics request_id spec_ref",
@@ -76,16 +85,21 @@ def test_the_names() -> None:
         assert hasattr(holdfast, name)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERBS | RECIPES)
 def test_the_verbs(verb: str) -> None:
-    """Each verb takes what it is promised to take, under these names."""
-    assert parameters(getattr(KV, verb)) == VERBS[verb]
+    """Each verb and each recipe takes what it is promised to take, under these names."""
+    assert parameters(getattr(KV, verb)) == (VERBS | RECIPES)[verb]
 
 
 def test_there_are_no_other_verbs() -> None:
-    """Every public method of the handle is a verb."""
+    """Every public method of the handle is a verb or makes a recipe."""
     methods = {name for name, _ in inspect.getmembers(KV, inspect.isfunction) if not name.startswith("_")}
-    assert methods == set(VERBS)
+    assert methods == set(VERBS | RECIPES)
+
+
+def test_request_ids_are_made() -> None:
+    """A request id is made of a workflow and a time."""
+    assert parameters(holdfast.request_id) == "workflow_id, timestamp"
 
 
 def test_the_provenance() -> None:
@@ -109,13 +123,14 @@ def test_everything_public_is_explained() -> None:
     """Each public name and each verb says what it does."""
     for name in NAMES - {"KEEP"}:
         assert inspect.getdoc(getattr(holdfast, name)), name
-    for verb in VERBS:
+    for verb in VERBS | RECIPES:
         assert inspect.getdoc(getattr(KV, verb)), verb
 
 
 def test_importing_is_cheap() -> None:
-    """Whoever imports the package pays for no driver, no migration tool and no test tool."""
+    """Whoever imports the package pays for no driver, no migration tool, no test tool and no lock."""
     heavy = ("sqlalchemy", "alembic", "asyncpg", "nats", "pytest", "hypothesis", "uvloop")
-    code = f"import holdfast, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    recipes = ("holdfast.recipes.lock", "holdfast.recipes.flag")
+    code = f"import holdfast, sys; print([name for name in {heavy + recipes!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""The suite that certifies an engine: every rule of keys, through the handle that users hold.
+"""The suite that certifies an engine: every rule of keys and recipes, through the handle that users hold.
 
 Law: a test here holds on every engine and says which rule it protects. It sees what a caller sees, moves time
 by the clock it is given, and skips nothing: where an engine declares less, the test demands the less.
@@ -13,7 +13,9 @@ from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Opened, R
 from holdfast.testing.conformance.journal import Journal
 from holdfast.testing.conformance.keys import Keys
 from holdfast.testing.conformance.listing import Listing
+from holdfast.testing.conformance.locks import Locks
 from holdfast.testing.conformance.many import Many
+from holdfast.testing.conformance.recipes import Recipes
 from holdfast.testing.conformance.requests import Requests
 from holdfast.testing.conformance.semantic import Semantic
 from holdfast.testing.conformance.trash import Trash
@@ -42,6 +44,8 @@ class Conformance(
     Fences,
     Semantic,
     Upkeep,
+    Locks,
+    Recipes,
 ):
     """All rules of keys. Subclass it, name the `scheme`, and supply the fixture `make_store`.
 

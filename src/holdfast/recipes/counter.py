@@ -1,0 +1,42 @@
+"""A number that many add to at once.
+
+Law: adding is one `incr`, so that no addition is lost and none has to be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from holdfast.errors import ValidationError
+from holdfast.recipes.names import entry_key
+
+if TYPE_CHECKING:
+    from holdfast.kv import KV
+    from holdfast.verbs import Provenance
+
+
+class Counter:
+    """A counter of a namespace. Get one from `KV.counter`."""
+
+    def __init__(self, kv: KV, name: str, *, ttl: int | None = None) -> None:
+        self.name = name
+        self._key = entry_key(kv, "counter", name)
+        self._kv = kv
+        self._ttl = ttl
+
+    async def add(self, number: float = 1, **provenance: Unpack[Provenance]) -> int | float:
+        """Add a number, negative ones too; what it is then."""
+        entry = await self._kv.incr(self._key, number, ttl=self._ttl, **provenance)
+        return _number(entry.value, self.name)
+
+    async def value(self) -> int | float:
+        """What it is now; 0 before the first addition and after its time is over."""
+        entry = await self._kv.get(self._key)
+        return 0 if entry is None else _number(entry.value, self.name)
+
+
+def _number(value: object, name: str) -> int | float:
+    """What is stored, if it is a number: the key is open to every writer."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    raise ValidationError(f"the value of counter {name!r} is not a number", field="value")

@@ -1,0 +1,156 @@
+"""A value that steers a program: typed, with a default, and cheap to look at.
+
+Law: whoever asks for a flag gets a value of its type, whatever is stored: what is of another type counts as
+not there, and is logged. A cache serves nothing that has expired, and says so when it follows no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
+
+from holdfast.errors import Unavailable, ValidationError
+from holdfast.model import milliseconds
+from holdfast.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
+from holdfast.recipes.names import entry_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.kv import KV
+    from holdfast.model import Change, Entry
+    from holdfast.verbs import Provenance
+
+T = TypeVar("T")
+
+_TYPED: Final[dict[type, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}
+"""What a stored value may be, by the type of the default. A whole number is a float too, and true is none."""
+
+_log = logging.getLogger("holdfast.flag")
+
+
+class Flag(Generic[T]):
+    """A flag of a namespace. Get one from `KV.flag`.
+
+    Its type is that of the default: bool, int, float or str; with any other default it is JSON of any kind.
+    """
+
+    def __init__(self, kv: KV, name: str, default: T, *, owner: str | None = None) -> None:
+        self.name = name
+        self.default = default
+        self.key = entry_key(kv, "flag", name)
+        self._kv = kv
+        self._semantics = {"purpose": "feature_flag", "producer": owner}
+        self._owner: Provenance = {} if owner is None else {"writer": owner}
+
+    async def get(self) -> T:
+        """The value; the default if there is none, it has expired, or it is of another type."""
+        return self.value_in(await self._kv.get(self.key))
+
+    async def set(self, value: T, *, ttl: int | None = None, **provenance: Unpack[Provenance]) -> Entry:
+        """Give it a value, for `ttl` seconds or for ever.
+
+        Raises:
+            ValidationError: The value is not of the flag's type.
+        """
+        if not self._fits(value):
+            raise ValidationError(
+                f"flag {self.name!r} is of type {type(self.default).__name__}, "
+                f"which a {type(value).__name__} is not",
+                field="value",
+            )
+        return await self._kv.set(
+            self.key, value, ttl=ttl, semantics=self._semantics, **(self._owner | provenance)
+        )
+
+    async def clear(self, **provenance: Unpack[Provenance]) -> bool:
+        """Go back to the default; whether there was a value."""
+        return await self._kv.delete(self.key, **(self._owner | provenance))
+
+    def cached(self) -> CachedFlag[T]:
+        """The flag with its value at hand for the length of an `async with` block."""
+        return CachedFlag(self._kv, self)
+
+    def value_in(self, entry: Entry | None) -> T:
+        """The value that an entry gives this flag."""
+        if entry is None:
+            return self.default
+        if not self._fits(entry.value):
+            _log.warning(
+                "flag %r of %s holds a %s: its default is used",
+                self.name,
+                self._kv.namespace,
+                type(entry.value).__name__,
+            )
+            return self.default
+        return cast("T", float(entry.value) if isinstance(self.default, float) else entry.value)
+
+    def _fits(self, value: Any) -> bool:
+        kinds = _TYPED.get(type(self.default))
+        return kinds is None or type(value) in kinds
+
+
+class CachedFlag(Generic[T]):
+    """A flag whose value is read without waiting, and follows what others set."""
+
+    def __init__(self, kv: KV, flag: Flag[T]) -> None:
+        self._kv = kv
+        self._flag = flag
+        self._value = flag.default
+        self._expires_at: int | None = None
+        self._follower: asyncio.Task[None] | None = None
+
+    @property
+    def value(self) -> T:
+        """The value as the last change that was heard of left it; the default as soon as it has expired.
+
+        Raises:
+            Unavailable: The flag is followed no longer: the block has ended, or the store was closed.
+        """
+        if self._follower is None or self._follower.done():
+            raise Unavailable(f"flag {self._flag.name!r} is not being followed")
+        if self._expires_at is not None and self._expires_at <= self._kv.store.now():
+            return self._flag.default
+        return self._value
+
+    async def __aenter__(self) -> Self:
+        # What changes between the two reads is told by the watch, which begins where the first one ended.
+        since = (await self._kv.changes(prefix=self._flag.key)).next
+        self._take(await self._kv.get(self._flag.key))
+        self._follower = asyncio.create_task(self._follow(since), name=f"holdfast follows {self._flag.key}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        follower, self._follower = self._follower, None
+        assert follower is not None
+        follower.cancel()
+        await asyncio.wait({follower})
+
+    async def _follow(self, since: int) -> None:
+        changes = cast("AsyncGenerator[Change]", self._kv.watch(self._flag.key, since=since))
+        async with aclosing(changes):
+            async for change in changes:
+                if change.op == "gap" or change.key == self._flag.key:
+                    await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Take what is there now, however long the storage takes to answer."""
+        while True:
+            try:
+                self._take(await self._kv.get(self._flag.key))
+            except NOT_ANSWERED as error:
+                _log.warning("flag %r waits for the storage: %s", self._flag.name, error.message)
+                await asyncio.sleep(LONGEST_PAUSE)
+            else:
+                return
+
+    def _take(self, entry: Entry | None) -> None:
+        deadline = None if entry is None else entry.expires_at
+        self._value = self._flag.value_in(entry)
+        self._expires_at = None if deadline is None else milliseconds(deadline)

@@ -1,0 +1,158 @@
+"""The line of those who wait for a lock: who comes next, and how to wait without asking again and again.
+
+A waiter draws a ticket, which is a version of the namespace and so grows with every arrival, and puts an
+entry with that ticket in its key below the lock's. The first of these keys is the next holder. Everybody else
+looks at the one before them alone, so a lock that changes hands wakes one waiter, however many there are.
+
+Law: the line is about order, never about safety. Who holds the lock is decided by the batch that takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.errors import HoldfastError, KeyNotFound
+from holdfast.model import milliseconds
+from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
+from holdfast.recipes.names import TICKET_DIGITS, WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from holdfast.kv import KV
+    from holdfast.model import Change, Entry
+
+
+class Line:
+    """One waiter's place in the line of a lock.
+
+    Args:
+        kv: The namespace's handle.
+        lock: The lock's name.
+        key: The key of the lock's entry.
+        ttl: For how many seconds the place is kept for a waiter of whom nothing is heard.
+        provenance: The writer of its entries, as the verbs take it.
+    """
+
+    def __init__(self, kv: KV, lock: str, *, key: str, ttl: int, provenance: dict[str, Any]) -> None:
+        self._kv = kv
+        self._lock_key = key
+        self._prefix = f"{key}/{WAITING}/"
+        self._guard = f"{lock}/{WAITING}"
+        self._ttl = ttl
+        self._provenance = provenance
+        self._lease = Lease(kv.store, ttl)
+        self.place: str | None = None
+        """The key of the waiter's entry, once it has drawn a ticket."""
+
+    async def empty(self) -> bool:
+        """Whether nobody waits."""
+        return not (await self._kv.list(self._prefix, limit=1)).keys
+
+    async def join(self) -> None:
+        """Take the last place; an earlier one of this waiter is gone."""
+        [ticket] = (await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)).versions
+        self.place = f"{self._prefix}{ticket:0{TICKET_DIGITS}x}"
+        self._lease = Lease(self._kv.store, self._ttl)
+        await self._lease.insist(self._stand)
+
+    async def leave(self) -> None:
+        """Give the place up, if there is one; where that fails it is gone when its time is over."""
+        if self.place is not None:
+            with suppress(HoldfastError):
+                await self._kv.delete(self.place, **self._provenance)
+
+    async def whom_to_await(self) -> Entry | None:
+        """The entry that must be gone first: of the waiter before, or of the lock; None if it is free."""
+        while True:
+            before = await self._lease.insist(self._before)
+            entry = await self._lease.insist(partial(self._kv.get, before))
+            if entry is not None or before == self._lock_key:
+                return entry
+
+    async def until_gone(self, entry: Entry) -> None:
+        """Wait until an entry may be gone, by a change or by its deadline, and keep the place meanwhile."""
+        async with _news_of(self._kv, entry) as news:
+            while not news.done():
+                if self._lease.due <= 0 and not await self._kept():
+                    return
+                if (rest := self._seconds_to(entry)) <= 0:
+                    found = await self._lease.insist(partial(self._kv.get, entry.key))
+                    if found is None or not _still(entry, found):
+                        return
+                    entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
+                await asyncio.wait({news}, timeout=min(rest, max(self._lease.due, 0), GLANCE))
+            news.result()
+
+    async def _stand(self) -> None:
+        assert self.place is not None
+        await self._kv.set(self.place, None, ttl=self._ttl, semantics={"purpose": "lock"}, **self._provenance)
+
+    async def _kept(self) -> bool:
+        """Keep the place for longer; if it is gone, whoever came meanwhile is before."""
+        assert self.place is not None
+        place, since = self.place, self._lease.mark()
+        try:
+            await self._lease.insist(partial(self._kv.set_ttl, place, self._ttl, **self._provenance))
+        except KeyNotFound:
+            await self.join()
+            return False
+        self._lease.renewed(since)
+        return True
+
+    async def _before(self) -> str:
+        """The key before this waiter's in the line; the first in it has the lock's before."""
+        while True:
+            first = await self._kv.list(self._prefix, limit=1)
+            if first.keys == [self.place]:
+                return self._lock_key
+            if (before := await self._neighbour()) is not None:
+                return before
+            await self.join()
+
+    async def _neighbour(self) -> str | None:
+        """The last key before this waiter's; None if it stands in the line no more."""
+        before, cursor = self._lock_key, None
+        while True:
+            page = await self._kv.list(self._prefix, cursor=cursor)
+            for key in page.keys:
+                if key == self.place:
+                    return before
+                before = key
+            if (cursor := page.cursor) is None:
+                return None
+
+    def _seconds_to(self, entry: Entry) -> float:
+        """How long an entry still has by the store's clock."""
+        if entry.expires_at is None:
+            return GLANCE
+        return (milliseconds(entry.expires_at) - self._kv.store.now()) / 1000
+
+
+def _still(entry: Entry, found: Entry | None) -> bool:
+    """Whether an entry is at its key, if with another deadline: a lock's value names its holder."""
+    return found is not None and found.value == entry.value
+
+
+@asynccontextmanager
+async def _news_of(kv: KV, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
+    """A task that ends when an entry has been removed since it was read, or can't be followed any more."""
+
+    async def follow() -> None:
+        changes = cast("AsyncGenerator[Change]", kv.watch(entry.key, since=entry.version))
+        async with aclosing(changes):
+            async for change in changes:
+                if change.op == "gap" and not _still(entry, await kv.get(entry.key)):
+                    return
+                if change.op in ("deleted", "expired") and change.key == entry.key:
+                    return
+
+    task = asyncio.create_task(follow(), name=f"holdfast waits for {entry.key}")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

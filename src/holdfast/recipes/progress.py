@@ -1,0 +1,71 @@
+"""How far somebody has come: checkpoints and cursors, advanced by one at a time and never backwards.
+
+Law: what is loaded here is what the next step is compared with. A conflict is handed to the caller, who knows
+what has to be done again; nothing here repeats a step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from holdfast.errors import ValidationError
+from holdfast.recipes.names import entry_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.kv import KV
+    from holdfast.model import Entry
+    from holdfast.verbs import Provenance
+
+
+class Progress:
+    """A checkpoint or a cursor. Get one from `KV.checkpoint` or `KV.cursor`.
+
+    Each object remembers the entry that it has loaded or made last, so use one per worker.
+    """
+
+    def __init__(
+        self,
+        kv: KV,
+        name: str,
+        *,
+        purpose: str,
+        order: Callable[[Any], Any] | None = None,
+        owner: str | None = None,
+    ) -> None:
+        self.name = name
+        self._key = entry_key(kv, purpose, name)
+        self._kv = kv
+        self._order = order
+        self._semantics = {"purpose": purpose, "producer": owner}
+        self._owner: Provenance = {} if owner is None else {"writer": owner}
+        self._loaded: Entry | None = None
+
+    async def load(self) -> Entry | None:
+        """How far it has come; None if it has not begun. The next `advance` goes on from here."""
+        self._loaded = await self._kv.get(self._key)
+        return self._loaded
+
+    async def advance(self, value: Any, **provenance: Unpack[Provenance]) -> Entry:
+        """Go on to `value` from what was loaded; who has loaded nothing expects that there is nothing.
+
+        Raises:
+            VersionConflict: Somebody else has advanced meanwhile; `current` is where they are. Load again and
+                do what is still to be done from there.
+            ValidationError: By the `order` that was given, `value` lies before what was loaded.
+        """
+        before = self._loaded
+        if before is not None and self._order is not None and self._order(value) < self._order(before.value):
+            raise ValidationError(
+                f"{self._semantics['purpose']} {self.name!r} would go back from version {before.version}",
+                field="value",
+            )
+        self._loaded = await self._kv.set(
+            self._key,
+            value,
+            expected_version=0 if before is None else before.version,
+            semantics=self._semantics,
+            **(self._owner | provenance),
+        )
+        return self._loaded

@@ -1,0 +1,186 @@
+"""Checkpoints, cursors, counters, flags and the keys of long identifiers.
+
+Law: a recipe is seen through its object; what it keeps is looked at only where its envelope is promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Unavailable, ValidationError, VersionConflict
+from holdfast.testing.conformance.fixtures import Fixtures
+from holdfast.testing.conformance.watching import PATIENCE
+from holdfast.testing.exact import present, refusal
+
+if TYPE_CHECKING:
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.recipes.flag import CachedFlag
+    from holdfast.store import Store
+
+
+async def seen(flag: CachedFlag[Any], value: object) -> None:
+    """Wait until a cached flag has a value."""
+    async with asyncio.timeout(PATIENCE):
+        while flag.value != value:  # noqa: ASYNC110 - the cache is read, not awaited
+            await asyncio.sleep(0.002)
+
+
+class Recipes(Fixtures):
+    """The rules of recipes other than locks."""
+
+    async def test_a_checkpoint_advances(self, store: Store) -> None:
+        """A checkpoint goes on from what was loaded or made last, and keeps purpose and owner."""
+        for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            for purpose in ("checkpoint", "cursor"):
+                progress = getattr(kv, purpose)("docs/delta", owner="agent:sync")
+                assert await progress.load() is None
+                first = await progress.advance({"page": 1})
+                second = await progress.advance({"page": 2}, request_id=purpose)
+                assert second.version > first.version
+                again = getattr(kv, purpose)("docs/delta")
+                assert await again.load() == second == await kv.get(f"{purpose}/docs/delta")
+                assert second.semantics is not None
+                assert (second.semantics.purpose, second.semantics.producer) == (purpose, "agent:sync")
+                assert (second.last_writer, second.request_id) == ("agent:sync", purpose)
+
+    async def test_two_who_advance(self, kv: KV) -> None:
+        """Of two who loaded the same, one advances; the other gets what is there and has to load again."""
+        one, two = kv.checkpoint("c"), kv.checkpoint("c")
+        made = await one.advance(1)
+        for _ in range(2):
+            with refusal(VersionConflict) as caught:
+                await two.advance(5)
+            assert caught.value.current == made
+        await two.load()
+        assert (await two.advance(2)).value == 2
+
+    async def test_a_checkpoint_that_would_go_back(self, kv: KV) -> None:
+        """With an order, a value that lies before the loaded one is refused; staying is no going back."""
+        progress = kv.checkpoint("c", order=lambda value: value["page"])
+        await progress.advance({"page": 5})
+        with refusal(ValidationError, field="value", says="'c' would go back"):
+            await progress.advance({"page": 4})
+        assert (await progress.advance({"page": 5})).value == {"page": 5}
+        assert present(await kv.checkpoint("c").load()).value == {"page": 5}
+
+    async def test_ten_harvesters(self, kv: KV) -> None:
+        """Each unit of work is done by one of ten who race for it, in order, and none is left out."""
+        done: list[tuple[int, int]] = []
+
+        async def harvest(number: int) -> None:
+            progress = kv.checkpoint("units", order=int)
+            while (unit := 0 if (at := await progress.load()) is None else at.value) < 20:
+                try:
+                    claimed = await progress.advance(unit + 1)
+                except VersionConflict:
+                    continue
+                done.append((claimed.version, unit))
+
+        await asyncio.gather(*(harvest(number) for number in range(10)))
+        assert [unit for _, unit in sorted(done)] == list(range(20))
+
+    async def test_a_counter(self, kv: KV, clock: ManualClock) -> None:
+        """No addition is lost, and a counter with a time begins again when it is over."""
+        counter = kv.counter("visits", ttl=60)
+        assert await counter.value() == 0
+        await asyncio.gather(*(kv.counter("visits", ttl=60).add(2) for _ in range(10)))
+        assert await counter.add(-5) == 15
+        assert await counter.add(0.5) == await counter.value() == 15.5
+        assert await counter.add(request_id="r") == await counter.add(request_id="r")
+        clock.advance(60)
+        assert await counter.value() == 0
+        assert await counter.add() == 1
+        await kv.set("counter/visits", True)
+        with refusal(ValidationError, field="value", says="'visits'"):
+            await counter.value()
+
+    async def test_a_flag_has_a_type(self, kv: KV) -> None:
+        """A flag takes and gives values of its default's type; one of another type counts as not there."""
+        cases: tuple[tuple[Any, list[Any], list[Any]], ...] = (
+            (False, [True, False], [1, "x", None]),
+            (5, [0, -7, 2**70], [True, 1.0, "5"]),
+            (0.5, [1.5, 2], [False, "1"]),
+            ("blue", ["", "é"], [1, None, ["blue"]]),
+            ({"a": 1}, [{"b": 2}, 1, None, [True]], []),
+            (None, ["x", {"a": [1]}], []),
+        )
+        for number, (default, rights, wrongs) in enumerate(cases):
+            flag = kv.flag(f"f{number}", default)
+            assert await flag.get() == default
+            for right in rights:
+                await flag.set(right)
+                found = await flag.get()
+                assert (found, type(found)) == (right, float if default == 0.5 else type(right))
+            for wrong in wrongs:
+                with refusal(ValidationError, field="value", says=f"'f{number}'", about=wrong):
+                    await flag.set(wrong)
+                await kv.set(f"flag/f{number}", wrong)
+                assert await flag.get() == default, wrong
+
+    async def test_a_flag_for_a_while(self, kv: KV, clock: ManualClock) -> None:
+        """A flag keeps owner and purpose, goes back to its default when its time is over, or is cleared."""
+        flag = kv.flag("dark", default=False, owner="team:ui")
+        entry = await flag.set(True, ttl=60)
+        assert entry.semantics is not None
+        assert (entry.semantics.purpose, entry.semantics.producer) == ("feature_flag", "team:ui")
+        assert entry.last_writer == "team:ui"
+        clock.advance(60)
+        assert await flag.get() is False
+        await flag.set(True)
+        assert await flag.clear() is True
+        assert await flag.clear() is False
+        assert await flag.get() is False
+
+    async def test_a_cached_flag(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A flag in the cache follows what others do, and never shows what has expired."""
+        flag, other = kv.flag("dark", 0), store.kv("trivia").flag("dark", 0)
+        await other.set(1)
+        async with flag.cached() as cached:
+            assert cached.value == 1
+            await other.set(2, ttl=60)
+            await seen(cached, 2)
+            clock.advance(59.999)
+            assert cached.value == 2
+            clock.advance(0.001)
+            assert cached.value == 0
+            await other.set(3)
+            await seen(cached, 3)
+            await other.clear()
+            await seen(cached, 0)
+            await kv.set("flag/dark", "of another type")
+            await other.set(4)
+            await seen(cached, 4)
+        with refusal(Unavailable, says="'dark'"):
+            assert cached.value
+
+    async def test_a_cached_flag_and_a_closed_store(self, kv: KV, store: Store) -> None:
+        """A cache that can no longer follow says so instead of showing what may be old."""
+        async with kv.flag("dark", default=True).cached() as cached:
+            assert cached.value is True
+            await store.aclose()
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    try:
+                        assert cached.value is True
+                    except Unavailable:
+                        break
+                    await asyncio.sleep(0.002)
+
+    async def test_keys_of_long_identifiers(self, store: Store) -> None:
+        """Any identifier has a legal key, always the same, and can be found again from it."""
+        for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            for identifier in ("x" * 5_000, "Ä/Ö Ü", "\x00", "plain"):
+                key = await kv.hashed_key("docs/onedrive/", identifier)
+                assert await kv.hashed_key("docs/onedrive/", identifier) == key
+                assert (await kv.set(key, 1)).key == key
+                assert await kv.original_of(key) == identifier
+            assert len((await kv.list("hashed/")).keys) == 4
+            assert len((await kv.list("docs/onedrive/")).keys) == 4
+            entry = present(await kv.get((await kv.list("hashed/")).keys[0]))
+            assert entry.semantics is not None
+            assert entry.semantics.purpose == "config"
+            assert await kv.original_of("docs/onedrive/delta") is None
+            with refusal(ValidationError, field="identifier"):
+                await kv.hashed_key("docs/", "")
