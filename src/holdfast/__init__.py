@@ -40,7 +40,21 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.kv import KV
-from holdfast.model import KEEP, BatchResult, Change, Changes, Conflict, Entry, Page, Policy, Semantics, Stats
+from holdfast.model import (
+    KEEP,
+    AuditEntry,
+    AuditPage,
+    BatchResult,
+    Change,
+    Changes,
+    Conflict,
+    Entry,
+    Page,
+    Policy,
+    Semantics,
+    Stats,
+    Verdict,
+)
 from holdfast.recipes.identifiers import request_id
 from holdfast.registry import open
 from holdfast.store import Store
@@ -48,6 +62,8 @@ from holdfast.store import Store
 __all__ = [
     "KEEP",
     "KV",
+    "AuditEntry",
+    "AuditPage",
     "BatchResult",
     "Busy",
     "Change",
@@ -85,6 +101,7 @@ __all__ = [
     "Unsupported",
     "ValidationError",
     "ValueTooLarge",
+    "Verdict",
     "VersionConflict",
     "open",
     "request_id",

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.commands import cost, written_keys
+from holdfast.commands import SetPolicy, cost, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class _Lane:
             if group and (room < 0 or not all(read.done() for read in after)):
                 break
             group.append(self.waiting.popleft())
+            if isinstance(command, SetPolicy):
+                break  # what those after it need to know of a row depends on the policy
         return group
 
 

@@ -117,6 +117,25 @@ class Many(Change, frozen=True, kw_only=True):
     items: tuple[Set | Delete, ...]
 
 
+class Escalate(Change, frozen=True, kw_only=True, gc=False):
+    """Keep a request that was given up as a dead letter, which is JSON text, and tell of it.
+
+    `key` is the key that it was about and `value` the JSON text that it would have put there, if any.
+    """
+
+    key: str
+    letter: str
+    code: str
+    attempts: int
+    value: str | None = None
+
+
+class DropLetter(Change, frozen=True, kw_only=True, gc=False):
+    """Remove a dead letter."""
+
+    number: int
+
+
 class Load(Change, frozen=True, kw_only=True):
     """Put entries with their whole envelope, as another store had them.
 
@@ -132,6 +151,13 @@ class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
     """Put a namespace under a policy, which is JSON text."""
 
     policy: str
+
+
+class PruneAudit(Command, frozen=True, kw_only=True, gc=False):
+    """Drop the audit's records from number `first`, which must be the oldest, up to and including `upto`."""
+
+    first: int
+    upto: int
 
 
 class Expire(Command, frozen=True, kw_only=True, gc=False):
@@ -232,6 +258,8 @@ def weight(command: Command) -> int:
             return len(command.entries)
         case Expire():
             return len(command.keys)
+        case PruneAudit():
+            return command.upto - command.first + 1
         case _:
             return 1
 

@@ -4,10 +4,11 @@ An engine keeps four kinds of things: rows by address (`holdfast.rows`), one row
 (records by namespace and version) and an epoch, which names this life of the storage. It gives them no
 meaning. A change goes through `transact`, which every engine writes in the same four steps:
 
-    wanted  = needs(commands)                   what to load
-    loaded  = <one transaction begins: load>    lock the namespaces first, then load; in that order
-    outcome = decide(loaded, commands, now)     pure
-    <save outcome; commit>                      all of it or nothing, durable before the return
+    wanted  = needs(commands)                     what to load
+    loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
+    more    = further(wanted, loaded)             what to load besides, since a policy asks for it
+    outcome = decide(loaded, commands, now, keys) pure; the keys sign the audit
+    <save outcome; commit>                        all of it or nothing, durable before the return
 
 What must hold:
 
@@ -33,8 +34,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
+    from holdfast.model import AuditPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -141,6 +144,11 @@ class Engine(Protocol):
     """Keeps rows, knows no rules. Times are milliseconds since 1970."""
 
     @property
+    def keys(self) -> Keys:
+        """What signs the audit."""
+        ...
+
+    @property
     def capabilities(self) -> Capabilities:
         """What this engine is like."""
         ...
@@ -204,6 +212,47 @@ class Housekeeper(Protocol):
 
     async def upkeep(self) -> None:
         """Drop what was kept long enough."""
+        ...
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records of an audit: after number `after`, of keys with a prefix, and as the rest says."""
+
+    after: int = 0
+    limit: int
+    prefix: str = ""
+    writer: str | None = None
+    op: str | None = None
+    purpose: str | None = None
+    request_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What verifying a part of an audit came to: up to which record it is whole, and what is wrong after it.
+
+    `floor` is the number of the newest record that was pruned. `complete`: there is nothing more to verify.
+    """
+
+    number: int
+    signature: str
+    floor: int
+    complete: bool
+    broken_at: int | None = None
+    reason: str | None = None
+
+
+@runtime_checkable
+class Auditor(Protocol):
+    """What an engine also has whose other side reads and verifies the audit, since it has the keys."""
+
+    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
+        """Records of an audit."""
+        ...
+
+    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
+        """Verify what follows a record whose signature is `anchor`, as far as one part goes."""
         ...
 
 

@@ -130,14 +130,81 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an operator asks of a namespace. None leaves a thing without a bound.
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of the audit: who changed what, and when.
 
-    `quota_keys` and `quota_bytes` bound how many keys it may hold, and how many bytes of keys and values.
+    `before` and `after` are keyed hashes (HMAC-SHA-256) of the values, None where there was none. `signature`
+    is that of the record, made with the key named `signed_by`; `previous` is that of the record before it.
+    """
+
+    number: int
+    at: datetime
+    writer: str
+    op: str
+    key: str
+    version_before: int | None
+    version: int
+    purpose: str | None
+    request_id: str | None
+    spec_ref: str | None
+    before: str | None
+    after: str | None
+    signed_by: str
+    previous: str
+    signature: str
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the audit. `next` is the `after` of the following call; None at the end."""
+
+    records: list[AuditEntry]
+    next: int | None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the audit of a namespace is whole.
+
+    `head` names its end as `number:signature`. Otherwise `broken_at` is the number of the first record that
+    is wrong and `reason` says what is wrong with it. `records` counts those that were found to be whole.
+    """
+
+    whole: bool
+    records: int
+    head: str
+    broken_at: int | None = None
+    reason: str | None = None
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operator asks of a namespace. None leaves a thing as it is without a policy.
+
+    Attributes:
+        quota_keys: How many keys it may hold.
+        quota_bytes: How many bytes of keys and values it may hold.
+        rate_limit: How many requests a second each process that serves it accepts.
+        ttl_default: The ttl in seconds of an entry that is put without one.
+        ttl_min: The shortest ttl that is accepted.
+        ttl_max: The longest ttl that is accepted.
+        ttl_required: Whether an entry must have a deadline.
+        trash: Whether what is deleted or expires can be restored; by default entries with semantics can.
+        trash_retention: For how many seconds.
+        journal_retention: For how many seconds a change is told of.
+        audit: Whether changes are recorded for ever; by default those of the semantic family are.
+        audit_retention: For how many seconds, if not for ever.
     """
 
     quota_keys: int | None = None
     quota_bytes: int | None = None
+    rate_limit: int | None = None
+    ttl_default: int | None = None
+    ttl_min: int | None = None
+    ttl_max: int | None = None
+    ttl_required: bool | None = None
+    trash: bool | None = None
+    trash_retention: int | None = None
+    journal_retention: int | None = None
+    audit: bool | None = None
+    audit_retention: int | None = None
 
 
 def moment(ms: int) -> datetime:

@@ -13,8 +13,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
-from holdfast.commands import Expire, Removed, Trim
-from holdfast.engine import JournalQuery
+from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.commands import Expire, PruneAudit, Removed, Trim
+from holdfast.decide.policies import audited, policy_of
+from holdfast.engine import JournalQuery, Scan
+from holdfast.errors import HoldfastError
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -66,7 +69,9 @@ class Reaper:
         self._interval = interval
         self._removed = 0
         self._seconds = 0.0
+        self._heads: dict[str, int] = {}
         self.swept: Callable[[int, float], None] | None = None
+        self.found: Callable[[list[Namespace]], None] | None = None
 
     async def run(self) -> None:
         """Sweep every second and keep house every interval, until cancelled."""
@@ -78,6 +83,7 @@ class Reaper:
 
     async def _go_on(self) -> None:
         due_at = time.monotonic() + self._interval
+        await self._learn()
         while True:
             await asyncio.sleep(min(TICK, self._interval))
             if self._engine.capabilities.owns_reaper:
@@ -119,11 +125,27 @@ class Reaper:
     async def upkeep(self) -> None:
         """Drop what the trash, the memory of requests and the journal have kept long enough."""
         now = self._clock.now()
-        for totals in await self._engine.totals(now):
-            namespace = totals.namespace
+        for namespace in await self._namespaces():
             await self._expire_due(TRASH, now, namespace=namespace.name)
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)
+            if audited(namespace):
+                await self._keep_audit(namespace, now)
+
+    async def _learn(self) -> None:
+        """Find the namespaces once at the beginning; should that fail, the next upkeep does it."""
+        if self._engine.capabilities.owns_reaper:
+            return
+        try:
+            await self._namespaces()
+        except HoldfastError as error:
+            _log.warning("the policies of namespaces could not be read: %s", error.message)
+
+    async def _namespaces(self) -> list[Namespace]:
+        found = [totals.namespace for totals in await self._engine.totals(self._clock.now())]
+        if self.found is not None:
+            self.found(found)
+        return found
 
     async def _expire_due(self, space: str, now: int, *, namespace: str | None = None) -> int:
         total = 0
@@ -157,7 +179,8 @@ class Reaper:
             left -= removed
 
     async def _trim_journal(self, namespace: Namespace, now: int) -> None:
-        old, many = now - rules.JOURNAL_RETENTION * 1000, namespace.revision - rules.MAX_JOURNAL
+        kept = policy_of(namespace.policy).journal_retention or rules.JOURNAL_RETENTION
+        old, many = now - kept * 1000, namespace.revision - rules.MAX_JOURNAL
         floor = namespace.journal_floor
         while floor < namespace.revision:
             page = await self._engine.journal(JournalQuery(namespace=namespace.name, since=floor, limit=LOOK))
@@ -166,6 +189,33 @@ class Reaper:
                 break
             floor = gone[-1]
             await self._ask(Trim(namespace=namespace.name, upto=floor))
+
+    async def _keep_audit(self, namespace: Namespace, now: int) -> None:
+        """Prune what the policy no longer keeps, and say where the chain ends, so that it can be compared."""
+        name, kept = namespace.name, policy_of(namespace.policy).audit_retention
+        [row] = await self._engine.read([address_of(name, 0)], now)
+        head = head_of(row)
+        if kept is not None:
+            await self._prune_audit(name, head.floor, now - kept * 1000)
+        if self._heads.get(name, 0) != head.number:
+            self._heads[name] = head.number
+            _log.info("audit head of %s is %d:%s", name, head.number, head.last)
+
+    async def _prune_audit(self, name: str, floor: int, before: int) -> None:
+        while True:
+            query = Scan(
+                namespace=name,
+                space=AUDIT,
+                start=address_of(name, floor + 1).key,
+                limit=LOOK,
+                max_bytes=rules.MAX_TRANSFER_BYTES,
+                values=True,
+            )
+            found = await self._engine.scan(query, self._clock.now())
+            old = sum(record.created_at <= before for record in found.rows)
+            if not old or not await self._ask(PruneAudit(namespace=name, first=floor + 1, upto=floor + old)):
+                break
+            floor += old
 
     async def _ask(self, command: Command) -> int:
         result = await self._execute(command)

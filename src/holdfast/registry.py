@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import Unsupported, ValidationError
+from holdfast.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.audit import Keys
     from holdfast.clock import Clock
     from holdfast.engine import Engine
 
@@ -26,6 +28,7 @@ def open(
     writer: str | None = None,
     sweep_interval: float = 300,
     reap: bool = True,
+    audit_key: str | Path | None = None,
 ) -> Store:
     """The store behind a URL, to be entered with `async with`.
 
@@ -36,39 +39,49 @@ def open(
         writer: Who writes when a call does not say.
         sweep_interval: Every how many seconds expired entries are removed at the latest.
         reap: Whether this store notices expiry by itself.
+        audit_key: The secret that signs the audit, or the file that holds it. Several may be given, one on
+            each line, and the last one signs. A local file makes its own beside the data.
 
     Raises:
-        ValidationError: The URL is none of these.
+        ValidationError: The URL is none of these, or the key is too short.
     """
-    return Store(engine_for(url), clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap)
+    engine = engine_for(url, keyring_for(audit_key))
+    return Store(engine, clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap)
 
 
-def engine_for(url: str | Path) -> Engine:
-    """The engine that serves a URL, not started."""
+def keyring_for(audit_key: str | Path | None) -> Keyring | None:
+    """The secrets that were given, if any were."""
+    if audit_key is None:
+        return None
+    return FileKeyring(audit_key) if isinstance(audit_key, Path) else Keyring(parse_keys(audit_key))
+
+
+def engine_for(url: str | Path, keys: Keys | None = None) -> Engine:
+    """The engine that serves a URL, not started. `keys` sign its audit."""
     text = str(url)
     if not text:
         raise ValidationError("url is empty: name a file, or memory:// to keep nothing", field="url")
     scheme, separator, rest = text.partition("://")
     if isinstance(url, Path) or not separator:
-        return _sqlite_file(text)
+        return _sqlite_file(text, keys)
     make = ENGINES.get(scheme.partition("+")[0])
     if make is None or ("+" in scheme and scheme not in DRIVERS):
         raise ValidationError(
             f"url has the unknown scheme {scheme!r}; known are {', '.join(ENGINES)} and a plain path",
             field="url",
         )
-    return make(text, rest)
+    return make(text, rest, keys)
 
 
-def _memory(url: str, rest: str) -> Engine:
+def _memory(url: str, rest: str, keys: Keys | None) -> Engine:
     from holdfast.engines.memory import MemoryEngine
 
     if rest:
         raise ValidationError(f"{url!r} names something, but memory:// keeps nothing", field="url")
-    return MemoryEngine()
+    return MemoryEngine(keys)
 
 
-def _sqlite(url: str, rest: str) -> Engine:
+def _sqlite(url: str, rest: str, keys: Keys | None) -> Engine:
     if rest and not rest.startswith("/"):
         raise ValidationError(
             f"{url!r} has a host; a relative path is written sqlite:///path, an absolute one sqlite:////path",
@@ -76,16 +89,16 @@ def _sqlite(url: str, rest: str) -> Engine:
         )
     if "?" in rest:
         raise ValidationError("options after ? are not understood in a sqlite URL", field="url")
-    return _sqlite_file(rest[1:])
+    return _sqlite_file(rest[1:], keys)
 
 
-def _sqlite_file(path: str) -> Engine:
+def _sqlite_file(path: str, keys: Keys | None) -> Engine:
     from holdfast.engines.sqlite import SqliteEngine
 
-    return SqliteEngine(None if path in ("", ":memory:") else Path(path))
+    return SqliteEngine(None if path in ("", ":memory:") else Path(path), keys)
 
 
-def _postgres(url: str, rest: str) -> Engine:
+def _postgres(url: str, rest: str, keys: Keys | None) -> Engine:
     try:
         from holdfast.engines.postgres import PostgresEngine
     except ModuleNotFoundError as error:
@@ -94,10 +107,11 @@ def _postgres(url: str, rest: str) -> Engine:
         raise Unsupported(
             "postgresql:// needs the package's extra: pip install 'holdfast[postgres]'"
         ) from None
-    return PostgresEngine(f"postgresql://{rest}")
+    return PostgresEngine(f"postgresql://{rest}", keys=keys)
 
 
-def _remote(url: str, rest: str) -> Engine:
+def _remote(url: str, rest: str, keys: Keys | None) -> Engine:
+    """A service signs with its own keys: ours would be of no use."""
     try:
         from holdfast.engines.remote import RemoteEngine
     except ModuleNotFoundError as error:
@@ -109,7 +123,7 @@ def _remote(url: str, rest: str) -> Engine:
     return RemoteEngine(remote_address(url))
 
 
-ENGINES: Final[dict[str, Callable[[str, str], Engine]]] = {
+ENGINES: Final[dict[str, Callable[[str, str, Keys | None], Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,

@@ -15,6 +15,7 @@ KV: Final = "kv"
 TRASH: Final = "trash"
 GUARD: Final = "guard"
 REQUEST: Final = "request"
+LETTER: Final = "letter"
 
 
 class Address(NamedTuple):

@@ -49,6 +49,8 @@ _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURE_BITS: Final = 14_284
 """An integer of no more bits has at most 4,300 digits."""
+_SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
+_QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
 _SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
 
 
@@ -83,8 +85,7 @@ def namespace(name: object) -> str:
             return f"semantic/{tenant}/{tenant_part(project, field='project')}"
         case _:
             raise ValidationError(
-                f"namespace {shown(name)} must be kv/<plugin>, table/<plugin> or "
-                "semantic/<tenant>/<project>",
+                f"namespace {shown(name)} must be kv/<plugin>, table/<plugin> or semantic/<tenant>/<project>",
                 field="namespace",
             )
 
@@ -260,12 +261,37 @@ def semantics(given: object) -> Semantics | None:
 def policy(given: Policy | dict[str, Any]) -> Policy:
     """What an operator asks of a namespace."""
     fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
-    for name, bound in fields.items():
+    for name, asked in fields.items():
         if name not in Policy.__struct_fields__:
             raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{name}")
-        if bound is not None and (type(bound) is not int or bound < 0):
-            raise ValidationError(f"{name} must be a whole number from 0, not {shown(bound)}", field=name)
-    return Policy(**fields)
+        if asked is not None:
+            _policy_field(name, asked)
+    checked = Policy(**fields)
+    _policy_lifetimes(checked)
+    return checked
+
+
+def _policy_field(name: str, asked: object) -> None:
+    if name in _SWITCHES:
+        if type(asked) is not bool:
+            raise ValidationError(f"{name} must be true or false, not {shown(asked)}", field=name)
+    elif name in _QUOTAS:
+        if type(asked) is not int or not 0 <= asked <= MAX_VERSION:
+            raise ValidationError(f"{name} must be a whole number from 0, not {shown(asked)}", field=name)
+    elif type(asked) is not int or not 1 <= asked <= MAX_TTL:
+        raise ValidationError(
+            f"{name} must be a whole number from 1 to {MAX_TTL}, not {shown(asked)}", field=name
+        )
+
+
+def _policy_lifetimes(asked: Policy) -> None:
+    """Refuse lifetimes that no entry could have."""
+    bounds = [bound for bound in (asked.ttl_min, asked.ttl_default, asked.ttl_max) if bound is not None]
+    if bounds != sorted(bounds):
+        raise ValidationError(
+            "ttl_default must be at least ttl_min and at most ttl_max, and ttl_min at most ttl_max",
+            field="ttl_default" if asked.ttl_default is not None else "ttl_min",
+        )
 
 
 def _hints(given: object) -> tuple[str, ...]:
@@ -331,3 +357,6 @@ def shown(given: object) -> str:
     if given is None or isinstance(given, float) or (isinstance(given, int) and abs(given) <= MAX_VERSION):
         return str(given)
     return f"a {type(given).__name__}"
+
+
+_shown = shown

@@ -1,7 +1,7 @@
 """The store: what callers hold. Commands go through it to the engine, results and hints come back.
 
-Law: everything asynchronous here has an owner, and closing waits for it. The store groups, orders, retries a
-poisoned group one by one, logs, and rings the watchers' bells; what a command means is not its business.
+Law: everything asynchronous here has an owner, and closing waits for it. The store orders, hands on and rings
+the watchers' bells; what a command means is not its business.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast import rules
+from holdfast.auditing import Audit
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, Get, Got, Written
-from holdfast.decide import Outcome
-from holdfast.decide.entries import policy_of
+from holdfast.commands import Change, Get, Got, SetPolicy, Written
+from holdfast.decide.policies import policy_of
 from holdfast.engine import LATER, Housekeeper, Later
-from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Unavailable
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.groups import Groups
 from holdfast.kv import KV
 from holdfast.model import Stats, moment
+from holdfast.rates import Rates
 from holdfast.reaper import Reaper
-from holdfast.report import report
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.verbs import Verbs, id_maker
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
+    from holdfast.decide import Outcome
     from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
     from holdfast.model import Entry, Policy
     from holdfast.rows import Record
@@ -71,8 +71,11 @@ class Store:
         self._clock = SystemClock() if clock is None else clock
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
-        self._batcher = Batcher(self._run, lane_per_namespace=self.capabilities.lane_per_namespace)
+        self._rates = Rates()
         self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
+        self._reaper.found = self._rates.learn
+        self._groups = Groups(engine, self._clock, self._reaper, self._tell)
+        self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reap = reap
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._listeners: list[Callable[[list[Record]], None]] = []
@@ -211,7 +214,7 @@ class Store:
         """Have a command done; the error that refused it is raised."""
         if not self.capabilities.batching:
             self._reading()
-            [result] = await self._run([command])
+            [result] = await self._groups.run([command])
             if isinstance(result, HoldfastError):
                 raise result
             return result
@@ -220,6 +223,8 @@ class Store:
     def submit(self, command: Command) -> asyncio.Future[Result]:
         """Hand a command over to be grouped with others; the future gets its result or its error."""
         self._reading()
+        if isinstance(command, Change) and not isinstance(command, SetPolicy):
+            self._rates.admit(command.namespace)
         return self._batcher.submit(command)
 
     async def get(self, namespace: str, key: str) -> Row | None:
@@ -233,6 +238,7 @@ class Store:
         A key that is being written to is read in its turn, so that a caller sees a write that it did not
         wait for.
         """
+        self._rates.admit(namespace)
         if self._batcher.writing(namespace, key):
             result = await self.execute(Get(namespace=namespace, key=key))
             assert isinstance(result, Got)
@@ -253,10 +259,14 @@ class Store:
         """The row of an entry if it can be had without waiting, else `LATER`."""
         if self._batcher.writing(namespace, key):
             return LATER
-        return self._reading().glance(Address(namespace, KV_SPACE, key), self.now())
+        seen = self._reading().glance(Address(namespace, KV_SPACE, key), self.now())
+        if seen is not LATER:
+            self._rates.admit(namespace)
+        return seen
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of several entries, by position."""
+        self._rates.admit(namespace)
         with self._batcher.reading(namespace, keys):
             await self._batcher.settled(namespace)
             addresses = [Address(namespace, KV_SPACE, key) for key in keys]
@@ -264,6 +274,7 @@ class Store:
 
     async def scan(self, query: Scan) -> Scanned:
         """Rows of a range of keys."""
+        self._rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await self._reading().scan(query, self.now())
@@ -273,6 +284,18 @@ class Store:
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await self._reading().journal(query)
+
+    def admit(self, namespace: str) -> None:
+        """Count a request that the store does not see as one.
+
+        Raises:
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
+        self._rates.admit(namespace)
+
+    def audit(self, namespace: str) -> Audit:
+        """The record of who changed what in a namespace, for operators."""
+        return Audit(self._reading(), rules.namespace(namespace), self.now)
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
@@ -288,73 +311,14 @@ class Store:
             raise Unavailable("the store is not open")
         return self._engine
 
-    async def _run(self, commands: list[Command]) -> list[Result | HoldfastError]:
-        try:
-            outcome = await self._engine.transact(commands, self.now())
-        except Exception as error:
-            if isinstance(error, HoldfastError) and not isinstance(error, Defect):
-                raise
-            outcome = await self._one_by_one(commands, error)
-        outcome = await self._after_sweeping(commands, outcome)
-        try:
-            self._tell(outcome.journal)
-            for command, result in zip(commands, outcome.results, strict=True):
-                report(command, result)
-        except Exception as defect:
-            # The group is committed: whatever those who are told of it do can't change its outcome.
-            _log.error("a commit could not be told of", exc_info=defect)
-        return outcome.results
-
-    async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
-        """Do each command for itself, so that one which can't be done fails alone.
-
-        `error` is that of the whole group: that of its only command is known already.
-        """
-        together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
-        for command in commands:
-            try:
-                if error is not None and len(commands) == 1:
-                    raise error
-                outcome = await self._engine.transact([command], self.now())
-            except Exception as alone:
-                together.results.append(_defect(command, alone))
-            else:
-                together.results.extend(outcome.results)
-                together.journal.extend(outcome.journal)
-        return together
-
-    async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
-        """Before a quota refuses, what has expired must go: then those it refused are judged once more."""
-        full = {
-            command.namespace
-            for command, result in zip(commands, outcome.results, strict=True)
-            if isinstance(result, QuotaExceeded)
-        }
-        journal, results = list(outcome.journal), list(outcome.results)
-        for name in sorted(full):
-            journal += await self._swept(name)
-        for position, command in enumerate(commands) if len(journal) > len(outcome.journal) else ():
-            if isinstance(results[position], QuotaExceeded):
-                again = await self._one_by_one([command], None)
-                results[position] = again.results[0]
-                journal += again.journal
-        return msgspec.structs.replace(outcome, results=results, journal=journal)
-
-    async def _swept(self, namespace: str) -> list[Record]:
-        """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
-        try:
-            return await self._reaper.sweep_inline(namespace)
-        except HoldfastError as error:
-            _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
-            return []
-
-    def _tell(self, journal: list[Record]) -> None:
+    def _tell(self, outcome: Outcome) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""
-        for namespace in {record.namespace for record in journal} & self._bells.keys():
+        self._rates.learn(outcome.namespaces)
+        for namespace in {record.namespace for record in outcome.journal} & self._bells.keys():
             for bell in self._bells[namespace]:
                 bell.ring()
         for listener in self._listeners:
-            listener(journal)
+            listener(outcome.journal)
 
     async def _keep_time(self) -> None:
         while True:
@@ -371,15 +335,6 @@ class Store:
 def _default_writer(engine: Engine) -> str:
     """Who writes when nobody says: a service knows its callers by itself."""
     return "embedded" if engine.capabilities.batching else ""
-
-
-def _defect(command: Command, error: Exception) -> HoldfastError:
-    if isinstance(error, HoldfastError):
-        return error
-    name = type(command).__name__
-    request_id = command.origin.request_id if isinstance(command, Change) else None
-    _log.error("%s in %s failed, request %s", name, command.namespace, request_id, exc_info=error)
-    return InternalError(f"{name} failed for a reason that Holdfast did not foresee")
 
 
 def _stats(totals: Totals) -> Stats:

@@ -13,7 +13,7 @@ from holdfast.clock import ManualClock
 async def main(url: str) -> None:
     """Print the result of every verb; nothing of it depends on where the store keeps its rows."""
     clock = ManualClock()
-    async with holdfast.open(url, clock=clock, reap=False) as store:
+    async with holdfast.open(url, clock=clock, reap=False, audit_key="a-secret-of-every-verb") as store:
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             value = {"turn": "alice", "é": [1.5, -0.0, 2**70]}
             print(await kv.set("game/42", value, ttl=1800, request_id="1"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance.database import empty
 
@@ -40,7 +41,7 @@ class TestPostgres(Conformance):
         await empty(url)
 
         async def make(clock: Clock) -> Store:
-            store = holdfast.open(url, clock=clock, reap=False)
+            store = holdfast.open(url, clock=clock, reap=False, audit_key=AUDIT_KEY)
             await store.start()
             return store
 

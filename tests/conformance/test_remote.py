@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from tests.nats import nats_server
 
@@ -36,7 +37,7 @@ class Ground:
         """A client's store; whatever ran before has ended."""
         await self.end()
         behind = await self._service.enter_async_context(
-            holdfast.open(self._storage, clock=clock, reap=False)
+            holdfast.open(self._storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
         )
         connection = await nats.connect(self._url)
         self._service.push_async_callback(connection.close)

@@ -20,6 +20,7 @@ from holdfast.engine import JournalQuery, Scan
 from holdfast.engines import migrate
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.postgres import PostgresEngine, connections, transaction
+from holdfast.keyring import Keyring
 from holdfast.rows import KV, TRASH, Address
 from holdfast.verbs import Verbs, id_maker
 
@@ -56,7 +57,7 @@ def verbs() -> Verbs:
 @contextlib.asynccontextmanager
 async def started(url: str, **settings: Any) -> AsyncIterator[PostgresEngine]:
     """An engine that is ready, and closed at the end."""
-    engine = PostgresEngine(url, **settings)
+    engine = PostgresEngine(url, keys=Keyring([b"a secret of tests"]), **settings)
     try:
         await engine.start()
         yield engine

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
+from holdfast.audit import AUDIT
 from holdfast.commands import Command, Expire, Get, Trim
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.errors import HoldfastError, VersionConflict
+from holdfast.keyring import Keyring
 from holdfast.model import KEEP
 from holdfast.rows import GUARD, KV, REQUEST, TRASH, Address
+from holdfast.testing import AUDIT_KEY
 from holdfast.verbs import Verbs, id_maker
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 NAMESPACES: Final = {"kv/a": None, "kv/b": None, "semantic/t/p": "tenant/t/project/p/"}
 KEYS: Final = ("a", "a.b", "ab", "b", "game.1", "game.2", "z")
-SPACES: Final = (KV, TRASH, GUARD, REQUEST)
+SPACES: Final = (KV, TRASH, GUARD, REQUEST, AUDIT)
 
 
 class Play:
@@ -188,7 +191,8 @@ async def recorded(engine: Engine, name: str, dice: random.Random) -> object:
 async def test_alike(pg_url: str, seed: int) -> None:
     """An engine gives the same results and keeps the same rows for the same commands at the same times."""
     play = Play(seed)
-    memory, postgres = MemoryEngine(), PostgresEngine(pg_url, connections=3)
+    keys = Keyring([AUDIT_KEY.encode()])
+    memory, postgres = MemoryEngine(keys), PostgresEngine(pg_url, connections=3, keys=keys)
     await postgres.start()
     now = 1_700_000_000_000
     try:

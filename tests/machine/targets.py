@@ -9,6 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol
 
 import holdfast
+from holdfast.testing import AUDIT_KEY
 from tests.conformance.database import empty
 
 if TYPE_CHECKING:
@@ -78,6 +79,6 @@ class Postgres:
 
 
 async def _opened(url: str | Path, clock: Clock) -> Store:
-    store = holdfast.open(url, clock=clock, reap=False)
+    store = holdfast.open(url, clock=clock, reap=False, audit_key=AUDIT_KEY)
     await store.start()
     return store

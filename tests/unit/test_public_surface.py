@@ -18,6 +18,7 @@ from holdfast.verbs import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "request_id"),
+    *("AuditEntry", "AuditPage", "Verdict"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
@@ -61,7 +62,16 @@ FIELDS: Final = {
     "BatchResult": "versions",
     "Conflict": "key expected_version current",
     "Stats": "namespace keys bytes version changed_at",
-    "Policy": "quota_keys quota_bytes",
+    "Policy": (
+        "quota_keys quota_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash trash_retention "
+        "journal_retention audit audit_retention"
+    ),
+    "AuditEntry": (
+        "number at writer op key version_before version purpose request_id spec_ref before after signed_by "
+        "previous signature"
+    ),
+    "AuditPage": "records next",
+    "Verdict": "whole records head broken_at reason",
 }
 
 
@@ -116,7 +126,9 @@ def test_the_fields(name: str) -> None:
 
 def test_opening() -> None:
     """A store is opened by its URL; everything else is optional."""
-    assert parameters(holdfast.open) == "url, *, clock=None, writer=None, sweep_interval=300, reap=True"
+    assert parameters(holdfast.open) == (
+        "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None"
+    )
 
 
 def test_everything_public_is_explained() -> None:

@@ -79,7 +79,7 @@ async def test_nothing_kept(url: str, here: Path) -> None:
 def test_postgres(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both schemes are the same engine, which gets the plain one."""
     asked: list[str] = []
-    monkeypatch.setattr(PostgresEngine, "__init__", lambda engine, url: asked.append(url))
+    monkeypatch.setattr(PostgresEngine, "__init__", lambda engine, url, keys: asked.append(url))
     assert isinstance(engine_for(f"{scheme}://user:secret@host:5432/db?x=1"), PostgresEngine)
     assert asked == ["postgresql://user:secret@host:5432/db?x=1"]
 

@@ -1,7 +1,8 @@
 """The pure heart: what a group of commands does to the rows that it finds.
 
-    needs(commands)                → the rows and namespaces that must be loaded
-    decide(loaded, commands, now)  → the rows, records and results that follow
+    needs(commands)                      → the rows and namespaces that must be loaded
+    further(wanted, loaded)              → what must be loaded besides, as the policies say
+    decide(loaded, commands, now, keys)  → the rows, records and results that follow
 
 Law: no I/O, no clock, no randomness, no logging; the answer depends on the arguments alone, which are left as
 they were, so that an engine may call it again. All meaning of the verbs is here, and an engine has none. A
@@ -13,22 +14,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.commands import Change, Fence
-from holdfast.decide import keys, upkeep
+from holdfast.decide import keys, letters, upkeep
+from holdfast.decide.audit import further, need_audit
 from holdfast.decide.draft import Draft, Loaded, Needs, Outcome
 from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
+from holdfast.keyring import NO_KEYS
 from holdfast.rows import GUARD, Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command, Result
     from holdfast.errors import HoldfastError
 
-__all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "needs"]
+__all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "needs"]
 
-_NEEDS = keys.NEEDS | upkeep.NEEDS
-_APPLY = keys.APPLY | upkeep.APPLY
+_NEEDS = keys.NEEDS | letters.NEEDS | upkeep.NEEDS
+_APPLY = keys.APPLY | letters.APPLY | upkeep.APPLY
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -42,15 +46,16 @@ def needs(commands: Iterable[Command]) -> Needs:
             if command.origin.fence is not None:
                 wanted.row(_guard_address(command.namespace, command.origin.fence))
         _NEEDS[type(command)](wanted, command)
+    need_audit(wanted)
     return wanted
 
 
-def decide(loaded: Loaded, commands: Sequence[Command], now: int) -> Outcome:
+def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = NO_KEYS) -> Outcome:
     """Apply the commands in their order, each to what those before it left.
 
-    A refused command leaves no trace but its error among the results.
+    A refused command leaves no trace but its error among the results. `keys` sign the audit.
     """
-    decision = Decision(loaded, now)
+    decision = Decision(loaded, now, keys)
     decision.take(commands)
     return decision.outcome()
 
@@ -61,8 +66,8 @@ class Decision:
     What a part needs must be in `loaded` when it is taken; rows of earlier parts may stay or be loaded again.
     """
 
-    def __init__(self, loaded: Loaded, now: int) -> None:
-        self._draft = Draft(loaded, now)
+    def __init__(self, loaded: Loaded, now: int, keys: Keys = NO_KEYS) -> None:
+        self._draft = Draft(loaded, now, keys)
         self._results: list[Result | HoldfastError] = []
 
     def take(self, commands: Sequence[Command]) -> None:

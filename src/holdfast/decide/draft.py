@@ -17,6 +17,7 @@ from holdfast.rows import Address, Namespace, Record, Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command, Result
 
 
@@ -66,11 +67,12 @@ Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
 class Draft:
-    """A group in the making. `name` and `now` are those of the command at hand."""
+    """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit."""
 
-    def __init__(self, loaded: Loaded, now: int) -> None:
+    def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
         self.name = ""
         self.now = now
+        self.keys = keys
         self._group_now = now
         self._loaded = loaded
         self._rows: dict[Address, Row | None] = {}

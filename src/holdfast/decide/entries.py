@@ -1,4 +1,4 @@
-"""Entries and what hangs on them: counters, quotas, the trash, the record of a change.
+"""Entries and what hangs on them: counters, quotas, the trash, the records of a change.
 
 Law: every change of an entry goes through here, so that the counters are right by construction. Which change
 it is, and whether it may be made, is known to the verbs.
@@ -7,20 +7,18 @@ it is, and whether it may be made, is known to the verbs.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast import rules
-from holdfast.errors import QuotaExceeded
-from holdfast.model import Policy, semantics_of
-from holdfast.rows import KV, TRASH, Address, Namespace, Record, Row
+from holdfast.decide.audit import audit
+from holdfast.decide.policies import check_quota, trash_seconds
+from holdfast.model import semantics_of
+from holdfast.rows import KV, TRASH, Address, Record, Row
 
 if TYPE_CHECKING:
     from holdfast.commands import Origin
     from holdfast.decide.draft import Draft
-
-_UNTRASHED: Final = frozenset({"lock", "cache", "session"})
 
 
 class Trashed(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,19 +44,19 @@ def expire(draft: Draft, key: str, row: Row) -> None:
     """Record that an entry has passed its deadline, and remove it."""
     deadline = draft.now if row.expires_at is None else row.expires_at
     remove(draft, key, row)
-    draft.record(
-        Record(
-            namespace=draft.name,
-            version=draft.version(),
-            op="expired",
-            key=key,
-            at=draft.now,
-            last_writer=row.last_writer,
-            purpose=purpose_of(row.semantics),
-            lag_ms=draft.now - deadline,
-            expired_version=row.version,
-        )
+    record = Record(
+        namespace=draft.name,
+        version=draft.version(),
+        op="expired",
+        key=key,
+        at=draft.now,
+        last_writer=row.last_writer,
+        purpose=purpose_of(row.semantics),
+        lag_ms=draft.now - deadline,
+        expired_version=row.version,
     )
+    draft.record(record)
+    audit(draft, record, row, None, spec_ref=row.spec_ref)
     to_trash(draft, key, row, op="expired", by=row.last_writer)
 
 
@@ -70,7 +68,7 @@ def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
     namespace.keys += 1
     namespace.bytes += _width(key) + row.size
     if namespace.policy is not None:
-        _check_quota(namespace, grows=before is None or before.size < row.size, adds=before is None)
+        check_quota(namespace, grows=before is None or before.size < row.size, adds=before is None)
     draft.put(Address(draft.name, KV, key), row)
 
 
@@ -80,11 +78,12 @@ def remove(draft: Draft, key: str, row: Row) -> None:
     draft.put(Address(draft.name, KV, key), None)
 
 
-def record_of(
-    draft: Draft, op: str, key: str, *, version: int, origin: Origin, semantics: str | None
-) -> Record:
-    """The record of a change that a caller asked for."""
-    return Record(
+def record(
+    draft: Draft, op: str, key: str, *, version: int, origin: Origin, before: Row | None, after: Row | None
+) -> None:
+    """Record a change that a caller asked for."""
+    shown = before if after is None else after
+    made = Record(
         namespace=draft.name,
         version=version,
         op=op,
@@ -92,22 +91,24 @@ def record_of(
         at=draft.now,
         last_writer=origin.writer,
         request_id=origin.request_id,
-        purpose=purpose_of(semantics),
+        purpose=None if shown is None else purpose_of(shown.semantics),
     )
+    draft.record(made)
+    audit(draft, made, before, after, spec_ref=origin.spec_ref)
 
 
 def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
     """Keep what is removed for a while, if it is of a kind that is kept."""
-    if row.semantics is None and not draft.name.startswith("semantic/"):
-        return
-    if purpose_of(row.semantics) in _UNTRASHED:
+    purpose = purpose_of(row.semantics)
+    seconds = trash_seconds(draft.namespace, semantic=row.semantics is not None, purpose=purpose)
+    if seconds is None:
         return
     trashed = Trashed(
         op=op, at=draft.now, by=by, value=msgspec.Raw((row.value or "").encode()), expires_at=row.expires_at
     )
     value = msgspec.json.encode(trashed)
     kept = msgspec.structs.replace(
-        row, value=value.decode(), size=len(value), expires_at=draft.now + rules.TRASH_RETENTION * 1000
+        row, value=value.decode(), size=len(value), expires_at=draft.now + seconds * 1000
     )
     draft.put(Address(draft.name, TRASH, key.encode()), kept)
 
@@ -117,26 +118,6 @@ def purpose_of(semantics: str | None) -> str | None:
     """The purpose that an entry's semantics name."""
     meaning = semantics_of(semantics)
     return None if meaning is None else meaning.purpose
-
-
-@lru_cache(maxsize=1024)
-def policy_of(text: str | None) -> Policy:
-    """The policy of a namespace."""
-    return Policy() if text is None else msgspec.json.decode(text, type=Policy)
-
-
-def _check_quota(namespace: Namespace, *, grows: bool, adds: bool) -> None:
-    """Refuse what takes a namespace past its quota; one that is past it already may shrink."""
-    policy = policy_of(namespace.policy)
-    if adds and policy.quota_keys is not None and namespace.keys > policy.quota_keys:
-        raise QuotaExceeded(
-            f"{namespace.name} would have more keys than its quota_keys of {policy.quota_keys}"
-        )
-    if grows and policy.quota_bytes is not None and namespace.bytes > policy.quota_bytes:
-        raise QuotaExceeded(
-            f"{namespace.name} would have {namespace.bytes} bytes, more than its quota_bytes of "
-            f"{policy.quota_bytes}"
-        )
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:

@@ -32,7 +32,8 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import Trashed, live, purpose_of, put, record_of, remove, to_trash
+from holdfast.decide.entries import Trashed, live, purpose_of, put, record, remove, to_trash
+from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict, entry_of, value_of
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
@@ -50,10 +51,12 @@ def _get(draft: Draft, command: Get) -> Got:
 
 def _set(draft: Draft, command: Set) -> Stored:
     before = _expected(draft, command)
-    if command.keep_ttl:
-        expires_at = None if before is None else before.expires_at
+    if command.keep_ttl and before is not None:
+        expires_at = before.expires_at
+        if expires_at is None:
+            check_endless(draft.namespace)
     else:
-        expires_at = _deadline(draft, command.ttl)
+        expires_at = deadline(draft, command.ttl)
     return _store(
         draft,
         command.key,
@@ -74,11 +77,7 @@ def _delete(draft: Draft, command: Delete) -> Deleted:
     remove(draft, command.key, before)
     to_trash(draft, command.key, before, op="deleted", by=command.origin.writer)
     version = draft.version()
-    draft.record(
-        record_of(
-            draft, "deleted", command.key, version=version, origin=command.origin, semantics=before.semantics
-        )
-    )
+    record(draft, "deleted", command.key, version=version, origin=command.origin, before=before, after=None)
     return Deleted(version, purpose_of(before.semantics))
 
 
@@ -86,7 +85,7 @@ def _incr(draft: Draft, command: Incr) -> Stored:
     before = _expected(draft, command)
     if before is None:
         value, size = rules.encode_value(command.by)
-        expires_at, semantics, spec_ref = _deadline(draft, command.ttl), None, None
+        expires_at, semantics, spec_ref = deadline(draft, command.ttl), None, None
     else:
         value, size = _sum(command, before)
         expires_at, semantics, spec_ref = before.expires_at, before.semantics, before.spec_ref
@@ -117,6 +116,8 @@ def _set_ttl(draft: Draft, command: SetTtl) -> Stored:
     before = _expected(draft, command)
     if before is None:
         raise KeyNotFound(f"key {command.key!r} does not exist", field="key")
+    if command.ttl is None:
+        check_endless(draft.namespace)
     return _store(
         draft,
         command.key,
@@ -124,7 +125,7 @@ def _set_ttl(draft: Draft, command: SetTtl) -> Stored:
         command.origin,
         value=before.value,
         size=before.size,
-        expires_at=_deadline(draft, command.ttl),
+        expires_at=None if command.ttl is None else deadline(draft, command.ttl),
         semantics=before.semantics,
         spec_ref=command.origin.spec_ref or before.spec_ref,
     )
@@ -151,7 +152,7 @@ def _restore(draft: Draft, command: Restore) -> Stored:
         op="restored",
         value=value.decode(),
         size=len(value),
-        expires_at=_deadline(draft, command.ttl),
+        expires_at=deadline(draft, command.ttl),
         created_at=kept.created_at,
         semantics=kept.semantics,
         spec_ref=command.origin.spec_ref or kept.spec_ref,
@@ -193,9 +194,14 @@ def _load(draft: Draft, command: Load) -> Written:
             continue
         before = live(draft, key)
         version = draft.version(at_least=row.version if command.keep_versions else 0)
-        put(draft, key, before, msgspec.structs.replace(row, version=version))
-        origin = Origin(writer=row.last_writer, request_id=row.request_id or command.origin.request_id)
-        draft.record(record_of(draft, "set", key, version=version, origin=origin, semantics=row.semantics))
+        after = msgspec.structs.replace(row, version=version)
+        put(draft, key, before, after)
+        origin = Origin(
+            writer=row.last_writer,
+            request_id=row.request_id or command.origin.request_id,
+            spec_ref=row.spec_ref,
+        )
+        record(draft, "set", key, version=version, origin=origin, before=before, after=after)
         count += 1
     return Written(count)
 
@@ -237,10 +243,6 @@ def _expected(draft: Draft, command: KeyChange) -> Row | None:
     )
 
 
-def _deadline(draft: Draft, ttl: int | None) -> int | None:
-    return None if ttl is None else draft.now + ttl * 1000
-
-
 def _store(
     draft: Draft,
     key: str,
@@ -271,7 +273,7 @@ def _store(
         spec_ref=spec_ref,
     )
     put(draft, key, before, row)
-    draft.record(record_of(draft, op, key, version=version, origin=origin, semantics=semantics))
+    record(draft, op, key, version=version, origin=origin, before=before, after=row)
     return Stored(key, row)
 
 

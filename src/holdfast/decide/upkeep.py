@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Done, Expire, Removed, SetPolicy, Trim
+import msgspec
+
+from holdfast.audit import AuditRecord, address_of, head_of
+from holdfast.commands import Done, Expire, PruneAudit, Removed, SetPolicy, Trim
+from holdfast.decide.audit import audit, put_head
 from holdfast.decide.entries import expire
-from holdfast.rows import REQUEST, Address
+from holdfast.decide.policies import audited
+from holdfast.rows import REQUEST, Address, Record, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +52,42 @@ def _trim(draft: Draft, command: Trim) -> Removed:
 
 
 def _set_policy(draft: Draft, command: SetPolicy) -> Done:
-    draft.namespace.policy = command.policy
+    """Take a policy. The audit knows of it if it is on before or after: switching it off is recorded."""
+    namespace = draft.namespace
+    recorded = audited(namespace)
+    before, namespace.policy = namespace.policy, command.policy
+    if recorded or audited(namespace):
+        record = Record(
+            namespace=draft.name,
+            version=draft.version(),
+            op="policy",
+            key="",
+            at=draft.now,
+            last_writer=command.origin.writer,
+            request_id=command.origin.request_id,
+        )
+        old = None if before is None else _policy_row(draft, before)
+        audit(draft, record, old, _policy_row(draft, command.policy), spec_ref=command.origin.spec_ref)
     return Done()
+
+
+def _policy_row(draft: Draft, policy: str) -> Row:
+    """A policy as the audit hashes it."""
+    revision = draft.namespace.revision
+    return Row(value=policy, size=len(policy), version=revision, created_at=draft.now, updated_at=draft.now)
+
+
+def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
+    """Drop records from the beginning of a chain; the last of them stays known as what the rest hangs on."""
+    head = head_of(draft.row(address_of(draft.name, 0)))
+    last = draft.row(address_of(draft.name, command.upto))
+    if last is None or command.first != head.floor + 1:
+        return Removed(0)
+    anchor = msgspec.json.decode(last.value or "", type=AuditRecord).signature
+    for number in range(command.first, command.upto + 1):
+        draft.put(address_of(draft.name, number), None)
+    put_head(draft, msgspec.structs.replace(head, floor=command.upto, anchor=anchor))
+    return Removed(command.upto - head.floor)
 
 
 def _needs_rows(wanted: Needs, command: Expire) -> None:
@@ -56,13 +95,29 @@ def _needs_rows(wanted: Needs, command: Expire) -> None:
         wanted.row(Address(command.namespace, command.space, key))
 
 
-def _needs_nothing(wanted: Needs, command: Trim | SetPolicy) -> None:
+def _needs_nothing(wanted: Needs, command: Trim) -> None:
     """The namespace's own row says enough."""
+
+
+def _needs_head(wanted: Needs, command: SetPolicy) -> None:
+    wanted.row(address_of(command.namespace, 0), value=True)
+
+
+def _needs_records(wanted: Needs, command: PruneAudit) -> None:
+    wanted.row(address_of(command.namespace, 0), value=True)
+    for number in range(command.first, command.upto + 1):
+        wanted.row(address_of(command.namespace, number), value=number == command.upto)
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Expire: _needs_rows,
     Trim: _needs_nothing,
-    SetPolicy: _needs_nothing,
+    SetPolicy: _needs_head,
+    PruneAudit: _needs_records,
 }
-APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {Expire: _expire, Trim: _trim, SetPolicy: _set_policy}
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
+    Expire: _expire,
+    Trim: _trim,
+    SetPolicy: _set_policy,
+    PruneAudit: _prune_audit,
+}

@@ -60,6 +60,13 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     return base / "holdfast"
 
 
+def audit_key_of(config: Config) -> str | Path | None:
+    """What signs the audit, if the configuration says so."""
+    if config.audit_key is not None and config.audit_key_file is not None:
+        raise ValidationError("audit_key and audit_key_file can't both be given", field="audit_key")
+    return config.audit_key if config.audit_key_file is None else Path(config.audit_key_file)
+
+
 def shown(url: str) -> str:
     """Where a store or a server is, without a password."""
     scheme, separator, rest = url.partition("://")

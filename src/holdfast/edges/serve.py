@@ -20,7 +20,7 @@ import msgspec
 
 import holdfast
 from holdfast.edges import logs
-from holdfast.edges.config import shown
+from holdfast.edges.config import audit_key_of, shown
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
 from holdfast.edges.metrics import Metrics
@@ -106,7 +106,10 @@ async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
     """The store, ready to be written to."""
     if "://" not in config.db:
         _make_folder(Path(config.db).parent)
-    async with holdfast.open(config.db, sweep_interval=config.kv_cleanup_interval_seconds) as store:
+    opened = holdfast.open(
+        config.db, sweep_interval=config.kv_cleanup_interval_seconds, audit_key=audit_key_of(config)
+    )
+    async with opened as store:
         if not store.capabilities.batching:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()

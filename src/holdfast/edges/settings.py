@@ -71,6 +71,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 300.0
 
+    audit_key: Annotated[
+        str | None,
+        About(
+            "database.audit_key",
+            "The secret that signs the audit, of at least 16 characters; several are separated by commas, "
+            "and the last one signs.",
+        ),
+    ] = None
+    audit_key_file: Annotated[
+        str | None,
+        About(
+            "database.audit_key_file",
+            "A file with such secrets instead, one on each line.",
+            otherwise="a file beside a SQLite store, made when it is first needed",
+        ),
+    ] = None
+
     nats: Annotated[
         str | None,
         About(

@@ -9,7 +9,7 @@ import secrets
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
-from holdfast.decide import Loaded, decide, needs
+from holdfast.decide import Loaded, decide, further, needs
 from holdfast.engine import (
     Capabilities,
     Due,
@@ -21,13 +21,15 @@ from holdfast.engine import (
     no_hint,
     row_size,
 )
+from holdfast.keyring import Keyring
 from holdfast.rows import KV, Address, Namespace, Record, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command
-    from holdfast.decide import Outcome
+    from holdfast.decide import Needs, Outcome
 
 
 class MemoryEngine:
@@ -35,7 +37,8 @@ class MemoryEngine:
 
     capabilities = Capabilities(durable=False)
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys | None = None) -> None:
+        self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
         self._rows: dict[Address, Row] = {}
         self._keys: dict[tuple[str, str], list[Any]] = {}  # of one space: all text or all bytes
         self._namespaces: dict[str, Namespace] = {}
@@ -52,9 +55,12 @@ class MemoryEngine:
             namespaces={
                 name: self._namespaces[name] for name in wanted.namespaces if name in self._namespaces
             },
-            rows={address: self._rows[address] for address in wanted.rows if address in self._rows},
+            rows=self._load(wanted),
         )
-        outcome = decide(loaded, commands, now)
+        more = further(wanted, loaded)
+        if more is not None:
+            loaded.rows.update(self._load(more))
+        outcome = decide(loaded, commands, now, self.keys)
         self._save(outcome)
         return outcome
 
@@ -137,6 +143,9 @@ class MemoryEngine:
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""
+
+    def _load(self, wanted: Needs) -> dict[Address, Row]:
+        return {address: self._rows[address] for address in wanted.rows if address in self._rows}
 
     def _save(self, outcome: Outcome) -> None:
         for namespace in outcome.namespaces:

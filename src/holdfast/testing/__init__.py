@@ -18,6 +18,11 @@ Law: this package is for tests alone and nothing of the library imports it. It n
 pytest-asyncio in its mode `auto`; only `strategies` needs hypothesis.
 """
 
+from typing import Final
+
 import pytest
 
 pytest.register_assert_rewrite("holdfast.testing.conformance", "holdfast.testing.exact")
+
+AUDIT_KEY: Final = "signs-the-audit-of-tests-alone"
+"""For stores that are not given a key of their own, such as those on PostgreSQL."""

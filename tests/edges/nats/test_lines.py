@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.intake import Bucket, Limits
+from holdfast.edges.nats.intake import Limits
+from holdfast.rates import Bucket
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until

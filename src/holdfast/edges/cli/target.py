@@ -82,7 +82,15 @@ class Place:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
         if not self.url and "://" not in self.address:
             Path(self.address).parent.mkdir(parents=True, exist_ok=True)
-        return holdfast.open(self.address, writer=WRITER, reap=reap)
+        return holdfast.open(self.address, writer=WRITER, reap=reap, audit_key=self._audit_key())
+
+    def _audit_key(self) -> str | Path | None:
+        """What signs the audit of a store that is opened here; a service has its own."""
+        from holdfast.edges.config import audit_key_of, read_config
+
+        if self.address.startswith(("nats://", "tls://")):
+            return None
+        return audit_key_of(read_config(db=self.address, log_level=None))
 
 
 @Parameter(name="*", group=WHERE)

@@ -165,21 +165,3 @@ class Intake:
             self._lines.pop(owner, None)
             if not self._lines:
                 self._idle.set()
-
-
-class Bucket:
-    """A token bucket: so many requests a second, and a second's worth at once."""
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
-        self._tokens = max(rate, 1.0)
-        self._at = now
-
-    def take(self, now: float) -> float:
-        """Take a token; 0, or for how many seconds there is none."""
-        self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        if self._tokens < 1:
-            return max(0.001, round((1 - self._tokens) / self._rate, 3))
-        self._tokens -= 1
-        return 0.0

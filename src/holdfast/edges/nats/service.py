@@ -23,7 +23,7 @@ from nats.errors import Error as NatsError
 
 from holdfast.edges.nats import calls
 from holdfast.edges.nats.guard import reply_guard
-from holdfast.edges.nats.intake import Bucket, Intake, Limits, Request
+from holdfast.edges.nats.intake import Intake, Limits, Request
 from holdfast.edges.nats.micro import Endpoint, Micro
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.outbox import Outbox
@@ -41,6 +41,7 @@ from holdfast.errors import (
 from holdfast.fields import required
 from holdfast.kv import KV
 from holdfast.model import change_of
+from holdfast.rates import Bucket
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import change_fields, row_fields

@@ -16,10 +16,12 @@ from holdfast.engines.postgres.lookups import Lookups
 from holdfast.engines.postgres.opening import prepare
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
+from holdfast.keyring import NO_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
@@ -37,15 +39,17 @@ class PostgresEngine:
         dsn: The address of the database, as asyncpg takes it.
         connections: How many connections to hold at the most. A quarter is for reads by address and a
             quarter for other reads, so that neither waits for writes or for the other.
+        keys: What signs the audit; without one nothing that is audited can be written.
     """
 
     capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
 
-    def __init__(self, dsn: str, *, connections: int = 8) -> None:
+    def __init__(self, dsn: str, *, connections: int = 8, keys: Keys | None = None) -> None:
         if connections < _FEWEST:
             raise ValueError(f"the engine needs at least {_FEWEST} connections")
         reading = max(1, connections // 4)
         self._dsn = dsn
+        self.keys = NO_KEYS if keys is None else keys
         self._connections = Connections(dsn)
         self._lookups = Lookups(self._connections, reading)
         self._walks = self._connections.share(reading)
@@ -63,7 +67,7 @@ class PostgresEngine:
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """See `Engine.transact`; the commands are all for one namespace."""
-        return await self._writes.run(partial(Group(commands, now).run, known=self._known))
+        return await self._writes.run(partial(Group(commands, now, self.keys).run, known=self._known))
 
     def glance(self, address: Address, now: int) -> Later:
         """See `Engine.glance`: the server is always waited for."""

@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.decide import Loaded, decide, needs
+from holdfast.decide import Loaded, decide, further, needs
 from holdfast.engines.layout import plugin_column
 from holdfast.engines.postgres import statements
 from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD, ROW, row_of
@@ -23,8 +23,9 @@ from holdfast.rows import KV, Address, Namespace, Row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command
-    from holdfast.decide import Outcome
+    from holdfast.decide import Needs, Outcome
     from holdfast.engines.postgres.connections import Connection
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
@@ -37,14 +38,12 @@ _counters: Final = attrgetter(*COUNTERS)
 class Group:
     """Commands for one namespace. It may be run again as long as no commit has been asked for."""
 
-    def __init__(self, commands: Sequence[Command], now: int) -> None:
-        wanted = needs(commands)
-        (self.namespace,) = wanted.namespaces
+    def __init__(self, commands: Sequence[Command], now: int, keys: Keys) -> None:
+        self._wanted = needs(commands)
+        (self.namespace,) = self._wanted.namespaces
         self._commands = commands
         self._now = now
-        self._kv = [address for address in wanted.rows if address.space == KV]
-        self._others = [address for address in wanted.rows if address.space != KV]
-        self._wanted = wanted.rows
+        self._keys = keys
 
     async def run(self, connection: Connection, known: set[str]) -> Outcome:
         """Apply the commands. `known` names the namespaces that are there for sure, and is kept up to date.
@@ -53,13 +52,16 @@ class Group:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
         """
         await self._lock(connection, known=self.namespace in known)
-        loaded = await self._load(connection)
+        loaded = await self._load(connection, self._wanted)
         if loaded is None:
             # Somebody has put another content into the database while this process was at work.
             await connection.execute("ROLLBACK")
             known.discard(self.namespace)
             return await self.run(connection, known)
-        outcome = decide(loaded, self._commands, self._now)
+        more = further(self._wanted, loaded)
+        if more is not None and (also := await self._load(connection, more)) is not None:
+            loaded.rows.update(also.rows)
+        outcome = decide(loaded, self._commands, self._now, self._keys)
         if outcome.empty:
             # Having locked a row, a commit would wait for the disk; a rollback never does.
             await connection.execute("ROLLBACK")
@@ -81,10 +83,12 @@ class Group:
             await connection.execute(statements.add_namespace("$1", "$2"), self.namespace, self._now)
             await connection.execute(statements.lock_namespace("$1"), self.namespace)
 
-    async def _load(self, connection: Connection) -> Loaded | None:
-        statement = statements.load(kv=bool(self._kv), others=bool(self._others))
-        found = await connection.fetch(statement, *self._load_parameters())
-        asked = [*self._kv, *self._others]
+    async def _load(self, connection: Connection, wanted: Needs) -> Loaded | None:
+        kv = [address for address in wanted.rows if address.space == KV]
+        others = [address for address in wanted.rows if address.space != KV]
+        statement = statements.load(kv=bool(kv), others=bool(others))
+        found = await connection.fetch(statement, *self._load_parameters(wanted, kv, others))
+        asked = [*kv, *others]
         rows: dict[Address, Row] = {}
         namespaces: dict[str, Namespace] = {}
         for answer in found:
@@ -95,18 +99,16 @@ class Group:
                 namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
         return Loaded(namespaces, rows) if namespaces else None
 
-    def _load_parameters(self) -> list[Any]:
+    def _load_parameters(self, wanted: Needs, kv: list[Address], others: list[Address]) -> list[Any]:
         parameters: list[Any] = [self.namespace]
-        if self._kv:
-            keys = [address.key for address in self._kv]
-            parameters += [plugin_column(self.namespace), keys, self._wants(self._kv)]
-        if self._others:
-            _, spaces, other_keys = zip(*self._others, strict=True)
-            parameters += [self.namespace, spaces, other_keys, self._wants(self._others), len(self._kv)]
+        if kv:
+            shown = [wanted.rows[address] for address in kv]
+            parameters += [plugin_column(self.namespace), [address.key for address in kv], shown]
+        if others:
+            _, spaces, other_keys = zip(*others, strict=True)
+            shown = [wanted.rows[address] for address in others]
+            parameters += [self.namespace, spaces, other_keys, shown, len(kv)]
         return parameters
-
-    def _wants(self, addresses: list[Address]) -> list[bool]:
-        return [self._wanted[address] for address in addresses]
 
 
 def _changes(name: str, outcome: Outcome) -> dict[str, Iterable[Any]]:

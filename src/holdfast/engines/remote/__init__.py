@@ -21,6 +21,7 @@ from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, Timeout, Unavailable, Unsupported
+from holdfast.keyring import NO_KEYS
 from holdfast.model import entry_of
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
@@ -49,6 +50,7 @@ class RemoteEngine:
         address: Where the service is, and how to log in.
     """
 
+    keys = NO_KEYS
     capabilities = Capabilities(multi_process=True, batching=False, owns_clock=True, owns_reaper=True)
 
     def __init__(self, address: RemoteAddress) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast.commands import Batch, Delete, Expire, Many, Trim, weight
-from holdfast.decide import Decision, Loaded, needs
+from holdfast.decide import Decision, Loaded, further, needs
 from holdfast.engine import (
     LATER,
     Capabilities,
@@ -43,11 +43,13 @@ from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable
+from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
 
@@ -67,13 +69,15 @@ class SqliteEngine:
 
     Args:
         path: The file, or None for a private temporary one that is gone at the end.
+        keys: What signs the audit; by default a key in a file beside the data, made when it is first needed.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, keys: Keys | None = None) -> None:
         self._temporary = path is None
         private = Path(tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
         self._path = private / "store.db" if path is None else path
         self._where = str(self._path)
+        self.keys = FileKeyring(self._beside(".audit-key")) if keys is None else keys
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
         self._writer = Writer(self._where, self._covered)
@@ -204,11 +208,15 @@ class SqliteEngine:
     async def _decide(self, commands: Sequence[Command], now: int) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others."""
         loaded = Loaded(namespaces={}, rows={})
-        decision = Decision(loaded, now)
+        decision = Decision(loaded, now, self.keys)
         for number, part in enumerate(_parts(commands)):
             if number:
                 await asyncio.sleep(0)
-            await self._load(needs(part), loaded)
+            wanted = needs(part)
+            await self._load(wanted, loaded)
+            more = further(wanted, loaded)
+            if more is not None:
+                await self._load(more, loaded)
             decision.take(part)
         return decision.outcome()
 

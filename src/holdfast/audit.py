@@ -1,0 +1,168 @@
+"""The records of the audit: how they are signed, chained, and found to be whole or broken.
+
+A namespace's records are numbered without a gap. Each carries the signature of the one before it and is
+signed with a key that the database does not hold, so a record that is edited, removed, put in or moved with
+plain SQL breaks the chain there. The head, signed too, says where the chain ends, so it can't be cut short.
+
+Law: pure functions over records and keys. Values are never here, only their hashes. What is recorded and when
+is known to `holdfast.decide`, where keys come from to `holdfast.keyring`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from holdfast.rows import Address, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+AUDIT: Final = "audit"
+"""The space of records. The head has the empty key, a record its number in 8 bytes."""
+
+# A value is JSON and never begins like this, so that the hash of no value is the signature of a record.
+_RECORD: Final = b"holdfast audit record\n"
+_HEAD: Final = b"holdfast audit head\n"
+
+
+class Keys(Protocol):
+    """The secrets that sign: one that signs now, and all that ever did."""
+
+    def signing(self) -> tuple[str, bytes]:
+        """The name of the newest secret, and the secret."""
+        ...
+
+    def secret(self, name: str) -> bytes | None:
+        """A secret by its name, or None if it is not known."""
+        ...
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Who changed what. `before` and `after` are keyed hashes of the value; None where there was none."""
+
+    number: int
+    at: int
+    writer: str
+    op: str
+    key: str
+    version_before: int | None
+    version: int
+    purpose: str | None
+    request_id: str | None
+    spec_ref: str | None
+    before: str | None
+    after: str | None
+    signed_by: str
+    previous: str
+    signature: str = ""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The ends of a chain: its last record, and below it the last record that was pruned."""
+
+    number: int = 0
+    last: str = ""
+    floor: int = 0
+    anchor: str = ""
+    signed_by: str = ""
+    signature: str = ""
+
+
+class Break(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing that is wrong with a chain, and at which number."""
+
+    number: int
+    reason: str
+
+
+def address_of(namespace: str, number: int) -> Address:
+    """Where a record is; 0 is the head."""
+    return Address(namespace, AUDIT, number.to_bytes(8, "big") if number else b"")
+
+
+def hash_of(keys: Keys, value: str | None) -> str | None:
+    """The keyed hash of a value: HMAC-SHA-256 of its compact form, with the secret that signs now."""
+    return None if value is None else hmac.digest(keys.signing()[1], value.encode(), "sha256").hex()
+
+
+def signed_record(namespace: str, keys: Keys, record: AuditRecord) -> AuditRecord:
+    """The record with its signature."""
+    name, secret = keys.signing()
+    named = msgspec.structs.replace(record, signed_by=name)
+    return msgspec.structs.replace(named, signature=_signature(secret, _RECORD, namespace, named))
+
+
+def signed_head(namespace: str, keys: Keys, head: Head) -> Head:
+    """The head with its signature."""
+    name, secret = keys.signing()
+    named = msgspec.structs.replace(head, signed_by=name)
+    return msgspec.structs.replace(named, signature=_signature(secret, _HEAD, namespace, named))
+
+
+def head_of(row: Row | None) -> Head:
+    """The head in a row; without one the chain is empty."""
+    return Head() if row is None else msgspec.json.decode(row.value or "", type=Head)
+
+
+def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
+    """What is wrong with a head."""
+    try:
+        head = head_of(row)
+    except msgspec.DecodeError:
+        return Break(number=0, reason="the head can't be read")
+    if row is None:
+        return None
+    secret = keys.secret(head.signed_by)
+    if secret is None:
+        return Break(number=head.number, reason=f"the head is signed with the unknown key {head.signed_by!r}")
+    if _signature(secret, _HEAD, namespace, head) != head.signature:
+        return Break(number=head.number, reason="the head was edited")
+    return None
+
+
+def first_break(
+    namespace: str, keys: Keys, rows: Iterable[tuple[bytes, Row]], *, after: int, anchor: str
+) -> tuple[Break | None, int, str]:
+    """The first break in a run of records that must follow number `after`, whose signature is `anchor`.
+
+    Returns:
+        The break or None, then the number and signature of the last record that is whole.
+    """
+    number, previous = after, anchor
+    for key, row in rows:
+        found = int.from_bytes(key, "big")
+        wrong = _wrong(namespace, keys, row, found=found, expected=number + 1, previous=previous)
+        if isinstance(wrong, str):
+            return Break(number=min(found, number + 1), reason=wrong), number, previous
+        number, previous = wrong.number, wrong.signature
+    return None, number, previous
+
+
+def _wrong(
+    namespace: str, keys: Keys, row: Row, *, found: int, expected: int, previous: str
+) -> AuditRecord | str:
+    """What is wrong with a record, or the record."""
+    if found > expected:
+        return f"record {expected} was removed"
+    try:
+        record = msgspec.json.decode(row.value or "", type=AuditRecord)
+    except msgspec.DecodeError:
+        return f"record {found} can't be read"
+    secret = keys.secret(record.signed_by)
+    if secret is None:
+        return f"record {found} is signed with the unknown key {record.signed_by!r}"
+    if _signature(secret, _RECORD, namespace, record) != record.signature:
+        return f"record {found} was edited or put in"
+    if found != expected or record.number != found:
+        return f"record {found} was moved"
+    if record.previous != previous:
+        return f"record {found} does not follow the one before it"
+    return record
+
+
+def _signature(secret: bytes, kind: bytes, namespace: str, signed: AuditRecord | Head) -> str:
+    unsigned = msgspec.structs.replace(signed, signature="")
+    return hmac.digest(secret, kind + msgspec.json.encode((namespace, unsigned)), "sha256").hex()

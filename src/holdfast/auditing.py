@@ -1,0 +1,214 @@
+"""Reading the audit: who changed what, and whether the record of it is whole.
+
+Law: nothing is written here. A service reads and verifies for its clients, since it has the keys; either way
+one part at a time, so that an audit of any length takes no more memory than a short one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.audit import AUDIT, AuditRecord, Break, Head, address_of, first_break, head_break, head_of
+from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan
+from holdfast.errors import DatabaseError, ValidationError
+from holdfast.model import AuditEntry, AuditPage, Verdict, milliseconds, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from holdfast.engine import Engine, Scanned
+    from holdfast.rows import Row
+
+STEP: Final = 500
+"""How many records are read at a time."""
+PART: Final = 10_000
+"""How many records are looked at in one part."""
+
+
+class Audit:
+    """The audit of one namespace, for operators."""
+
+    def __init__(self, engine: Engine, namespace: str, now: Callable[[], int]) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._now = now
+
+    async def log(
+        self,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        prefix: str = "",
+        writer: str | None = None,
+        op: str | None = None,
+        purpose: str | None = None,
+        request_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> AuditPage:
+        """Records in their order, of keys with a prefix, and by whatever else is given.
+
+        A page may hold fewer records than `limit`, or none, and there may be more all the same: the audit
+        goes on as long as `next` is not None.
+        """
+        query = AuditQuery(
+            after=rules.version(after, field="after"),
+            limit=rules.limit(limit),
+            prefix=rules.prefix(prefix),
+            writer=writer,
+            op=op,
+            purpose=purpose,
+            request_id=request_id,
+            since=None if since is None else milliseconds(since),
+            until=None if until is None else milliseconds(until),
+        )
+        return await self.page(query)
+
+    async def page(self, query: AuditQuery) -> AuditPage:
+        """See `log`."""
+        if isinstance(self._engine, Auditor):
+            return await self._engine.audit_log(self._namespace, query)
+        records: list[AuditEntry] = []
+        last, looked = query.after, 0
+        while looked < PART:
+            found = await self._scan(last)
+            for record in map(_record, found.rows):
+                if len(records) == query.limit:
+                    return AuditPage(records=records, next=last)
+                last = record.number
+                looked += 1
+                if _fits(record, query):
+                    records.append(_entry(record))
+            if not found.more:
+                return AuditPage(records=records, next=None)
+        return AuditPage(records=records, next=last)
+
+    async def verify(self, *, heads: Iterable[str] = ()) -> Verdict:
+        """Whether every record is there, unchanged and in its place, from the oldest to the head.
+
+        Args:
+            heads: Heads that were noted earlier, as `number:signature`, such as the log tells now and then.
+                An audit that does not lead to them has been cut off or put in place of another.
+
+        Raises:
+            ValidationError: One of the heads is none.
+        """
+        noted = sorted(map(_noted, heads))
+        part = await self.verify_part(after=0, anchor="")
+        floor = part.floor
+        while not part.complete:
+            part = await self.verify_part(after=part.number, anchor=part.signature)
+        broken_at, reason = part.broken_at, part.reason
+        if reason is None:
+            broken_at, reason = await self._compared(noted, floor, part.number)
+        return Verdict(
+            whole=reason is None,
+            records=part.number - floor,
+            head=f"{part.number}:{part.signature}",
+            broken_at=broken_at,
+            reason=reason,
+        )
+
+    async def verify_part(self, *, after: int, anchor: str) -> AuditPart:
+        """Verify what follows the record `after`, whose signature is `anchor`; 0 is the beginning."""
+        if isinstance(self._engine, Auditor):
+            return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
+        head, broken = await self._head()
+        number, signature = (after, anchor) if after else (head.floor, head.anchor)
+        more = broken is None
+        for _ in range(PART // STEP if more else 0):
+            found = await self._scan(number)
+            rows = zip(found.keys, found.rows, strict=True)
+            broken, number, signature = first_break(
+                self._namespace, self._engine.keys, rows, after=number, anchor=signature
+            )
+            more = found.more and broken is None
+            if not more:
+                break
+        if broken is None and not more:
+            broken = await self._ended(head, number, signature)
+        return AuditPart(
+            number=number,
+            signature=signature,
+            floor=head.floor,
+            complete=not more,
+            broken_at=None if broken is None else broken.number,
+            reason=None if broken is None else broken.reason,
+        )
+
+    async def _head(self) -> tuple[Head, Break | None]:
+        [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
+        broken = head_break(self._namespace, self._engine.keys, row)
+        return (head_of(row), None) if broken is None else (Head(), broken)
+
+    async def _ended(self, head: Head, number: int, signature: str) -> Break | None:
+        """What is wrong where the records end. The head was read before them, and they may have grown."""
+        if number < head.number:
+            return Break(number=number + 1, reason=f"record {number + 1} was removed, and all after it")
+        if number == head.number:
+            wrong = signature != head.last
+        else:
+            later, broken = await self._head()
+            if broken is not None:
+                return broken
+            wrong = later.number < number
+        return Break(number=number, reason=f"the head does not lead to record {number}") if wrong else None
+
+    async def _compared(
+        self, noted: list[tuple[int, str]], floor: int, last: int
+    ) -> tuple[int, str] | tuple[None, None]:
+        """What is wrong with an audit that is whole by itself, going by what was noted of it earlier."""
+        for number, signature in noted:
+            if number > last:
+                return last + 1, f"the audit was cut off: it had {number} records once"
+            if number > floor:
+                page = await self.page(AuditQuery(after=number - 1, limit=1))
+                if [record.signature for record in page.records] != [signature]:
+                    return number, f"record {number} is not the one that was noted"
+        return None, None
+
+    async def _scan(self, after: int) -> Scanned:
+        query = Scan(
+            namespace=self._namespace,
+            space=AUDIT,
+            start=address_of(self._namespace, after + 1).key,
+            limit=STEP,
+            max_bytes=2 * rules.MAX_TRANSFER_BYTES,
+            values=True,
+        )
+        return await self._engine.scan(query, self._now())
+
+
+def _noted(head: str) -> tuple[int, str]:
+    number, _, signature = head.partition(":")
+    if not number.isdecimal() or not signature:
+        raise ValidationError("a head is a number, a colon and a signature", field="heads")
+    return int(number), signature
+
+
+def _record(row: Row) -> AuditRecord:
+    try:
+        return msgspec.json.decode(row.value or "", type=AuditRecord)
+    except msgspec.DecodeError:
+        raise DatabaseError("a record of the audit can't be read: verify it") from None
+
+
+def _entry(record: AuditRecord) -> AuditEntry:
+    fields = msgspec.structs.asdict(record)
+    return AuditEntry(**fields | {"at": moment(record.at)})
+
+
+def _fits(record: AuditRecord, query: AuditQuery) -> bool:
+    return (
+        record.key.startswith(query.prefix)
+        and query.writer in (None, record.writer)
+        and query.op in (None, record.op)
+        and query.purpose in (None, record.purpose)
+        and query.request_id in (None, record.request_id)
+        and (query.since is None or record.at >= query.since)
+        and (query.until is None or record.at < query.until)
+    )

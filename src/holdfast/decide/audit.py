@@ -1,0 +1,103 @@
+"""What the audit records of a change.
+
+Law: a record is made in the same draft as the change, so that one exists if and only if the other does. What
+of the rows must be loaded for that is said here too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.audit import AuditRecord, Head, address_of, hash_of, head_of, signed_head, signed_record
+from holdfast.decide.draft import Needs
+from holdfast.decide.policies import audited, audited_unasked
+from holdfast.rows import KV, Row
+
+if TYPE_CHECKING:
+    from holdfast.audit import Keys
+    from holdfast.decide.draft import Draft, Loaded
+    from holdfast.rows import Record
+
+
+def audit(
+    draft: Draft, record: Record, before: Row | None, after: Row | None, *, spec_ref: str | None
+) -> None:
+    """Record a change that the journal has, if its namespace is audited: who made which value into which."""
+    if not audited(draft.namespace):
+        return
+    keys = draft.keys
+    head = head_of(draft.row(address_of(draft.name, 0)))
+    made = signed_record(
+        draft.name,
+        keys,
+        AuditRecord(
+            number=head.number + 1,
+            at=record.at,
+            writer=record.last_writer or "",
+            op=record.op,
+            key=record.key,
+            version_before=None if before is None else before.version,
+            version=record.version,
+            purpose=record.purpose,
+            request_id=record.request_id,
+            spec_ref=spec_ref,
+            before=_hash(keys, before),
+            after=_hash(keys, after),
+            signed_by="",
+            previous=head.last,
+        ),
+    )
+    _put(draft, made.number, msgspec.json.encode(made), record.version)
+    put_head(draft, msgspec.structs.replace(head, number=made.number, last=made.signature))
+
+
+def put_head(draft: Draft, head: Head) -> None:
+    """Say anew where the chain ends."""
+    sealed = signed_head(draft.name, draft.keys, head)
+    _put(draft, 0, msgspec.json.encode(sealed), draft.namespace.revision)
+
+
+def need_audit(wanted: Needs) -> None:
+    """Ask for what the records of namespaces look at that are audited whatever their policy may be."""
+    names = frozenset(name for name in wanted.namespaces if audited_unasked(name))
+    if names:
+        _need(wanted, wanted, names)
+
+
+def further(wanted: Needs, loaded: Loaded) -> Needs | None:
+    """What else is needed, now that the policies of the namespaces are known; None if that is nothing."""
+    names = frozenset(
+        name
+        for name in wanted.namespaces
+        if (found := loaded.namespaces.get(name)) is not None
+        and found.policy is not None
+        and not audited_unasked(name)
+        and audited(found)
+    )
+    if not names:
+        return None
+    more = Needs()
+    _need(more, wanted, names)
+    return more
+
+
+def _need(more: Needs, wanted: Needs, names: frozenset[str]) -> None:
+    """Ask for the heads of namespaces, and for the values of those entries that are wanted."""
+    for address in list(wanted.rows):
+        if address.namespace in names and address.space == KV:
+            more.row(address, value=True)
+    for name in names:
+        more.row(address_of(name, 0), value=True)
+
+
+def _hash(keys: Keys, row: Row | None) -> str | None:
+    return None if row is None else hash_of(keys, row.value)
+
+
+def _put(draft: Draft, number: int, value: bytes, version: int) -> None:
+    row = Row(
+        value=value.decode(), size=len(value), version=version, created_at=draft.now, updated_at=draft.now
+    )
+    draft.put(address_of(draft.name, number), row)

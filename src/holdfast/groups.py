@@ -1,0 +1,115 @@
+"""How a group of commands gets done, whatever comes in its way.
+
+Law: one that can't be done fails alone, a quota refuses only after what has expired is gone, and whoever is
+told of a commit can't change its outcome. What a command means is not known here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.commands import Change
+from holdfast.decide import Outcome
+from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded
+from holdfast.report import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock
+    from holdfast.commands import Command, Result
+    from holdfast.engine import Engine
+    from holdfast.reaper import Reaper
+    from holdfast.rows import Record
+
+_log = logging.getLogger("holdfast")
+
+
+class Groups:
+    """Has groups done by an engine.
+
+    Args:
+        engine: What does them.
+        clock: The time to go by.
+        reaper: What makes room where a quota refuses.
+        tell: Is told of every commit.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, reaper: Reaper, tell: Callable[[Outcome], None]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._reaper = reaper
+        self._tell = tell
+
+    async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
+        """Have commands done in one transaction, and tell of it; a result or an error for each."""
+        try:
+            outcome = await self._engine.transact(commands, self._clock.now())
+        except Exception as error:
+            if isinstance(error, HoldfastError) and not isinstance(error, Defect):
+                raise
+            outcome = await self._one_by_one(commands, error)
+        outcome = await self._after_sweeping(commands, outcome)
+        try:
+            self._tell(outcome)
+            for command, result in zip(commands, outcome.results, strict=True):
+                report(command, result)
+        except Exception as defect:
+            # The group is committed: whatever those who are told of it do can't change its outcome.
+            _log.error("a commit could not be told of", exc_info=defect)
+        return outcome.results
+
+    async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
+        """Do each command for itself, so that one which can't be done fails alone.
+
+        `error` is that of the whole group: that of its only command is known already.
+        """
+        together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
+        for command in commands:
+            try:
+                if error is not None and len(commands) == 1:
+                    raise error
+                outcome = await self._engine.transact([command], self._clock.now())
+            except Exception as alone:
+                together.results.append(_defect(command, alone))
+            else:
+                together.results.extend(outcome.results)
+                together.journal.extend(outcome.journal)
+        return together
+
+    async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
+        """Before a quota refuses, what has expired must go: then those it refused are judged once more."""
+        full = {
+            command.namespace
+            for command, result in zip(commands, outcome.results, strict=True)
+            if isinstance(result, QuotaExceeded)
+        }
+        journal, results = list(outcome.journal), list(outcome.results)
+        for name in sorted(full):
+            journal += await self._swept(name)
+        for position, command in enumerate(commands) if len(journal) > len(outcome.journal) else ():
+            if isinstance(results[position], QuotaExceeded):
+                again = await self._one_by_one([command], None)
+                results[position] = again.results[0]
+                journal += again.journal
+        return msgspec.structs.replace(outcome, results=results, journal=journal)
+
+    async def _swept(self, namespace: str) -> list[Record]:
+        """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
+        try:
+            return await self._reaper.sweep_inline(namespace)
+        except HoldfastError as error:
+            _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
+            return []
+
+
+def _defect(command: Command, error: Exception) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        return error
+    name = type(command).__name__
+    request_id = command.origin.request_id if isinstance(command, Change) else None
+    _log.error("%s in %s failed, request %s", name, command.namespace, request_id, exc_info=error)
+    return InternalError(f"{name} failed for a reason that Holdfast did not foresee")
