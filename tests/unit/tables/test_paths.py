@@ -1,0 +1,174 @@
+"""Paths into items, and projections.
+
+Law: a path is tested by what it finds and leaves; spelling it is tested apart.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ValidationError
+from holdfast.tables.paths import MISSING, assign, discard, lookup, path_of, paths_of, spelled
+from holdfast.tables.projection import project, projection_of
+from holdfast.testing.exact import refusal
+from tests.unit.tables.samples import EXAMPLES, items, json_values, paths
+
+if TYPE_CHECKING:
+    from holdfast.tables.paths import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("a", ("a",)),
+        ("meta.tag", ("meta", "tag")),
+        ("list[0].x", ("list", 0, "x")),
+        ("a[10][2]", ("a", 10, 2)),
+        ("a b.é\n.0", ("a b", "é\n", "0")),
+    ],
+)
+def test_paths_as_text(text: str, path: Path) -> None:
+    """Dots walk into objects and brackets into lists; a list of steps says the same."""
+    assert path_of(text, field="set") == path == path_of(list(path), field="set")
+    assert spelled(path) == text
+
+
+@EXAMPLES
+@given(paths)
+def test_every_path_can_be_spelled(path: Path) -> None:
+    """What can't be said as text is said as a list, and means the same."""
+    assert path_of(spelled(path), field="set") == path
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("", ".", "a.", ".a", "a..b", "[0]", "a[", "a]", "a[x]", "a[-1]", "a[01]", "a[0]b", "a[1000000]"),
+        *(None, 5, [], [0], ["a", True], ["a", -1], ["a", 1.0], ["a", None], {"a": 1}, b"a"),
+    ],
+)
+def test_no_paths(wrong: object) -> None:
+    """What is no path is refused, with the field that holds it."""
+    with refusal(ValidationError, field="remove", says="path"):
+        path_of(wrong, field="remove")
+
+
+def test_bounds_of_paths() -> None:
+    """A path has no more steps than an item can nest, names can be stored, lists are bounded."""
+    assert len(path_of(".".join("a" * 64), field="set")) == 64
+    with refusal(ValidationError, field="set", says="65 steps; at most 64"):
+        path_of(".".join("a" * 65), field="set")
+    with refusal(ValidationError, field="set", says="surrogate"):
+        path_of(["\ud800"], field="set")
+    for wrong in ("a", None, {"a": 1}):
+        with refusal(ValidationError, field="remove", says="must be a list of paths", about=wrong):
+            paths_of(wrong, field="remove")
+    with refusal(ValidationError, field="remove", says="1001 paths; at most 1000"):
+        paths_of(["a"] * 1001, field="remove")
+
+
+def test_what_is_at_a_path() -> None:
+    """A path finds what is there, null as well, and nothing where it leads nowhere."""
+    item = {"a": {"b": [1, {"c": None}]}, "a.b": 2}
+    assert lookup(item, ("a", "b", 1, "c")) is None
+    assert lookup(item, ("a.b",)) == 2
+    for path in (("x",), ("a", "x"), ("a", 0), ("a", "b", 2), ("a", "b", "c"), ("a", "b", 0, "c")):
+        assert lookup(item, path) is MISSING
+
+
+@EXAMPLES
+@given(items, paths, json_values)
+def test_what_is_assigned_is_found(item: dict[str, Any], path: Path, value: Any) -> None:
+    """What can be put at a path is found there, and removing it takes nothing else away."""
+    changed = copy.deepcopy(item)
+    try:
+        assign(changed, path, value, field="set")
+    except ValidationError:
+        return
+    assert lookup(changed, path) == value
+    if lookup(item, path) is MISSING and lookup(item, path[:-1]) is not MISSING:
+        discard(changed, path)
+        assert changed == item
+
+
+def test_missing_parents_are_made() -> None:
+    """Objects and lists that are missing on the way are made, since an update makes missing items too."""
+    item: dict[str, Any] = {}
+    assign(item, ("meta", "tags", 0, "x"), 1, field="set")
+    assign(item, ("meta", "tags", 1), 2, field="set")
+    assign(item, ("meta", "tags", 0, "x"), 3, field="set")
+    assert item == {"meta": {"tags": [{"x": 3}, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("n", "x"), "'n' is no object"),
+        (("n", "x", "y"), "'n' is no object"),
+        (("n", 0), "'n' is no list"),
+        (("list", "x"), "'list' is no object"),
+        (("object", 0), "'object' is no list"),
+        (("null", "x"), "'null' is no object"),
+        (("list", 2), "has 1 members, so nothing can be put at 'list[2]'"),
+        (("new", 1), "has 0 members"),
+        (("a.b", 0, "x"), "is no list"),
+    ],
+)
+def test_places_that_can_not_be(path: Path, words: str) -> None:
+    """Nothing is put into what is neither object nor list, and a list gets no gap."""
+    item = {"n": 1, "list": [0], "object": {}, "null": None, "a.b": "text"}
+    with refusal(ValidationError, field="set", says=words):
+        assign(item, path, 1, field="set")
+
+
+def test_removing() -> None:
+    """Members of a list close up; a path that leads nowhere removes nothing."""
+    item = {"list": [0, 1, 2], "a": {"b": 1, "c": 2}}
+    for path in (("list", 1), ("a", "b"), ("x", "y"), ("list", 9), ("list", "x"), ("a", 0)):
+        discard(item, path)
+    assert item == {"list": [0, 2], "a": {"c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "part"),
+    [
+        (["a"], {"a": {"b": 1, "c": [10, 11, {"d": 12, "e": 13}]}}),
+        (["a.b"], {"a": {"b": 1}}),
+        (["a.c[2].d", "a.c[0]"], {"a": {"c": [10, {"d": 12}]}}),
+        (["a.b", "a"], {"a": {"b": 1, "c": [10, 11, {"d": 12, "e": 13}]}}),
+        (["a.b", "a.b"], {"a": {"b": 1}}),
+        ([["x.y"], "null"], {"x.y": 2, "null": None}),
+        (["nothing", "a.x", "a.c[9]", "a.b.x", "a[0]", "a.c.x"], {}),
+        (["a.c[1]", "a.c.x"], {"a": {"c": [11]}}),
+    ],
+)
+def test_projections(chosen: list[Any], part: dict[str, Any]) -> None:
+    """A projection shows what is at its paths, in objects and lists like those of the item."""
+    item = {"a": {"b": 1, "c": [10, 11, {"d": 12, "e": 13}]}, "x.y": 2, "null": None}
+    before = copy.deepcopy(item)
+    assert project(item, projection_of(chosen)) == part
+    assert item == before
+
+
+@EXAMPLES
+@given(items, st.lists(paths, min_size=1, max_size=4))
+def test_a_projection_has_what_was_asked_for(item: dict[str, Any], chosen: list[Path]) -> None:
+    """Every attribute of a projection was asked for, and is there with all that was asked of it."""
+    part = project(item, chosen)
+    assert set(part) == {path[0] for path in chosen if lookup(item, path) is not MISSING}
+    for path in chosen:
+        if all(isinstance(step, str) for step in path):
+            assert lookup(part, path) == lookup(item, path)
+
+
+def test_projections_that_are_none() -> None:
+    """A projection names at least one path."""
+    wrongs: list[Any] = [[], "a", None]
+    for wrong in wrongs:
+        with refusal(ValidationError, field="projection", about=wrong):
+            projection_of(wrong)

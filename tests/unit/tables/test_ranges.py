@@ -1,0 +1,128 @@
+"""Which keys a query walks.
+
+Law: a range is tested by the keys that are in it, against what the condition says of the values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ValidationError
+from holdfast.tables.keys import encode_key
+from holdfast.tables.ranges import Range, beginning_with, sort_range, successor
+from holdfast.testing.exact import refusal
+from tests.unit.tables.samples import EXAMPLES, VALUES, base64_of, kinds
+
+if TYPE_CHECKING:
+    from holdfast.tables.keys import KeyType
+
+OPERATORS = ["eq", "lt", "lte", "gt", "gte", "between", "begins_with"]
+
+
+def within(key: bytes, found: Range) -> bool:
+    """Whether an engine that walks the range comes by a key."""
+    return found.start <= key and (found.stop is None or key < found.stop)
+
+
+def meets(value: Any, operator: str, operand: Any) -> bool:
+    """What a condition on a sort key means."""
+    match operator:
+        case "eq":
+            return bool(value == operand)
+        case "lt":
+            return bool(value < operand)
+        case "lte":
+            return bool(value <= operand)
+        case "gt":
+            return bool(value > operand)
+        case "gte":
+            return bool(value >= operand)
+        case "between":
+            return bool(operand[0] <= value <= operand[1])
+        case _:
+            return bool(value.startswith(operand))
+
+
+@EXAMPLES
+@given(st.data(), kinds, kinds)
+def test_a_range_holds_exactly_what_it_should(data: st.DataObject, first: KeyType, second: KeyType) -> None:
+    """A condition finds those items of its partition whose sort key meets all of it, and no other item."""
+    partitions = data.draw(st.lists(VALUES[first], min_size=1, max_size=3))
+    values = data.draw(st.lists(VALUES[second], min_size=1, max_size=6))
+    condition: dict[str, Any] = {}
+    for operator in data.draw(st.lists(st.sampled_from(OPERATORS), min_size=1, max_size=2, unique=True)):
+        operand = st.sampled_from(values) | VALUES[second]
+        if operator != "begins_with":
+            condition[operator] = data.draw(st.tuples(operand, operand) if operator == "between" else operand)
+        elif second != "number":
+            condition[operator] = data.draw(operand)[: data.draw(st.integers(0, 2))]
+    condition = condition or {"gte": values[0]}
+    asked = encode_key(partitions[0], first, field="partition_key")
+    found = sort_range(asked, second, condition)
+    for partition in partitions:
+        for value in values:
+            key = encode_key(partition, first, field="") + encode_key(value, second, field="")
+            wanted = partition == partitions[0] and all(meets(value, *one) for one in condition.items())
+            assert within(key, found) == wanted, (partition, value, condition)
+            assert within(key, beginning_with(asked)) == (partition == partitions[0])
+            assert within(key, beginning_with(b""))
+
+
+def test_no_range_holds_what_contradicts_itself() -> None:
+    """A condition that nothing can meet finds nothing and is no error."""
+    found = sort_range(b"p", "number", {"between": [9, 1]})
+    assert found.stop is not None
+    assert found.start >= found.stop
+
+
+@pytest.mark.parametrize(
+    ("prefix", "following"),
+    [(b"", None), (b"\xff\xff", None), (b"a", b"b"), (b"a\xff", b"b"), (b"a\x00", b"a\x01")],
+)
+def test_what_follows_a_prefix(prefix: bytes, following: bytes | None) -> None:
+    """The keys that begin with some bytes end before the next bytes that do not."""
+    assert successor(prefix) == following
+
+
+def test_a_partition_at_the_end_of_the_bytes() -> None:
+    """Nothing is lost where no bytes follow those of a partition."""
+    one = encode_key(1, "number", field="")
+    assert sort_range(b"\xff", "number", {"gt": 1}) == Range(b"\xff" + one[:-1] + b"\x01", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "words"),
+    [
+        ("number", None, "must be an object"),
+        ("number", {}, "must be an object"),
+        ("number", 5, "must be an object"),
+        ("number", {"ne": 5}, "has no operator 'ne'"),
+        ("number", {7: 5}, "has no operator 7"),
+        ("number", {"eq": "a"}, "must be a number"),
+        ("string", {"gt": 5}, "must be a string"),
+        ("number", {"between": 5}, "list of two"),
+        ("number", {"between": [1]}, "list of two"),
+        ("number", {"between": [1, "a"]}, "must be a number"),
+        ("number", {"begins_with": 1}, "begins_with is for a string or a binary"),
+        ("string", {"begins_with": 1}, "must be a string"),
+        ("string", {"begins_with": "a" * 1025}, "at most 1024"),
+        ("binary", {"begins_with": "a"}, "must be a binary"),
+    ],
+)
+def test_conditions_that_are_none(kind: KeyType, condition: object, words: str) -> None:
+    """A condition that the sort key can't meet by its type is refused, with the field."""
+    with refusal(ValidationError, field="sort_key_condition", says=words):
+        sort_range(b"", kind, condition)
+
+
+def test_base64_in_a_condition() -> None:
+    """Over the wire a condition on a binary names base64."""
+    for plain in (b"", b"\x00a", b"\xff\xff"):
+        for operator in ("eq", "begins_with"):
+            assert sort_range(b"", "binary", {operator: plain}) == sort_range(
+                b"", "binary", {operator: base64_of(plain)}
+            )
