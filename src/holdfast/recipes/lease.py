@@ -84,10 +84,10 @@ class Lease:
         while True:
             try:
                 return await self._within(call())
-            except NOT_ANSWERED:
-                if self.left <= pause:
-                    raise
-            await asyncio.sleep(pause)
+            except NOT_ANSWERED as error:
+                await asyncio.sleep(min(pause, max(self.left, 0)))
+                if self.left <= 0:
+                    raise error
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _within(self, call: Awaitable[T]) -> T:

@@ -14,7 +14,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.errors import HoldfastError, KeyNotFound
+from holdfast.errors import HoldfastError, KeyNotFound, Unavailable
 from holdfast.model import milliseconds
 from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
 from holdfast.recipes.names import TICKET_DIGITS, WAITING
@@ -139,7 +139,7 @@ def _still(entry: Entry, found: Entry | None) -> bool:
 
 @asynccontextmanager
 async def _news_of(kv: KV, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
-    """A task that ends when an entry has been removed since it was read, or can't be followed any more."""
+    """A task that ends when an entry has been removed since it was read, or fails if that can't be told."""
 
     async def follow() -> None:
         changes = cast("AsyncGenerator[Change]", kv.watch(entry.key, since=entry.version))
@@ -149,6 +149,7 @@ async def _news_of(kv: KV, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
                     return
                 if change.op in ("deleted", "expired") and change.key == entry.key:
                     return
+        raise Unavailable("the store was closed")
 
     task = asyncio.create_task(follow(), name=f"holdfast waits for {entry.key}")
     try:

@@ -1,0 +1,97 @@
+"""Flags whose cache meets trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import holdfast.recipes.flag as module
+from holdfast.errors import Unavailable
+from tests.unit.recipes.faults import until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.model import Entry
+    from holdfast.store import Store
+
+
+async def test_a_value_of_another_type_is_logged(kv: KV, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever wonders why a flag has its default finds the reason in the log, without the value."""
+    await kv.set("flag/dark", "secret")
+    assert await kv.flag("dark", default=False).get() is False
+    assert "flag 'dark' of kv/trivia holds a str: its default is used" in caplog.text
+    assert "secret" not in caplog.text
+
+
+async def test_a_change_while_the_cache_is_opened(kv: KV) -> None:
+    """What is set between the reads that open a cache is not missed."""
+    flag = kv.flag("dark", 0)
+    get, changes = kv.get, kv.changes
+
+    async def set_before_get(key: str) -> Entry | None:
+        found = await get(key)
+        kv.get = get  # type: ignore[method-assign]
+        await flag.set(2)
+        return found
+
+    async def set_before_changes(*given: object, **fields: object) -> object:
+        await flag.set(1)
+        return await changes(*given, **fields)  # type: ignore[arg-type]
+
+    kv.changes = set_before_changes  # type: ignore[method-assign,assignment]
+    kv.get = set_before_get  # type: ignore[method-assign]
+    async with flag.cached() as cached:
+        assert cached.value == 1
+        await until(lambda: cached.value == 2)
+
+
+async def test_storage_that_is_away_for_a_while(
+    kv: KV, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache that can't read a change shows the old value, and the new one as soon as it can."""
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0)
+    flag = kv.flag("dark", 0)
+    async with flag.cached() as cached:
+        get, failures = kv.get, [Unavailable("the storage is away")] * 3
+
+        async def fail(key: str) -> Entry | None:
+            assert cached.value == 0
+            if failures:
+                raise failures.pop()
+            return await get(key)
+
+        kv.get = fail  # type: ignore[method-assign]
+        await flag.set(1)
+        await until(lambda: cached.value == 1)
+    assert caplog.text.count("flag 'dark' waits for the storage: the storage is away") == 3
+
+
+async def test_a_journal_that_does_not_reach_back(kv: KV, store: Store, clock: ManualClock) -> None:
+    """A gap in the journal makes the cache look for itself."""
+    flag = kv.flag("dark", 0)
+    cached = flag.cached()
+    async with cached:
+        for change in (1, 2):
+            await kv.batch(writes=[{"key": "flag/dark", "value": change}])
+            clock.advance(86_400)
+            await kv.set("other", change)
+            await store.upkeep()
+            await until(lambda value=change: cached.value == value)  # type: ignore[misc]
+
+
+async def test_nothing_is_left_running(kv: KV) -> None:
+    """A cache ends with its block, though that is cancelled."""
+    before = asyncio.all_tasks()
+
+    async def follow() -> None:
+        async with kv.flag("dark", 0).cached():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(follow())
+    await until(lambda: len(asyncio.all_tasks()) >= len(before) + 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,223 @@
+"""Locks on storage that loses answers, goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import LockLost, OutcomeUnknown, Unavailable, ValidationError
+from holdfast.recipes import lock as module
+from holdfast.testing.exact import refusal
+from tests.unit.recipes.faults import Faulty, steps, until, waiting
+
+if TYPE_CHECKING:
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a release that is repeated not wait."""
+    monkeypatch.setattr(module, "RELEASE_PAUSES", (0, 0, 0))
+
+
+@pytest.mark.parametrize("fault", ["lost", "vanished"])
+async def test_taking_a_lock_whose_answer_is_lost(fault: str, kv: KV, engine: Faulty) -> None:
+    """Whoever is not told whether they have the lock finds out, and has the token if they do."""
+    engine.faults = [fault, "away", fault]
+    async with kv.lock("a") as lock:
+        assert (await kv.set("k", 1, fence=lock.fence)).version == lock.token + 1
+    assert lock.token == 2
+    assert await kv.get("lock/a") is None
+
+
+async def test_taking_a_lock_from_storage_that_is_away(kv: KV, engine: Faulty) -> None:
+    """Whoever can't reach the storage is told at once: nothing was taken."""
+    engine.faults = ["away"]
+    lock = kv.lock("a")
+    with refusal(Unavailable):
+        await lock.acquire()
+    assert not lock.held
+    assert await lock.acquire(timeout=0)
+    assert await lock.release()
+
+
+async def test_taking_a_lock_that_nobody_ever_confirms(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """An answer that comes after the lease is over is no lock: it may be somebody else's by then."""
+    engine.always = "lost"
+    lock = kv.lock("a", ttl=30)
+    taking = asyncio.create_task(lock.acquire(timeout=0))
+    await steps(20)
+    clock.advance(30)
+    with refusal(OutcomeUnknown):
+        await taking
+    assert not lock.held
+    engine.always = ""
+    assert await kv.lock("a").acquire(timeout=0)
+
+
+async def test_an_old_answer_is_no_lock(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A success that is heard of after its time is over does not count: the lock is waited for anew."""
+    engine.faults = ["late"]
+    engine.late = partial(clock.advance, 30)
+    async with kv.lock("a", ttl=30, timeout=20) as lock:
+        assert engine.faults == []
+        assert lock.held
+        assert (await kv.set("k", 1, fence=lock.fence)).value == 1
+
+
+async def test_a_renewal_whose_answer_is_lost(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A holder goes on from a renewal that it was not told of, and gives the lock back in the end."""
+    async with kv.lock("a", ttl=30) as lock:
+        for fault in ("lost", "vanished", "away"):
+            engine.faults = [fault]
+            clock.advance(11)
+            await until(lambda: lock._lease is not None and lock._lease.due > 0)
+            assert engine.faults == []
+            assert lock.held
+    assert await kv.get("lock/a") is None
+
+
+async def test_storage_that_stays_away(
+    kv: KV, engine: Faulty, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a renewal the lock is lost at its deadline, by the holder's own clock; the log tells why."""
+    with refusal(LockLost, says="the storage is away"):
+        async with kv.lock("a", ttl=30) as lock:
+            engine.always = "away"
+            clock.advance(29)
+            await steps(50)
+            assert lock.held
+            clock.advance(1)
+            await asyncio.Event().wait()
+    assert "lock 'a' of kv/trivia was lost: the storage is away" in caplog.text
+
+
+async def test_storage_that_hangs(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A renewal that is never answered does not keep the holder from noticing its deadline."""
+    with refusal(LockLost, says="no answer came before the lease was over"):
+        async with kv.lock("a", ttl=30):
+            engine.gate.clear()
+            clock.advance(11)
+            await steps(50)
+            clock.advance(19)
+            await asyncio.Event().wait()
+    engine.gate.set()
+
+
+@pytest.mark.parametrize("fault", ["lost", "vanished", "away"])
+async def test_a_release_whose_answer_is_lost(fault: str, kv: KV, engine: Faulty) -> None:
+    """A release is repeated until it is known to be done."""
+    lock = kv.lock("a")
+    await lock.acquire()
+    engine.faults = [fault]
+    assert await lock.release() is True
+    assert await kv.get("lock/a") is None
+
+
+async def test_a_release_that_can_not_be_done(
+    kv: KV, engine: Faulty, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the storage stays away a release gives up with a warning, and the lock expires."""
+    async with kv.lock("a", ttl=30):
+        engine.always = "away"
+    assert "lock 'a' of kv/trivia was not released and will expire" in caplog.text
+    engine.always = ""
+    assert not await kv.lock("a").acquire(timeout=0)
+    clock.advance(30)
+    assert await kv.lock("a").acquire(timeout=0)
+
+
+async def test_a_waiter_outlasts_an_outage(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A waiter keeps its place while the storage is away for less than its time."""
+    holder, lock = kv.lock("a", ttl=60), kv.lock("a", ttl=60)
+    await holder.acquire()
+    waiter = asyncio.create_task(lock.acquire())
+    await waiting(kv, 1)
+    places = (await kv.list("lock/a/waiting/")).keys
+    engine.faults = ["away", "vanished", "lost"] * 3
+    clock.advance(25)
+    await until(lambda: not engine.faults)
+    assert (await kv.list("lock/a/waiting/")).keys == places
+    await holder.release()
+    async with asyncio.timeout(20):
+        assert await waiter
+    await lock.release()
+
+
+async def test_a_waiter_that_lost_its_place(kv: KV) -> None:
+    """A waiter whose place is gone, as after a long sleep, gets a new one at the end of the line."""
+    lock = kv.lock("a", ttl=60)
+    await lock.acquire()
+    late, other = kv.lock("a", ttl=60), kv.lock("a", ttl=60)
+    sleeper = asyncio.create_task(late.acquire())
+    await waiting(kv, 1)
+    follower = asyncio.create_task(other.acquire())
+    await waiting(kv, 2)
+    await kv.delete((await kv.list("lock/a/waiting/")).keys[0])
+    await lock.release()
+    async with asyncio.timeout(20):
+        await asyncio.wait({sleeper, follower}, return_when=asyncio.FIRST_COMPLETED)
+        first, second = (late, other) if sleeper.done() else (other, late)
+        await first.release()
+        await asyncio.gather(sleeper, follower)
+        await second.release()
+    assert first is other
+    assert (await kv.list()).keys == []
+
+
+async def test_a_lock_changes_hands_at_the_same_cost(store: Store, engine: Faulty) -> None:
+    """A lock that is passed on makes as many writes and listings with 40 who wait as with 4."""
+    costs = []
+    for crowd in (4, 40):
+        kv = store.kv(f"crowd-{crowd}")
+        locks = [kv.lock("a", ttl=600) for _ in range(crowd + 1)]
+        await locks[0].acquire()
+        tasks = []
+        for number, lock in enumerate(locks[1:], start=1):
+            tasks.append(asyncio.create_task(lock.acquire()))
+            await waiting(kv, number)
+        await steps(100)
+        before = engine.writes, engine.walks
+        for number in range(3):
+            await locks[number].release()
+            await tasks[number]
+            await steps(100)
+        costs.append((engine.writes - before[0], engine.walks - before[1]))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await locks[3].release()
+    assert costs[0] == costs[1]
+    assert costs[0] == (6, 6)
+
+
+async def test_a_store_that_is_closed(kv: KV, store: Store) -> None:
+    """Whoever waits for a lock of a store that is being closed is told."""
+    await kv.lock("a", ttl=60).acquire()
+    waiter = asyncio.create_task(kv.lock("a", ttl=60).acquire())
+    await waiting(kv, 1)
+    await steps(50)
+    await store.aclose()
+    async with asyncio.timeout(20):
+        with refusal(Unavailable):
+            await waiter
+
+
+async def test_misuse(kv: KV) -> None:
+    """An object holds its lock once; what it does not hold it can't give back, and has no token of."""
+    lock = kv.lock("a")
+    with pytest.raises(RuntimeError, match="has not been acquired"):
+        assert lock.token
+    with pytest.raises(RuntimeError, match="not held by this object"):
+        await lock.release()
+    async with lock:
+        with pytest.raises(RuntimeError, match="held by this very object"):
+            await lock.acquire()
+    for wrong in (-1, "1", True, float("nan")):
+        with refusal(ValidationError, field="timeout", about=wrong):
+            await lock.acquire(timeout=wrong)  # type: ignore[arg-type]
