@@ -16,6 +16,11 @@ CAMPAIGNS: Final = {
     "kill": (["tests/robustness/test_kill.py", "--timeout=0"], {"HOLDFAST_KILL_CYCLES": "{rounds}"}, 500),
     "machine": (["tests/machine", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
+    "locks": (
+        ["tests/robustness/test_lock_stopped.py", "tests/robustness/test_lock_killed.py", "--timeout=0"],
+        {"HOLDFAST_LOCK_ROUNDS": "{rounds}"},
+        50,
+    ),
 }
 
 
@@ -23,7 +28,7 @@ def main() -> int:
     """Run the campaigns that were asked for; 0 if all passed."""
     parser = argparse.ArgumentParser(prog="./dev soak", description="The suite's own tests, for longer.")
     parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(CAMPAIGNS)}; without one, all")
-    parser.add_argument("--rounds", type=int, help="how many cycles (kill)")
+    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks)")
     arguments = parser.parse_args()
     if unknown := set(arguments.campaign) - set(CAMPAIGNS):
         parser.error(f"unknown campaign: {', '.join(sorted(unknown))}")

@@ -1,0 +1,59 @@
+"""A holder of a lock that is killed is followed by the next one as soon as its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from tests.nats import connection
+from tests.robustness.lock_process import OWNER, holder_process
+from tests.robustness.serving_process import service_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nats.aio.msg import Msg
+
+    from holdfast.edges.nats.server import NatsServer
+
+PATIENCE = 60.0
+FOLLOWED_MS = 1000
+"""How much later than the deadline the next holder may have the lock, by the times in the journal."""
+
+
+async def test_a_killed_holder_is_followed(nats_server: NatsServer, tmp_path: Path) -> None:
+    """The expiry is published with purpose and last writer; a waiter has the lock within a second of it."""
+    url = nats_server.url
+    events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def hear(message: Msg) -> None:
+        events.put_nowait(json.loads(message.data))
+
+    async with (
+        service_process(url, str(tmp_path / "store.db")),
+        connection(url) as listener,
+        holdfast.open(url) as store,
+        holder_process(url, ttl=2) as holder,
+        asyncio.timeout(PATIENCE),
+    ):
+        await listener.subscribe("db.event.kv.work.expired", cb=hear)
+        await listener.flush()
+        kv = store.kv("work")
+        token = int(await holder.ask("take"))
+        lock = kv.lock("job", ttl=30)
+        waiter = asyncio.create_task(lock.acquire())
+        while not (await kv.list("lock/job/waiting/")).keys:  # noqa: ASYNC110 - seen from outside
+            await asyncio.sleep(0.01)
+        holder.process.kill()
+        assert await waiter
+        assert lock.token > token
+        taken, expired, *_ = await kv.history("lock/job")
+        assert (expired.op, expired.purpose, expired.last_writer) == ("expired", "lock", OWNER)
+        assert expired.lag_ms is not None
+        late = (taken.at - expired.at).total_seconds() * 1000 + expired.lag_ms
+        assert (taken.op, late <= FOLLOWED_MS) == ("set", True), late
+        event = await events.get()
+        assert (event["key"], event["purpose"], event["last_writer"]) == ("lock/job", "lock", OWNER)
+        assert await lock.release()
