@@ -7,7 +7,6 @@ refused by the name of its setting. A connection that was there once comes back 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 import ssl
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from holdfast.edges.settings import Config
 
 CONNECT_SECONDS: Final = 10.0
-CLOSE_SECONDS: Final = 1.0
-"""For how long the beginning and the end of a connection are waited for."""
+"""For how long the beginning of a connection is waited for."""
 QUIET_SECONDS: Final = 1.0
 """For how long nothing more is said of messages that come too fast."""
 _VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
@@ -76,7 +74,7 @@ class Link:
                     **self._login,
                 )
         except (OSError, NatsError, TimeoutError) as error:
-            await self._close()
+            await self.client.close()
             where = ", ".join(map(shown, self._servers))
             if "authorization" in str(error).lower():  # the library has no class for it at this point
                 raise PermissionDenied(f"the NATS server at {where} does not let the service in") from None
@@ -88,13 +86,7 @@ class Link:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
-
-    async def _close(self) -> None:
-        # The library writes what is left to a transport that is closed, and waits for one that failed at TLS.
-        with contextlib.suppress(OSError, RuntimeError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self.client.close()
+        await self.client.close()
 
     @property
     def reconnects(self) -> int:

@@ -24,6 +24,8 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, Parser
 
 PING_SECONDS: Final = 5
+CLOSE_SECONDS: Final = 1.0
+"""For how long the end of a connection is waited for."""
 _CRLF: Final = b"\r\n"
 _PING: Final = b"PING\r\n"
 _FIRST: Final = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.1}
@@ -57,12 +59,15 @@ class Connection(Client):
         self.options |= _LATER
 
     async def close(self) -> None:
-        """Disconnect; what could not be sent to a server that is gone is dropped."""
+        """Disconnect, soon; what could not be sent to a server that is gone is dropped."""
         if not self.is_connected:
             self._pending.clear()
             self._pending_data_size = 0
-        with contextlib.suppress(OSError):  # the server has gone at this very moment
-            await super().close()
+        # The server has gone at this very moment, or the library writes to a transport that is closed, or it
+        # waits for the end of one that failed at TLS, which never comes.
+        with contextlib.suppress(OSError, RuntimeError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await super().close()
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         """Ask for a PONG behind all that was sent before, so that it proves that the server has seen that."""
