@@ -167,7 +167,7 @@ async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
 
 async def test_plugins_are_kept_apart_with_a_generated_configuration(tmp_path: Path) -> None:
     """With `nats_config` and the service's seed, each plugin on the bus reaches its own keys alone."""
-    permissions = Permissions(["trivia", "quotes"], mode="permissions")
+    permissions = Permissions(["trivia", "quotes"], mode="permissions", own_connection=["trivia"])
     credentials = {user: new_credentials(user, "nkeys") for user in permissions.users}
     config, seed = tmp_path / "nats.conf", tmp_path / "service.nk"
     config.write_text(permissions.configuration(credentials))

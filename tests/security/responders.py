@@ -141,7 +141,7 @@ async def no_service(
     yield Nobody()
 
 
-class _Tally:
+class Tally:
     """Counts what the service has answered: whatever was answered has been executed."""
 
     families = frozenset({"kv", "semantic", "admin"})
@@ -165,7 +165,7 @@ async def holdfast_service(
 ) -> AsyncIterator[Responder]:
     """Holdfast's own service over a store in memory, with the service's credentials."""
     settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode, deadline_ms=60_000)
-    tally = _Tally()
+    tally = Tally()
     observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
     async with (
         holdfast.open("memory://") as store,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
+from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.permissions import (
     SERVICE,
     Kind,
@@ -21,7 +22,7 @@ from holdfast.edges.nats.permissions import (
 )
 from holdfast.edges.nats.server import find
 from holdfast.errors import InvalidPluginName, ValidationError
-from holdfast.wire.subjects import OPERATOR
+from holdfast.wire.subjects import OPERATOR, QUEUE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +72,9 @@ def test_every_configuration_is_accepted(
 ) -> None:
     """The server loads what is generated, whatever the names, prefixes and credentials."""
     plugins, tenants, trusted = users
-    permissions = Permissions(plugins, tenants, prefixes=prefixes, mode=mode, trusted=trusted)
+    permissions = Permissions(
+        plugins, tenants, prefixes=prefixes, mode=mode, trusted=trusted, own_connection=trusted
+    )
     loaded = load(text_of(permissions, kind), tmp_path)
     assert (loaded.returncode, loaded.stdout) == (0, ""), loaded.stderr
 
@@ -107,6 +110,16 @@ def test_importing_what_is_anothers_is_refused(mine: str, theirs: str, tmp_path:
     assert "not authorized" in refused.stderr
 
 
+def test_importing_anothers_own_connection_is_refused(tmp_path: Path) -> None:
+    """Where a plugin's requests are sent instead is as much its own as where it sends them."""
+    text = text_of(Permissions(("trivia", "quote-db"), own_connection=("trivia",)))
+    mine = 'subject: "db.own.kv.trivia.>"'
+    assert text.count(mine) == 1
+    refused = load(text.replace(mine, 'subject: "db.own.kv.quote-db.>"'), tmp_path)
+    assert refused.returncode != 0
+    assert "not authorized" in refused.stderr
+
+
 def test_the_example_of_the_manual() -> None:
     """Each plugin's account holds its own subjects of every prefix and family, and nothing else."""
     text = text_of(Permissions(("trivia", "quote-db"), ("acme/web",)))
@@ -116,9 +129,22 @@ def test_the_example_of_the_manual() -> None:
         '{ service: { account: "HOLDFAST", subject: "db.table.trivia.>" } }',
         '{ service: { account: "HOLDFAST", subject: "rosey.db.kv.trivia.>" } }',
         '{ service: { account: "HOLDFAST", subject: "rosey.db.table.trivia.>" } }',
+        '{ service: { account: "HOLDFAST", subject: "db.kv.trivia.ready" }, to: "db.ready" }',
+        '{ service: { account: "HOLDFAST", subject: "rosey.db.kv.trivia.ready" }, to: "rosey.db.ready" }',
         '{ stream: { account: "HOLDFAST", subject: "db.event.kv.trivia.>" } }',
         '{ stream: { account: "HOLDFAST", subject: "db.event.table.trivia.>" } }',
     ]
+
+
+@pytest.mark.parametrize("mode", ["accounts", "permissions"])
+def test_the_service_may_listen_where_it_does_and_nowhere_else(mode: Mode) -> None:
+    """What the file grants the service is what the service subscribes to in that mode, in its queue group."""
+    permissions = Permissions(("trivia",), TENANTS, mode=mode)
+    listening = Listening(permissions.prefixes, plugin=None, payload_dialect=True, anybody=False)
+    heard = [f"{one} {QUEUE}" for prefix in listening.prefixes for one in listening.patterns(prefix)]
+    text = text_of(permissions)
+    assert all(f'"{one}"' in text for one in heard)
+    assert text.count(f' {QUEUE}"') == len(heard)
 
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
@@ -174,6 +200,12 @@ def test_somebody_must_be_on_the_bus() -> None:
     """A configuration for nobody is not asked for on purpose."""
     with pytest.raises(ValidationError, match="at least one plugin"):
         Permissions()
+
+
+def test_only_a_plugin_can_have_a_connection_of_its_own() -> None:
+    """A connection for somebody who is not on the bus is a mistake in writing."""
+    with pytest.raises(ValidationError, match="'bot' has a connection"):
+        Permissions(("trivia",), own_connection=("bot",))
 
 
 def test_only_a_plugin_can_be_trusted() -> None:

@@ -15,7 +15,7 @@ from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, connection
 from tests.security.attacks import Attacker
 from tests.security.bus import BOT, OWNERS, PLUGINS, TENANTS, running_bus
-from tests.security.responders import no_service
+from tests.security.responders import holdfast_service, no_service
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.permissions import Kind, Mode
@@ -79,6 +79,23 @@ async def test_without_a_service_no_answer_goes_astray(mode: Mode) -> None:
     async with running_bus(mode, no_service) as bus:
         await Attacker("trivia", bus).misdirect()
         assert bus.breaches(own="trivia") == []
+
+
+async def test_wrong_subjects_of_ones_own_are_answered(mode: Mode) -> None:
+    """Whatever a user may send to is answered, also an unknown verb and too many tokens."""
+    async with running_bus(mode, holdfast_service) as bus:
+        for user, subject in (
+            ("trivia", "db.kv.trivia.nonsense"),
+            ("trivia", "rosey.db.kv.trivia.get.more"),
+            ("acme/web", "db.semantic.acme.web.nonsense"),
+            ("acme/web", "rosey.db.semantic.acme.web.get.more"),
+            (BOT, "db.kv.nonsense"),
+            (OPERATOR, "db.admin.nonsense"),
+            (OPERATOR, "rosey.db.admin.a.b.c"),
+        ):
+            answer = await bus.parties[user].ask(subject, plugin_name=BOT)
+            codes = answer.get("error_code"), answer.get("errorCode"), answer.get("error", {}).get("code")
+            assert {"INVALID_SUBJECT", "invalid_subject"} & set(codes), (subject, answer)
 
 
 async def test_operators_see_who_serves(bus: Bus) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject, ValidationError
 from holdfast.testing.exact import refusal
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC
 from holdfast.wire.subjects import (
+    GRANTED,
+    HEARD,
     OPERATOR,
+    UNKNOWN,
     Route,
     dialect_of,
     event_pattern,
     event_subject,
     identified,
+    presumed,
     route,
 )
 
@@ -45,9 +51,12 @@ STRANGE_NAMES = [
 def test_every_shape_under_every_prefix(prefix: str) -> None:
     """Each family's subject leads to its dialect, namespace, owner and verb, whatever the prefix."""
     assert route(f"{prefix}.kv.trivia.set", prefix) == Route(PLUGIN, "set", "kv/trivia", "trivia")
-    assert route(f"{prefix}.kv.set", prefix) == Route(PAYLOAD, "set", "", "")
-    assert route(f"{prefix}.admin.sweep", prefix) == Route(ADMIN, "sweep", "", OPERATOR)
-    semantic = Route(SEMANTIC, "get", "semantic/acme/web", "acme/web", "tenant/acme/project/web/")
+    table = Route(PLUGIN, "query", "table/trivia", "trivia", family="table")
+    assert route(f"{prefix}.table.trivia.query", prefix) == table
+    assert route(f"{prefix}.kv.set", prefix) == Route(PAYLOAD, "set", "", "", family="payload")
+    for subject, verb in (("admin.sweep", "sweep"), ("ready", "ready")):
+        assert route(f"{prefix}.{subject}", prefix) == Route(ADMIN, verb, "", OPERATOR, family="admin")
+    semantic = Route(SEMANTIC, "get", "semantic/acme/web", "acme/web", "tenant/acme/project/web/", "semantic")
     assert route(f"{prefix}.semantic.acme.web.get", prefix) == semantic
 
 
@@ -61,6 +70,7 @@ def test_more_tokens_make_a_verb_that_nobody_has() -> None:
     """What follows the verb is part of it, so that a longer subject is never taken for a shorter one."""
     assert route("db.kv.trivia.set.extra", "db").verb == "set.extra"
     assert route("db.semantic.acme.web.put.extra", "db").verb == "put.extra"
+    assert route("db.admin.a.b", "db") == Route(ADMIN, "a.b", "", OPERATOR, family="admin")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +82,12 @@ def test_more_tokens_make_a_verb_that_nobody_has() -> None:
         "db.table",
         "db.semantic.acme.web",
         "db.semantic.acme",
+        "db.semantic",
         "db.admin",
-        "db.admin.a.b",
+        "db.nonsense",
+        "db.nonsense.x",
+        "db.table.trivia",
+        "db.ready.x",
         "db.event.kv.trivia.set",
         "db.KV.trivia.set",
         "db..kv.trivia.set",
@@ -125,7 +139,24 @@ def test_the_payload_dialect_needs_a_name(given: dict[str, object]) -> None:
 def test_the_payload_dialect_speaks_for_the_plugin_it_names() -> None:
     """The plugin that the payload names is the namespace and the owner."""
     found = identified(route("db.kv.get", "db"), {"plugin_name": "quote-db"})
-    assert found == Route(PAYLOAD, "get", "kv/quote-db", "quote-db")
+    assert found == Route(PAYLOAD, "get", "kv/quote-db", "quote-db", family="payload")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"{", b"\xff", b"[]", b"{}", b'{"plugin_name":5}', b'{"plugin_name":"A b"}', b"[" * 5_000]
+    + [f'{{"plugin_name":"{name}"}}'.encode() for name in (OPERATOR, UNKNOWN)],
+)
+def test_who_names_no_plugin_has_one_name(payload: bytes) -> None:
+    """Before a payload is looked at whole, who speaks in it is the plugin it names or nobody, never empty."""
+    presumption = presumed(route("db.kv.get", "db"), payload)
+    assert presumption == Route(PAYLOAD, "get", "", UNKNOWN, family="payload")
+
+
+def test_who_names_a_plugin_is_taken_at_that_word() -> None:
+    """A legal name is known at the door already, to whoever logs and counts what is refused there."""
+    found = presumed(route("db.kv.get", "db"), b'{"key":"k","plugin_name":"quote-db"}')
+    assert found == identified(route("db.kv.get", "db"), {"plugin_name": "quote-db"})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +173,8 @@ def test_tenants_and_projects_have_rules_of_their_own(name: str) -> None:
 def test_a_refusal_speaks_the_dialect_of_its_family() -> None:
     """Whoever asks in the semantic family is refused in its dialect, even when the subject leads nowhere."""
     assert dialect_of("db.semantic.Acme.web.get", "db") is SEMANTIC
-    assert dialect_of("db.kv.Trivia.get", "db") is PLUGIN
+    assert dialect_of("db.semantic", "db") is dialect_of("db.semantic.acme", "db") is SEMANTIC
+    assert dialect_of("db.kv.Trivia.get", "db") is dialect_of("db.semantics", "db") is PLUGIN
     assert dialect_of("rosey.db.semantic.Acme.web.get", "rosey.db") is SEMANTIC
 
 
@@ -166,3 +198,26 @@ def test_events_are_told_under_the_namespace(namespace: str, subject: str) -> No
     """An event's subject is the namespace's, and the pattern of a namespace covers it and no other."""
     assert event_subject("db", namespace, "set") == subject
     assert event_pattern("db", namespace) == subject.removesuffix("set") + "*"
+
+
+def hears(pattern: str, subject: str) -> bool:
+    """Whether a subscription hears a subject, as NATS matches them."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        return len(tokens) >= len(wanted) and hears(
+            ".".join(wanted[:-1]), ".".join(tokens[: len(wanted) - 1])
+        )
+    return len(wanted) == len(tokens) and all(
+        one in ("*", token) for one, token in zip(wanted, tokens, strict=True)
+    )
+
+
+def test_a_service_hears_every_subject_once_and_no_event() -> None:
+    """Right shapes and wrong ones are heard by one subscription each, so that order holds; events by none."""
+    words = ("kv", "table", "semantic", "admin", "nonsense", "event", "trivia")
+    deep = [".".join(tokens) for length in range(1, 7) for tokens in itertools.product(words, repeat=length)]
+    for subject in deep:
+        times = sum(hears(pattern, subject) for pattern in HEARD)
+        known = subject.split(".")[0] in ("kv", "table", "semantic", "admin")
+        assert times == (1 if known or subject.count(".") < 2 else 0), subject
+        assert sum(hears(pattern, subject) for pattern in GRANTED) <= times

@@ -40,7 +40,6 @@ from holdfast.reaper import LONGEST_PAUSE, SLOW_SWEEP
 from holdfast.registry import engine_for
 from holdfast.store import Store
 from holdfast.wire import subjects
-from holdfast.wire.dialects import PLUGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -315,7 +314,7 @@ class DatabaseService:
         for prefix in Settings().prefixes:
             with contextlib.suppress(HoldfastError):
                 route = subjects.route(subject, prefix)
-                if route.dialect is PLUGIN and "." not in route.verb:
+                if route.family == "kv" and "." not in route.verb:
                     return route.owner
         return None
 

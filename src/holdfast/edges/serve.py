@@ -30,13 +30,14 @@ from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import HoldfastError, ValidationError
+from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from holdfast.edges.settings import Config
 
-__all__ = ["serve", "settings_of", "shown"]
+__all__ = ["mappings", "serve", "settings_of", "shown"]
 
 PAUSE: Final = 1.0
 """For how many seconds a NATS server that ended is left before it is started again."""
@@ -130,7 +131,7 @@ async def _bus(config: Config) -> AsyncIterator[str]:
     if config.nats:
         yield config.nats
         return
-    text = None if config.nats_config is None else _text(config.nats_config)
+    text = mappings(config) if config.nats_config is None else _text(config.nats_config)
     folder = Path(config.data_dir) / "nats"
     async with NatsServer(folder, port=config.nats_port, config=text) as server:
         keeper = asyncio.create_task(_keep(server), name="holdfast nats-server")
@@ -139,6 +140,13 @@ async def _bus(config: Config) -> AsyncIterator[str]:
         finally:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
+
+
+def mappings(config: Config) -> str | None:
+    """What has a server send a plugin's requests to its own connection, and to no other."""
+    moved = [own_subjects(config.subject_prefixes, plugin) for plugin in config.own_connection]
+    lines = [f'"{subject}": "{where}"' for one in moved for subject, where in one.items()]
+    return "\n".join(["mappings {", *lines, "}", ""]) if lines else None
 
 
 async def _keep(server: NatsServer) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import Settings
-from tests.edges.nats.ground import START, Caller, Running, calling, serving
+from tests.edges.nats.ground import START, Caller, Running
 
 PREFIXES = pytest.mark.parametrize("prefix", ["db", "rosey.db"])
 ROOT = "tenant/acme/project/web/"
@@ -31,8 +29,8 @@ async def test_payload_dialect(caller: Caller, running: Running, prefix: str) ->
     assert entry.value == 1
 
 
-async def test_payload_dialect_errors(caller: Caller) -> None:
-    """An error of the payload dialect is success:false and error with code and message."""
+async def test_payload_dialect_errors(running: Running, caller: Caller) -> None:
+    """An error is success:false and error with code and message, and is counted for whom the caller named."""
     asked = {
         b"{": "INVALID_JSON",
         b'{"key":"k"}': "INVALID_PLUGIN_NAME",
@@ -47,6 +45,8 @@ async def test_payload_dialect_errors(caller: Caller) -> None:
         assert reply["error"]["message"]
     unknown = await caller.ask("db.kv.nonsense", {"plugin_name": "trivia"})
     assert unknown["error"]["code"] == "INVALID_SUBJECT"
+    owners = [operation.owner for operation in running.recorder.operations]
+    assert owners == ["UNKNOWN"] * 3 + ["trivia"] * 3
 
 
 async def test_payload_dialect_results(caller: Caller) -> None:
@@ -63,15 +63,6 @@ async def test_payload_dialect_results(caller: Caller) -> None:
     gone = (await caller.ask("db.kv.delete_many", {"keys": ["k", ""], **name}))["data"]["results"]
     assert gone[0] == {"success": True, "data": {"deleted": True, "version": 2}}
     assert (gone[1]["success"], gone[1]["error"]["code"]) == (False, "VALIDATION_ERROR")
-
-
-async def test_the_payload_dialect_can_be_turned_off(nats_server: NatsServer) -> None:
-    """Where identity may only come from the subject, nobody answers at the payload dialect's subjects."""
-    settings = Settings(payload_dialect=False)
-    async with serving(nats_server.url, settings=settings), calling(nats_server.url) as caller:
-        with pytest.raises(ConnectionError):
-            await caller.ask("db.kv.get", {"plugin_name": "trivia", "key": "k"})
-        assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["exists"] is False
 
 
 @PREFIXES

@@ -157,7 +157,7 @@ async def test_a_reply_too_large_for_the_server_is_said_so() -> None:
     """A reply that the server would not let pass is VALUE_TOO_LARGE instead of silence, in every dialect."""
     async with (
         server_with("max_payload: 16384") as server,
-        serving(server.url),
+        serving(server.url) as running,
         calling(server.url) as caller,
     ):
         for number in range(10):
@@ -177,6 +177,7 @@ async def test_a_reply_too_large_for_the_server_is_said_so() -> None:
         assert flat.headers["Nats-Service-Error-Code"] == "VALUE_TOO_LARGE"
         assert nested.fields["error"]["code"] == "VALUE_TOO_LARGE"
         assert camel.fields["errorCode"] == "value_too_large"
+        assert [one.code for one in running.recorder.operations[-3:]] == ["VALUE_TOO_LARGE"] * 3
         assert len((await caller.ask("db.kv.trivia.get_many", {"keys": keys[:2]}))["results"]) == 2
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.intake import Limits
-from holdfast.rates import Bucket
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
+from holdfast.rates import Bucket
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
 FLOOD = 1_000
@@ -192,6 +192,9 @@ async def test_a_rate_limit_is_each_plugins_own(nats_server: NatsServer, caplog:
         through = {"key": "k", "plugin_name": "trivia"}
         codes = [(await caller.ask("db.kv.get", through)).get("error", {}).get("code") for _ in range(3)]
         assert "RATE_LIMITED" in codes
+        told = [one for one in running.recorder.operations if one.dialect == "payload" and one.code]
+        assert {(one.owner, one.namespace) for one in told} == {("trivia", "kv/trivia")}
+        assert "get of trivia was refused: RATE_LIMITED" in caplog.text
         admin = await caller.ask_all([("db.admin.ready", {})] * 15)
         assert all(answer.fields["success"] for answer in admin)
 

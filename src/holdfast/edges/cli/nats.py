@@ -41,6 +41,7 @@ def config(
     mode: Mode = "accounts",
     credentials: Kind = "nkeys",
     trusted: tuple[str, ...] = (),
+    own_connection: tuple[str, ...] = (),
     prefix: tuple[str, ...] = PREFIXES,
     out: Path | None = None,
     force: bool = False,
@@ -63,6 +64,9 @@ def config(
         What users log in with.
     trusted
         A plugin that may name any other in the payload; may be given several times.
+    own_connection
+        A plugin that the service hears over a connection of its own; may be given several times. The setting
+        of that name must say the same.
     prefix
         What the service's subjects begin with; may be given several times. Events have the first.
     out
@@ -70,7 +74,9 @@ def config(
     force
         Replace the configuration that is there.
     """
-    permissions = Permissions(plugin, tenant, prefixes=prefix, mode=mode, trusted=trusted)
+    permissions = Permissions(
+        plugin, tenant, prefixes=prefix, mode=mode, trusted=trusted, own_connection=own_connection
+    )
     if out is None:
         _print(permissions, credentials)
     else:
@@ -143,6 +149,8 @@ def _next_steps(
     settings = [f"HOLDFAST_REPLY_MODE={permissions.mode}"]
     if permissions.prefixes != PREFIXES:
         settings.append(f"HOLDFAST_SUBJECT_PREFIXES={','.join(permissions.prefixes)}")
+    if permissions.own_connection:
+        settings.append(f"HOLDFAST_OWN_CONNECTION={','.join(permissions.own_connection)}")
     service = known[SERVICE]
     if service.public is None:
         settings.append(f'HOLDFAST_NATS_PASSWORD="$(cat {quote(str(files[SERVICE]))})"')

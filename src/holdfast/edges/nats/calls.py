@@ -102,6 +102,10 @@ async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     return await _stats_and_policy(kv.store, kv.namespace)
 
 
+async def _kv_ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return await _ready(kv.store, fields)
+
+
 async def _stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
     policy = await store.policy(namespace)
     return stats_fields(await store.stats(namespace)) | {"policy": msgspec.structs.asdict(policy)}
@@ -115,6 +119,7 @@ READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any
     "changes": _changes,
     "history": _history,
     "stats": _stats,
+    "ready": _kv_ready,
 }
 """The verbs on keys that only read."""
 

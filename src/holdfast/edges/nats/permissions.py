@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import ValidationError
-from holdfast.wire.subjects import OPERATOR, QUEUE, SERVICE_INBOX
+from holdfast.wire.subjects import GRANTED, OPERATOR, QUEUE, SERVICE_INBOX, own_subjects, ready_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -104,6 +104,7 @@ class Permissions:
         mode: Accounts, or permissions within one account.
         trusted: Plugins that may speak for every other, by naming it in the payload. In the mode permissions
             nothing tells the service which of them asks, so they also choose where the answer goes.
+        own_connection: Plugins that the service hears over a connection of their own each, and over no other.
 
     Raises:
         InvalidPluginName: A plugin's name breaks its rule.
@@ -118,17 +119,25 @@ class Permissions:
         prefixes: Iterable[str] = PREFIXES,
         mode: Mode = "accounts",
         trusted: Iterable[str] = (),
+        own_connection: Iterable[str] = (),
     ) -> None:
         self.plugins = tuple(dict.fromkeys(rules.plugin_name(name) for name in plugins))
         self.tenants = tuple(dict.fromkeys(_project(name) for name in tenants))
         self.prefixes = _apart(prefixes)
         self.mode = mode
         self.trusted = tuple(dict.fromkeys(trusted))
+        self.own_connection = tuple(dict.fromkeys(own_connection))
         if not self.plugins and not self.tenants:
             raise ValidationError("name at least one plugin or one tenant's project", field="plugin")
         for name in self.trusted:
             if name not in self.plugins:
                 raise ValidationError(f"{name!r} is trusted, but none of the plugins", field="trusted")
+        for name in self.own_connection:
+            if name not in self.plugins:
+                raise ValidationError(
+                    f"{name!r} has a connection of its own, but is none of the plugins",
+                    field="own_connection",
+                )
         if mode == "permissions":
             self._keep_inboxes_apart()
 
@@ -184,12 +193,24 @@ class Permissions:
         # Neither everything nor allow_responses: either would let a forged reply subject through.
         allowed = {SERVICE: (["_INBOX.*.>", self._all_events], [*self._served, f"{SERVICE_INBOX}.>"])}
         for user in self.users[1:]:
-            allowed[user] = (self.requests(user), [f"_INBOX.{_tokens(user)}.>", *self.events(user)])
+            # The server looks at a subject only after it has put another in its place.
+            asks = [self._elsewhere.get(subject, subject) for subject in self.requests(user)]
+            allowed[user] = (asks, [f"_INBOX.{_tokens(user)}.>", *self.events(user)])
         users = [
             {**entries[user], "permissions": {"publish": {"allow": says}, "subscribe": {"allow": hears}}}
             for user, (says, hears) in allowed.items()
         ]
-        return {SERVICE: {"users": users}}
+        moved = {json.dumps(subject): where for subject, where in self._elsewhere.items()}
+        return {SERVICE: {"users": users, **({"mappings": moved} if moved else {})}}
+
+    @property
+    def _elsewhere(self) -> dict[str, str]:
+        """What the server is to send elsewhere, so that only a plugin's own connection hears it."""
+        return {
+            subject: where
+            for plugin in self.own_connection
+            for subject, where in own_subjects(self.prefixes, plugin).items()
+        }
 
     @property
     def _all_events(self) -> str:
@@ -198,8 +219,8 @@ class Permissions:
     @property
     def _served(self) -> list[str]:
         """Where the service listens, and only in its queue group."""
-        families = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
-        return [*(f"{prefix}.{family} {QUEUE}" for prefix in self.prefixes for family in families), _MICRO]
+        common = (f"{prefix}.{pattern}" for prefix in self.prefixes for pattern in GRANTED)
+        return [*(f"{subject} {QUEUE}" for subject in (*common, *self._elsewhere.values())), _MICRO]
 
     def _exports(self) -> list[dict[str, Any]]:
         """What others may import: where a token names the account each its own, elsewhere those listed."""
@@ -207,6 +228,9 @@ class Permissions:
         asked = [
             _by_token("service", f"{prefix}.{family}.*.>") for prefix in self.prefixes for family in families
         ]
+        if self.own_connection:
+            moved = own_subjects(self.prefixes, "*").values()
+            asked += [_by_token("service", subject) for subject in moved]
         if self.trusted:
             speakers = list(self.trusted)
             asked += [{"service": f"{prefix}.kv.*", "accounts": speakers} for prefix in self.prefixes]
@@ -221,9 +245,19 @@ class Permissions:
         return [*asked, *told]
 
     def _imports(self, user: str) -> list[dict[str, Any]]:
-        asks = [{"service": {"account": SERVICE, "subject": subject}} for subject in self.requests(user)]
+        asks = [self._import(subject) for subject in self.requests(user)]
+        asks += [
+            {**self._import(ready_subject(prefix, f"_INBOX.{_tokens(user)}")[1]), "to": f"{prefix}.ready"}
+            for prefix in self.prefixes
+        ]
         hears = [{"stream": {"account": SERVICE, "subject": subject}} for subject in self.events(user)]
         return [*asks, *hears]
+
+    def _import(self, subject: str) -> dict[str, Any]:
+        """What lets an account ask at a subject, wherever the server is to send that."""
+        where = self._elsewhere.get(subject)
+        imported = {"service": {"account": SERVICE, "subject": where or subject}}
+        return imported if where is None else imported | {"to": subject}
 
     def _keep_inboxes_apart(self) -> None:
         """Refuse a plugin that is called like a tenant: its inbox would hold those of the projects."""

@@ -22,29 +22,29 @@ import msgspec
 from nats.errors import Error as NatsError
 
 from holdfast.edges.nats import calls
+from holdfast.edges.nats.answers import Answers
 from holdfast.edges.nats.guard import reply_guard
 from holdfast.edges.nats.intake import Intake, Limits, Request
-from holdfast.edges.nats.micro import Endpoint, Micro
+from holdfast.edges.nats.listening import Listening
+from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.outbox import Outbox
 from holdfast.engine import Later
 from holdfast.errors import (
     Busy,
     HoldfastError,
-    InternalError,
     InvalidSubject,
     RateLimited,
     Timeout,
+    Unsupported,
     ValidationError,
-    ValueTooLarge,
 )
 from holdfast.fields import required
 from holdfast.kv import KV
-from holdfast.model import change_of
 from holdfast.rates import Bucket
 from holdfast.wire import subjects
-from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.replies import change_fields, row_fields
+from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
+from holdfast.wire.replies import row_fields
 from holdfast.wire.writes import WRITING_VERBS, write_of
 
 if TYPE_CHECKING:
@@ -55,12 +55,8 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from holdfast.commands import Result
-    from holdfast.rows import Record
     from holdfast.store import Store
     from holdfast.wire.writes import Write
-
-HEADROOM = 4096
-"""What headers and the protocol may add to a reply."""
 
 _log = logging.getLogger("holdfast.service")
 
@@ -108,14 +104,19 @@ class NatsService:
         )
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
         self._outbox = Outbox(client)
-        self._intake = Intake(self._begin, settings.limits)
-        self._micro = Micro(
-            [
-                Endpoint(name=name, subject=f"{prefix}.{pattern}", queue_group=subjects.QUEUE)
-                for prefix in settings.prefixes
-                for name, pattern in self._families()
-            ]
+        self._answers = Answers(
+            store, client, outbox=self._outbox, observer=self._observer, prefix=settings.prefixes[0]
         )
+        self._finish = self._answers.finish
+        self._intake = Intake(self._begin, settings.limits)
+        self._listening = Listening(
+            settings.prefixes,
+            plugin=settings.plugin,
+            payload_dialect=settings.payload_dialect,
+            anybody=settings.reply_mode == "open",
+        )
+        self._endpoints = {one: self._listening.endpoints(one) for one in self._listening.prefixes}
+        self._micro = Micro([one for found in self._endpoints.values() for one in found.values()])
         self._handles: dict[str, KV] = {}
         self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
@@ -123,27 +124,22 @@ class NatsService:
         self._sender: asyncio.Task[None] | None = None
         self.unknown_fields = 0
         self.under_way = 0
-        self.events = 0
 
     async def start(self) -> None:
         """Begin to answer."""
         _log.info("the service is starting")
         self._sender = asyncio.create_task(self._outbox.run(), name="holdfast outbox")
-        for endpoint in self._micro.endpoints:
-            prefix = next(one for one in self._settings.prefixes if endpoint.subject.startswith(f"{one}."))
-            self._subscriptions.append(
-                await self._client.subscribe(
-                    endpoint.subject, queue=subjects.QUEUE, cb=partial(self._take, prefix, endpoint)
+        for prefix in self._listening.prefixes:
+            take = partial(self._take, prefix)
+            for pattern in self._listening.patterns(prefix):
+                self._subscriptions.append(
+                    await self._client.subscribe(pattern, queue=subjects.QUEUE, cb=take)
                 )
-            )
         for subject in self._micro.subjects():
             self._subscriptions.append(await self._client.subscribe(subject, cb=self._introduce))
         if self._settings.events and self._settings.plugin is None:
-            self._store.listen(self._publish_changes)
-        for _ in range(
-            2
-        ):  # the library's ping overtakes what is still to be written: the second comes after it
-            await self._client.flush()
+            self._store.listen(self._answers.publish_changes)
+        await self._client.flush()
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
 
     async def stop(self) -> None:
@@ -155,7 +151,7 @@ class NatsService:
         await self._intake.drained()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        self._store.unlisten(self._publish_changes)
+        self._store.unlisten(self._answers.publish_changes)
         await self._outbox.flushed()
         if self._client.is_connected:
             await self._client.flush()
@@ -174,15 +170,12 @@ class NatsService:
         """How many replies and events could not be sent."""
         return self._outbox.dropped
 
-    def _families(self) -> list[tuple[str, str]]:
-        if self._settings.plugin is not None:
-            return [("kv", f"kv.{self._settings.plugin}.>")]
-        families = [("kv", subjects.PLUGIN_SUBJECTS), ("semantic", subjects.SEMANTIC_SUBJECTS)]
-        if self._settings.payload_dialect:
-            families.append(("payload", subjects.PAYLOAD_SUBJECTS))
-        return [*families, ("admin", subjects.ADMIN_SUBJECTS)]
+    @property
+    def events(self) -> int:
+        """How many changes were published."""
+        return self._answers.events
 
-    async def _take(self, prefix: str, endpoint: Endpoint, message: Msg) -> None:
+    async def _take(self, prefix: str, message: Msg) -> None:
         """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
         try:
             route = subjects.route(message.subject, prefix)
@@ -192,8 +185,15 @@ class NatsService:
         if message.reply and not self._guard(message.reply, route.owner):
             self._observer.dropped("reply_subject", message.subject)
             return
+        endpoint = self._endpoints[prefix].get(route.family)
+        if endpoint is None:
+            refusal = InvalidSubject("this service takes no plugin's name from the payload")
+            self._refuse_unrouted(message, route.dialect, refusal)
+            return
+        if route.dialect is PAYLOAD:
+            route = subjects.presumed(route, message.data)
         request = Request(
-            line=route.owner or _speaker(message.data),
+            line=route.owner,
             route=route,
             reply=message.reply,
             payload=message.data,
@@ -228,16 +228,14 @@ class NatsService:
     def _refuse_unrouted(self, message: Msg, dialect: Dialect, error: HoldfastError) -> None:
         self._observer.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
-            self._send(message.reply, dialect.refusal(error), error)
+            self._answers.refuse(message.reply, dialect, error)
 
     def _begin(self, request: Request) -> bool:
         """Begin a request; True if it is under way, False if it has been answered."""
         try:
             under_way = self._dispatch(request)
-        except HoldfastError as error:
+        except Exception as error:
             self._finish(request, error)
-        except Exception as defect:
-            self._finish(request, _internal(defect))
         else:
             self.under_way += under_way
             return under_way
@@ -256,6 +254,8 @@ class NatsService:
         route = request.route
         if route.dialect is ADMIN:
             return self._operate(request, fields)
+        if route.family == "table":
+            raise self._no_tables(request)
         kv = self._handle(route)
         write = write_of(route.verb, kv.verbs, fields)
         if write is not None:
@@ -279,10 +279,8 @@ class NatsService:
     def _written(self, request: Request, write: Write, future: asyncio.Future[Result]) -> None:
         try:
             self._finish(request, write.show(future.result()))
-        except HoldfastError as error:
+        except Exception as error:
             self._finish(request, error)
-        except Exception as defect:
-            self._finish(request, _internal(defect))
         finally:
             self._done(request)
 
@@ -302,10 +300,10 @@ class NatsService:
         return True
 
     def _no_verb(self, request: Request) -> InvalidSubject:
-        """The refusal of a verb that is none. Whoever logs and counts is told no word of the caller's."""
-        verb = request.route.verb
-        request.route = msgspec.structs.replace(request.route, verb="unknown")
-        return InvalidSubject(f"there is no verb {verb[:60]!r}")
+        return InvalidSubject(f"there is no verb {_forget_verb(request)[:60]!r}")
+
+    def _no_tables(self, request: Request) -> Unsupported:
+        return Unsupported(f"tables are not served yet, nor is their verb {_forget_verb(request)[:60]!r}")
 
     def _spawn(self, request: Request, call: Any) -> None:
         task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
@@ -315,10 +313,8 @@ class NatsService:
     async def _call(self, request: Request, call: Any) -> None:
         try:
             self._finish(request, await call)
-        except HoldfastError as error:
+        except Exception as error:
             self._finish(request, error)
-        except Exception as defect:
-            self._finish(request, _internal(defect))
         finally:
             self._done(request)
 
@@ -341,62 +337,13 @@ class NatsService:
             kv = self._handles[route.namespace] = KV(self._store, verbs)
         return kv
 
-    def _finish(self, request: Request, answer: dict[str, Any] | HoldfastError) -> None:
-        """Answer a request, and tell who observes."""
-        seconds = time.perf_counter() - request.began
-        error = answer if isinstance(answer, HoldfastError) else None
-        request.endpoint.count(seconds, None if error is None else error.code)
-        hit = answer.get("exists") if isinstance(answer, dict) else None
-        self._observer.done(request, seconds, hit=hit, error=error)
-        if not request.reply:
-            return
-        dialect = request.route.dialect
-        payload = dialect.refusal(answer) if isinstance(answer, HoldfastError) else dialect.reply(answer)
-        if len(payload) + HEADROOM > self._client.max_payload:
-            error = ValueTooLarge(f"the reply has {len(payload)} bytes, more than the server lets pass")
-            payload = dialect.refusal(error)
-        self._send(request.reply, payload, error)
-
-    def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
-        headers = {"Holdfast-Time": str(self._store.now())}
-        if error is not None:
-            headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
-        self._outbox.put(reply, payload, headers)
-
     async def _introduce(self, message: Msg) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._outbox.put(message.reply, self._micro.answer(message.subject))
 
-    def _publish_changes(self, journal: list[Record]) -> None:
-        prefix = self._settings.prefixes[0]
-        self.events += len(journal)
-        for record in journal:
-            subject = subjects.event_subject(prefix, record.namespace, record.op)
-            dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
-            self._outbox.put(subject, dialect.request(change_fields(change_of(record))))
 
-
-class _Named(msgspec.Struct):
-    plugin_name: str = ""
-
-
-_NAMED = msgspec.json.Decoder(_Named)
-
-
-def _speaker(payload: bytes) -> str:
-    """For which plugin a message of the payload dialect speaks, as far as that can be told."""
-    try:
-        return _NAMED.decode(payload).plugin_name
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-
-
-def _internal(defect: BaseException) -> InternalError:
-    error = InternalError("the request failed for a reason that Holdfast did not foresee")
-    error.__cause__ = defect
-    return error
-
-
-def _one_line(message: str) -> str:
-    """A message as a header may hold it."""
-    return message.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")
+def _forget_verb(request: Request) -> str:
+    """The verb that is none, taken from its request: who logs and counts is told no word of a caller's."""
+    verb = request.route.verb
+    request.route = msgspec.structs.replace(request.route, verb="unknown")
+    return verb

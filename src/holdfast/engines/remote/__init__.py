@@ -27,7 +27,7 @@ from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import entry_fields, ms_of, record_of, row_of
-from holdfast.wire.subjects import event_pattern
+from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
@@ -138,9 +138,14 @@ class RemoteEngine:
         await self._ask_operator("upkeep", {})
 
     async def ready(self) -> None:
-        """See `Engine.ready`: whether a service is there to answer."""
-        late = Unavailable(f"no Holdfast service answers at {self._address.shown}")
-        await self._mailbox.ask("$SRV.PING.holdfast", b"", seconds=self._address.timeout, late=late)
+        """See `Engine.ready`: whether a service answers that its store is.
+
+        The inbox says whose client this is, and so at which subject it may ask: the server need not let it
+        ask at any that is not its own.
+        """
+        dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
+        late = Unavailable(f"no Holdfast service answers at {subject}")
+        await self._exchange(dialect, subject, {}, late)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: the service publishes every change."""

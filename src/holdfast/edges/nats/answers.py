@@ -1,0 +1,102 @@
+"""What a service says: the answer to a request, the refusal of a message, and events.
+
+Law: who observes is told what the caller is told, also when the answer turns out not to fit. Nothing here
+waits for the connection.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
+from holdfast.model import change_of
+from holdfast.wire import subjects
+from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
+from holdfast.wire.replies import change_fields
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from holdfast.edges.nats.intake import Request
+    from holdfast.edges.nats.observer import Observer
+    from holdfast.edges.nats.outbox import Outbox
+    from holdfast.rows import Record
+    from holdfast.store import Store
+
+HEADROOM = 4096
+"""What headers and the protocol may add to a reply."""
+
+
+class Answers:
+    """Spells answers and events, and has them sent.
+
+    Args:
+        store: Whose time goes with every answer.
+        client: The connection, which says how much it can carry.
+        outbox: What sends.
+        observer: Who is told of every operation.
+        prefix: What the subjects of events begin with.
+    """
+
+    def __init__(
+        self, store: Store, client: Client, *, outbox: Outbox, observer: Observer, prefix: str
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._outbox = outbox
+        self._observer = observer
+        self._prefix = prefix
+        self.events = 0
+
+    def finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
+        """Answer a request with fields or with an error, and tell who observes."""
+        seconds = time.perf_counter() - request.began
+        fields, error = (answer, None) if isinstance(answer, dict) else ({}, _told(answer))
+        if request.reply:
+            error = self._reply(request.reply, request.route.dialect, fields, error)
+        request.endpoint.count(seconds, None if error is None else error.code)
+        self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
+
+    def refuse(self, reply: str, dialect: Dialect, error: HoldfastError) -> None:
+        """Answer a message that is no request."""
+        self._send(reply, dialect.refusal(error), error)
+
+    def publish_changes(self, journal: list[Record]) -> None:
+        """Tell whoever listens what has changed."""
+        self.events += len(journal)
+        for record in journal:
+            subject = subjects.event_subject(self._prefix, record.namespace, record.op)
+            dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
+            self._outbox.put(subject, dialect.request(change_fields(change_of(record))))
+
+    def _reply(
+        self, reply: str, dialect: Dialect, fields: dict[str, Any], error: HoldfastError | None
+    ) -> HoldfastError | None:
+        """Reply with fields or an error; returns the error that the caller is told."""
+        payload = dialect.reply(fields) if error is None else dialect.refusal(error)
+        if len(payload) + HEADROOM > self._client.max_payload:
+            error = ValueTooLarge(f"the reply has {len(payload)} bytes, more than the server lets pass")
+            payload = dialect.refusal(error)
+        self._send(reply, payload, error)
+        return error
+
+    def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
+        headers = {"Holdfast-Time": str(self._store.now())}
+        if error is not None:
+            headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
+        self._outbox.put(reply, payload, headers)
+
+
+def _told(error: Exception) -> HoldfastError:
+    """What a caller is told of an error: of one that nobody foresaw, only that."""
+    if isinstance(error, HoldfastError):
+        return error
+    told = InternalError("the request failed for a reason that Holdfast did not foresee")
+    told.__cause__ = error
+    return told
+
+
+def _one_line(message: str) -> str:
+    """A message as a header may hold it."""
+    return message.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

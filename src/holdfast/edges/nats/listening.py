@@ -1,0 +1,51 @@
+"""Where a service listens, and under which names it counts what it answers there.
+
+Law: patterns of subjects only. What a subject means is known to `holdfast.wire.subjects`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.edges.nats.micro import Endpoint
+from holdfast.wire import subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Listening:
+    """The subjects of a service.
+
+    Args:
+        prefixes: What they begin with.
+        plugin: The only plugin that is served; None for all of them. What the server takes for a plugin with
+            a connection of its own it sends behind a word of its own, so that no other connection hears it.
+        payload_dialect: Whether callers may name the plugin in the payload.
+        anybody: Whether the server lets anybody send to any subject.
+    """
+
+    def __init__(
+        self, prefixes: Sequence[str], *, plugin: str | None, payload_dialect: bool, anybody: bool
+    ) -> None:
+        self.prefixes = [*prefixes] if plugin is None else [f"{prefix}.{subjects.OWN}" for prefix in prefixes]
+        self._families = dict(subjects.FAMILIES)
+        self._heard: Sequence[str] = subjects.HEARD if anybody else subjects.GRANTED
+        if plugin is not None:
+            self._families = {family: f"{family}.{plugin}.>" for family in ("kv", "table")}
+            self._heard = [*self._families.values()]
+        elif not payload_dialect:
+            del self._families["payload"]
+
+    def patterns(self, prefix: str) -> list[str]:
+        """At what to subscribe under one of the prefixes."""
+        return [f"{prefix}.{pattern}" for pattern in self._heard]
+
+    def endpoints(self, prefix: str) -> dict[str, Endpoint]:
+        """What is answered under one of the prefixes, by family; beside it wrong shapes are heard."""
+        return dict(self._endpoints(prefix))
+
+    def _endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
+        for name, pattern in self._families.items():
+            subject = f"{prefix}.{pattern}"
+            yield name, Endpoint(name=name, subject=subject, queue_group=subjects.QUEUE)

@@ -1,0 +1,87 @@
+"""Subjects under our prefixes are answered, the wrong ones by saying so; events are not even heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.service import Settings
+from tests.edges.nats.ground import Caller, Running, calling, serving
+
+WRONG = [
+    "kv",
+    "nonsense",
+    "event",
+    "kv.trivia.nonsense",
+    "kv.trivia.get.more",
+    "table",
+    "table.trivia",
+    "admin",
+    "admin.nonsense",
+    "admin.a.b",
+    "admin.a.b.c.d",
+    "nonsense.x",
+    "own.x",
+    "ready.x",
+]
+WRONG_SEMANTIC = ["semantic", "semantic.acme", "semantic.acme.web", "semantic.acme.web.get.more"]
+PREFIXES = pytest.mark.parametrize("prefix", ["db", "rosey.db"])
+
+
+@PREFIXES
+async def test_wrong_shapes_are_answered(caller: Caller, running: Running, prefix: str) -> None:
+    """A subject of the wrong shape or an unknown verb is INVALID_SUBJECT, spelled as its family spells it."""
+    answers = await caller.ask_all([(f"{prefix}.{rest}", {"key": "k"}) for rest in WRONG])
+    assert {answer.fields["error_code"] for answer in answers} == {"INVALID_SUBJECT"}
+    assert {answer.headers["Nats-Service-Error-Code"] for answer in answers} == {"INVALID_SUBJECT"}
+    answers = await caller.ask_all([(f"{prefix}.{rest}", {"key": "k"}) for rest in WRONG_SEMANTIC])
+    assert {answer.fields["errorCode"] for answer in answers} == {"invalid_subject"}
+    nested = await caller.ask(f"{prefix}.kv.nonsense", {"plugin_name": "trivia"})
+    assert nested["error"]["code"] == "INVALID_SUBJECT"
+    assert len(running.recorder.operations) == len(WRONG) + len(WRONG_SEMANTIC) + 1
+
+
+@PREFIXES
+async def test_tables_are_reserved(caller: Caller, running: Running, prefix: str) -> None:
+    """The subjects of tables are a family of their own: until tables are served, each verb is UNSUPPORTED."""
+    for verb in ("list_tables", "put_item", "nonsense"):
+        reply = await caller.ask(f"{prefix}.table.trivia.{verb}", {"table": "t"})
+        assert (reply["error_code"], reply["retryable"]) == ("UNSUPPORTED", False)
+    assert (await caller.ask(f"{prefix}.table.Trivia.get_item"))["error_code"] == "INVALID_PLUGIN_NAME"
+    assert {one.namespace for one in running.recorder.operations} == {"table/trivia", ""}
+    assert await running.store.namespaces() == []
+
+
+async def test_a_payload_dialect_that_is_off_says_so(nats_server: NatsServer) -> None:
+    """Where identity may only come from the subject, the payload dialect's subjects have the wrong shape."""
+    settings = Settings(payload_dialect=False)
+    async with serving(nats_server.url, settings=settings) as running, calling(nats_server.url) as caller:
+        reply = await caller.ask("db.kv.set", {"plugin_name": "trivia", "key": "k", "value": 1})
+        assert (reply["success"], reply["error"]["code"]) == (False, "INVALID_SUBJECT")
+        assert await running.store.namespaces() == []
+        assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["exists"] is False
+
+
+async def test_the_service_hears_no_event(caller: Caller, running: Running) -> None:
+    """Of what it publishes itself, and of what others publish where events are told, nothing comes back."""
+    inbound = running.client.stats["in_msgs"]
+    for number in range(20):
+        await caller.send("db.kv.trivia.set", {"key": f"k{number}", "value": 1})
+        await caller.send("db.semantic.acme.web.put", {"key": f"k{number}", "value": 1})
+        await caller.send("db.event.service.unavailable", b"{}")
+    await caller.ask("db.kv.trivia.list")
+    await caller.ask("db.semantic.acme.web.list")
+    await running.client.flush()
+    assert running.service.events == 40
+    assert running.client.stats["in_msgs"] - inbound == 42
+
+
+async def test_order_holds_in_every_family(caller: Caller) -> None:
+    """Subjects that share a subscription with wrong ones keep their order: payload dialect and operators."""
+    for subject, fields in (
+        ("db.kv.incr", {"plugin_name": "trivia", "key": "n", "deadline_ms": 60_000}),
+        ("db.semantic.acme.web.incr", {"key": "n", "deadlineMs": 60_000}),
+    ):
+        answers = await caller.ask_all([(subject, fields)] * 300)
+        shown = [answer.fields.get("data", answer.fields)["value"] for answer in answers]
+        assert shown == list(range(1, 301))
