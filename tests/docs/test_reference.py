@@ -92,7 +92,7 @@ def verbs() -> list[str]:
 @pytest.mark.parametrize("verb", verbs())
 def test_every_verb_is_in_the_reference(verb: str) -> None:
     """The section of a verb shows the call with all arguments and their defaults, as the code has them."""
-    text = section(read("reference/verbs.md"), verb)
+    text = section(read("reference/verbs.md") + read("reference/recipes.md"), verb)
     calls = []
     for parameter in inspect.signature(getattr(holdfast.KV, verb)).parameters.values():
         if parameter.name == "self":
@@ -108,9 +108,10 @@ def test_every_verb_is_in_the_reference(verb: str) -> None:
 
 
 def test_no_verb_is_invented() -> None:
-    """A section of the verbs that shows a call is that of a verb or of a method of the store."""
+    """A section that shows a call is that of a verb, of a recipe or of a method of the store."""
     known = {*verbs(), "open", *(name for name in vars(holdfast.Store) if name[0] != "_")}
-    shown = re.findall(r"^`(\w+)\(", read("reference/verbs.md"), re.MULTILINE)
+    pages = read("reference/verbs.md") + read("reference/recipes.md")
+    shown = re.findall(r"^`(\w+)\(", pages, re.MULTILINE)
     assert set(shown) <= known
 
 
