@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import DatabaseError, ValidationError
+from holdfast.rows import Row
 from holdfast.tables.items import key_of
 from holdfast.tables.keys import encode_key
 from holdfast.tables.ranges import Range, beginning_with
@@ -44,6 +45,18 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
     def value(self) -> str:
         """What the row holds."""
         return f'"{base64.b64encode(self.item_key).decode()}"'
+
+    def row(self, item: Row) -> Row:
+        """The row of this entry, for an item that is stored like this."""
+        value = self.value
+        return Row(
+            value=value,
+            size=len(value),
+            version=item.version,
+            created_at=item.updated_at,
+            updated_at=item.updated_at,
+            expires_at=self.expires_at,
+        )
 
 
 class EntryChanges(msgspec.Struct, frozen=True):

@@ -44,36 +44,37 @@ def sort_range(
     """
     if not isinstance(condition, Mapping) or not condition:
         raise ValidationError(f'{field} must be an object such as {{"gt": 5}}', field=field)
-    starts, stops = [partition], [successor(partition)]
+    ranges = [beginning_with(partition)]
     for operator, operand in condition.items():
-        if operator not in _BOUNDS:
+        if operator not in _RANGES:
             raise ValidationError(
-                f"{field} has no operator {rules.shown(operator)}; it has {', '.join(_BOUNDS)}", field=field
+                f"{field} has no operator {rules.shown(operator)}; it has {', '.join(_RANGES)}", field=field
             )
-        start, stop = _BOUNDS[operator](partition, kind, operand, field)
-        starts.append(start)
-        stops.append(stop)
-    return Range(max(starts), min((stop for stop in stops if stop is not None), default=None))
+        ranges.append(_RANGES[operator](partition, kind, operand, field))
+    stops = [found.stop for found in ranges if found.stop is not None]
+    return Range(max(found.start for found in ranges), min(stops, default=None))
 
 
 def _equal(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
-    return beginning_with(partition + encode_key(operand, kind, field=field))
+    key = partition + encode_key(operand, kind, field=field)
+    return Range(key, key + b"\x00")
 
 
 def _below(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
-    return Range(partition, _equal(partition, kind, operand, field).start)
+    return Range(b"", _equal(partition, kind, operand, field).start)
 
 
 def _up_to(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
-    return Range(partition, _equal(partition, kind, operand, field).stop)
+    return Range(b"", _equal(partition, kind, operand, field).stop)
 
 
 def _above(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
-    return Range(_equal(partition, kind, operand, field).stop or partition, successor(partition))
+    key = _equal(partition, kind, operand, field).start
+    return Range(key + b"\x00", None)
 
 
 def _from(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
-    return Range(_equal(partition, kind, operand, field).start, successor(partition))
+    return Range(_equal(partition, kind, operand, field).start, None)
 
 
 def _between(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:
@@ -92,8 +93,8 @@ def _beginning(partition: bytes, kind: KeyType, operand: Any, field: str) -> Ran
     return beginning_with(partition + escaped(plain_bytes(operand, kind, field=field), field=field))
 
 
-_Bounds: TypeAlias = Callable[[bytes, KeyType, Any, str], Range]
-_BOUNDS: Final[dict[str, _Bounds]] = {
+_Range: TypeAlias = Callable[[bytes, KeyType, Any, str], Range]
+_RANGES: Final[dict[str, _Range]] = {
     "eq": _equal,
     "lt": _below,
     "lte": _up_to,

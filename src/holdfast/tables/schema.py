@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,9 @@ from holdfast.tables.keys import KEY_TYPES, KeyType
 MAX_INDEXES: Final = 20
 MAX_ATTRIBUTE_CHARACTERS: Final = 255
 """How long the name of an attribute may be that a schema names."""
+
+STREAMS: Final = ("keys", "new", "old", "both")
+Stream: TypeAlias = Literal["keys", "new", "old", "both"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -43,12 +46,16 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A table. `id` is the version of the change that made it; `created_at` is in milliseconds since 1970."""
+    """A table. `id` is the version of the change that made it; `created_at` is in milliseconds since 1970.
+
+    `stream` says which images of items the journal keeps.
+    """
 
     name: str
     partition_key: KeyAttribute
     sort_key: KeyAttribute | None = None
     ttl_attribute: str | None = None
+    stream: Stream = "both"
     indexes: tuple[Index, ...] = ()
     id: int = 0
     created_at: int = 0
@@ -110,7 +117,12 @@ def key_attribute(given: object, *, field: str) -> KeyAttribute:
 
 
 def table_schema(
-    name: object, *, partition_key: object, sort_key: object = None, ttl_attribute: object = None
+    name: object,
+    *,
+    partition_key: object,
+    sort_key: object = None,
+    ttl_attribute: object = None,
+    stream: object = None,
 ) -> TableSchema:
     """The schema of a table that a caller describes.
 
@@ -122,6 +134,7 @@ def table_schema(
         partition_key=key_attribute(partition_key, field="partition_key"),
         sort_key=None if sort_key is None else key_attribute(sort_key, field="sort_key"),
         ttl_attribute=None if ttl_attribute is None else _attribute(ttl_attribute, "ttl_attribute"),
+        stream=stream_view(stream, field="stream"),
     )
     names = [attribute.name for attribute in schema.key_attributes]
     if len(set(names)) < len(names):
@@ -132,6 +145,18 @@ def table_schema(
             field="ttl_attribute",
         )
     return schema
+
+
+def stream_view(given: object, *, field: str) -> Stream:
+    """Which images of items are meant; both if nothing is said."""
+    for view in STREAMS:
+        if given == view:
+            return view
+    if given is None:
+        return "both"
+    raise ValidationError(
+        f"{field} must be one of {', '.join(STREAMS)}, not {rules.shown(given)}", field=field
+    )
 
 
 def with_index(schema: TableSchema, index: Index) -> TableSchema:

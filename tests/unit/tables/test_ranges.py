@@ -88,10 +88,9 @@ def test_what_follows_a_prefix(prefix: bytes, following: bytes | None) -> None:
     assert successor(prefix) == following
 
 
-def test_a_partition_at_the_end_of_the_bytes() -> None:
-    """Nothing is lost where no bytes follow those of a partition."""
-    one = encode_key(1, "number", field="")
-    assert sort_range(b"\xff", "number", {"gt": 1}) == Range(b"\xff" + one[:-1] + b"\x01", None)
+def test_where_nothing_follows_a_partition() -> None:
+    """A range goes to the end of the space where no bytes follow those of its partition."""
+    assert sort_range(b"\xff", "string", {"gt": "a"}) == Range(b"\xffa\x00\x00", None)
 
 
 @pytest.mark.parametrize(

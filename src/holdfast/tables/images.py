@@ -1,0 +1,52 @@
+"""What the journal says of a change of an item: its name, and how it was before and after.
+
+Law: a name is the table's and the values of the key, as JSON. Images are the items as they were stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.rows import Row
+    from holdfast.tables.schema import TableSchema
+
+
+class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item before and after a change; None where there was none."""
+
+    old: msgspec.Raw | None = None
+    new: msgspec.Raw | None = None
+
+    @staticmethod
+    def of(schema: TableSchema, before: Row | None, after: Row | None) -> str | None:
+        """The images of a change as its record holds them, as far as the table keeps them."""
+        old = before if schema.stream in ("old", "both") else None
+        new = after if schema.stream in ("new", "both") else None
+        if old is None and new is None:
+            return None
+        return msgspec.json.encode(Images(old=_raw(old), new=_raw(new))).decode()
+
+
+def item_name(schema: TableSchema, item: Mapping[str, Any]) -> str:
+    """How the journal names an item."""
+    key = [item[attribute.name] for attribute in schema.key_attributes]
+    return table_prefix(schema.name) + msgspec.json.encode(key).decode()
+
+
+def table_prefix(table: str) -> str:
+    """How the names of all items of a table begin: no table's name holds a colon."""
+    return f"{table}:"
+
+
+def key_of_name(name: str) -> list[Any]:
+    """The values of the key in a name."""
+    values: list[Any] = msgspec.json.decode(name.partition(":")[2])
+    return values
+
+
+def _raw(row: Row | None) -> msgspec.Raw | None:
+    return None if row is None else msgspec.Raw((row.value or "").encode())
