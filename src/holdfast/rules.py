@@ -357,6 +357,3 @@ def shown(given: object) -> str:
     if given is None or isinstance(given, float) or (isinstance(given, int) and abs(given) <= MAX_VERSION):
         return str(given)
     return f"a {type(given).__name__}"
-
-
-_shown = shown
