@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from holdfast.errors import DatabaseError, Unsupported
 from holdfast.rows import Address, Row
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ AUDIT: Final = "audit"
 # A value is JSON and never begins like this, so that the hash of no value is the signature of a record.
 _RECORD: Final = b"holdfast audit record\n"
 _HEAD: Final = b"holdfast audit head\n"
+_WIDTH: Final = 8
+_UNTRUSTED: Final = "the head before this was edited"
 
 
 class Keys(Protocol):
@@ -80,7 +83,7 @@ class Break(msgspec.Struct, frozen=True, kw_only=True):
 
 def address_of(namespace: str, number: int) -> Address:
     """Where a record is; 0 is the head."""
-    return Address(namespace, AUDIT, number.to_bytes(8, "big") if number else b"")
+    return Address(namespace, AUDIT, number.to_bytes(_WIDTH, "big") if number else b"")
 
 
 def hash_of(keys: Keys, value: str | None) -> str | None:
@@ -103,15 +106,71 @@ def signed_head(namespace: str, keys: Keys, head: Head) -> Head:
 
 
 def head_of(row: Row | None) -> Head:
-    """The head in a row; without one the chain is empty."""
-    return Head() if row is None else msgspec.json.decode(row.value or "", type=Head)
+    """The head in a row; without one the chain is empty.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    if row is None:
+        return Head()
+    try:
+        return msgspec.json.decode(row.value or "", type=Head)
+    except (msgspec.DecodeError, RecursionError):
+        raise DatabaseError("the head of the audit can't be read: verify it") from None
+
+
+def number_of(key: bytes) -> int:
+    """The number of the record at a key.
+
+    Raises:
+        DatabaseError: It is the key of no record.
+    """
+    if len(key) != _WIDTH:
+        raise DatabaseError("there is a row in the audit that is no record: verify it")
+    return int.from_bytes(key, "big")
+
+
+def record_of(row: Row) -> AuditRecord:
+    """The record in a row.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    try:
+        return msgspec.json.decode(row.value or "", type=AuditRecord)
+    except (msgspec.DecodeError, RecursionError):
+        raise DatabaseError("a record of the audit can't be read: verify it") from None
+
+
+def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head:
+    """The head that the next record hangs on.
+
+    A head that somebody has edited is not taken at its word, since signing what comes next would make it
+    good: the next record says so in place of the signature before it, and the chain stays broken there.
+
+    Raises:
+        Unsupported: It is signed with a key that is not known, so that nobody can tell.
+        DatabaseError: It can't be read.
+    """
+    head = head_of(row)
+    if row is None:
+        return head
+    secret = keys.secret(head.signed_by)
+    if secret is None:
+        raise Unsupported(
+            f"the audit of {namespace} is signed with the key {head.signed_by!r}, which is not known here: "
+            "add it to audit_key or audit_key_file"
+        )
+    if _signature(secret, _HEAD, namespace, head) != head.signature:
+        return msgspec.structs.replace(head, last=_UNTRUSTED)
+    return head
 
 
 def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
     """What is wrong with a head."""
     try:
         head = head_of(row)
-    except msgspec.DecodeError:
+    except DatabaseError:
         return Break(number=0, reason="the head can't be read")
     if row is None:
         return None
@@ -133,6 +192,8 @@ def first_break(
     """
     number, previous = after, anchor
     for key, row in rows:
+        if len(key) != _WIDTH:
+            return Break(number=number + 1, reason="a row was put in that is no record"), number, previous
         found = int.from_bytes(key, "big")
         wrong = _wrong(namespace, keys, row, found=found, expected=number + 1, previous=previous)
         if isinstance(wrong, str):
@@ -148,8 +209,8 @@ def _wrong(
     if found > expected:
         return f"record {expected} was removed"
     try:
-        record = msgspec.json.decode(row.value or "", type=AuditRecord)
-    except msgspec.DecodeError:
+        record = record_of(row)
+    except DatabaseError:
         return f"record {found} can't be read"
     secret = keys.secret(record.signed_by)
     if secret is None:
@@ -158,6 +219,8 @@ def _wrong(
         return f"record {found} was edited or put in"
     if found != expected or record.number != found:
         return f"record {found} was moved"
+    if record.previous == _UNTRUSTED:
+        return f"the head had been edited when record {found} was written"
     if record.previous != previous:
         return f"record {found} does not follow the one before it"
     return record

@@ -11,22 +11,34 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.audit import AUDIT, AuditRecord, Break, Head, address_of, first_break, head_break, head_of
+from holdfast.audit import (
+    AUDIT,
+    Break,
+    Head,
+    address_of,
+    first_break,
+    head_break,
+    head_of,
+    number_of,
+    record_of,
+)
 from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan
-from holdfast.errors import DatabaseError, ValidationError
+from holdfast.errors import ValidationError
 from holdfast.model import AuditEntry, AuditPage, Verdict, milliseconds, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from holdfast.audit import AuditRecord
     from holdfast.engine import Engine, Scanned
-    from holdfast.rows import Row
 
 STEP: Final = 500
 """How many records are read at a time."""
 PART: Final = 10_000
 """How many records are looked at in one part."""
+_SPELLING: Final = 32
+"""By how many bytes a record that is shown may be longer than one that is stored."""
 
 
 class Audit:
@@ -73,15 +85,18 @@ class Audit:
         if isinstance(self._engine, Auditor):
             return await self._engine.audit_log(self._namespace, query)
         records: list[AuditEntry] = []
-        last, looked = query.after, 0
+        last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
         while looked < PART:
             found = await self._scan(last)
-            for record in map(_record, found.rows):
-                if len(records) == query.limit:
+            for key, row in zip(found.keys, found.rows, strict=True):
+                record = record_of(row)
+                fits = _fits(record, query)
+                room -= row.size + _SPELLING if fits else 0
+                if len(records) == query.limit or (records and room < 0):
                     return AuditPage(records=records, next=last)
-                last = record.number
+                last = number_of(key)
                 looked += 1
-                if _fits(record, query):
+                if fits:
                     records.append(_entry(record))
             if not found.more:
                 return AuditPage(records=records, next=None)
@@ -97,17 +112,16 @@ class Audit:
         Raises:
             ValidationError: One of the heads is none.
         """
-        noted = sorted(map(_noted, heads))
+        noted = sorted(set(map(_noted, heads)))
         part = await self.verify_part(after=0, anchor="")
-        floor = part.floor
         while not part.complete:
             part = await self.verify_part(after=part.number, anchor=part.signature)
         broken_at, reason = part.broken_at, part.reason
         if reason is None:
-            broken_at, reason = await self._compared(noted, floor, part.number)
+            broken_at, reason = await self._compared(noted, part.floor, part.number)
         return Verdict(
             whole=reason is None,
-            records=part.number - floor,
+            records=part.number - part.floor,
             head=f"{part.number}:{part.signature}",
             broken_at=broken_at,
             reason=reason,
@@ -118,7 +132,7 @@ class Audit:
         if isinstance(self._engine, Auditor):
             return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
         head, broken = await self._head()
-        number, signature = (after, anchor) if after else (head.floor, head.anchor)
+        number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
         more = broken is None
         for _ in range(PART // STEP if more else 0):
             found = await self._scan(number)
@@ -131,6 +145,8 @@ class Audit:
                 break
         if broken is None and not more:
             broken = await self._ended(head, number, signature)
+        if broken is not None and (pruned := await self._pruned_past(number)) is not None:
+            return AuditPart(number=pruned.floor, signature=pruned.anchor, floor=pruned.floor, complete=False)
         return AuditPart(
             number=number,
             signature=signature,
@@ -140,6 +156,11 @@ class Audit:
             reason=None if broken is None else broken.reason,
         )
 
+    async def _pruned_past(self, number: int) -> Head | None:
+        """The head, if what comes after a record has been pruned while it was being read."""
+        head, broken = await self._head()
+        return head if broken is None and head.floor > number else None
+
     async def _head(self) -> tuple[Head, Break | None]:
         [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
         broken = head_break(self._namespace, self._engine.keys, row)
@@ -147,16 +168,15 @@ class Audit:
 
     async def _ended(self, head: Head, number: int, signature: str) -> Break | None:
         """What is wrong where the records end. The head was read before them, and they may have grown."""
+        if number > head.number:
+            head, broken = await self._head()
+            if broken is not None or head.number > number:
+                return broken
         if number < head.number:
             return Break(number=number + 1, reason=f"record {number + 1} was removed, and all after it")
-        if number == head.number:
-            wrong = signature != head.last
-        else:
-            later, broken = await self._head()
-            if broken is not None:
-                return broken
-            wrong = later.number < number
-        return Break(number=number, reason=f"the head does not lead to record {number}") if wrong else None
+        if (number, signature) != (head.number, head.last):
+            return Break(number=number, reason=f"the head does not lead to record {number}")
+        return None
 
     async def _compared(
         self, noted: list[tuple[int, str]], floor: int, last: int
@@ -188,13 +208,6 @@ def _noted(head: str) -> tuple[int, str]:
     if not number.isdecimal() or not signature:
         raise ValidationError("a head is a number, a colon and a signature", field="heads")
     return int(number), signature
-
-
-def _record(row: Row) -> AuditRecord:
-    try:
-        return msgspec.json.decode(row.value or "", type=AuditRecord)
-    except msgspec.DecodeError:
-        raise DatabaseError("a record of the audit can't be read: verify it") from None
 
 
 def _entry(record: AuditRecord) -> AuditEntry:

@@ -52,33 +52,43 @@ NO_KEYS: Final = Keyring()
 
 
 class FileKeyring(Keyring):
-    """Secrets in a file, one on each line, which is read when it is first needed, and made if need be."""
+    """Secrets in a file, one on each line, which is read when it is first needed.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        make: Whether it is made when the first secret is needed, as beside a store that is a file itself.
+    """
+
+    def __init__(self, path: Path, *, make: bool = False) -> None:
         super().__init__()
-        self._path = path
+        self.path = path
+        self._make = make
 
     def signing(self) -> tuple[str, bytes]:
         """See `holdfast.audit.Keys`."""
-        self._read(make=True)
+        self._read(signing=True)
         return super().signing()
 
     def secret(self, name: str) -> bytes | None:
         """See `holdfast.audit.Keys`."""
-        self._read(make=False)
+        self._read(signing=False)
         return super().secret(name)
 
-    def _read(self, *, make: bool) -> None:
+    def _read(self, *, signing: bool) -> None:
         if self._secrets:
             return
         try:
-            if make and not self._path.exists():
-                _make(self._path)
-            self._secrets = {_name(secret): secret for secret in read_keys(self._path)}
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise Unavailable(f"the audit's key file {self._path} can't be used: {error.strerror}") from error
+            if not self.path.exists():
+                if not signing:
+                    return
+                if self._make:
+                    _write(self.path, [_new_secret()])
+            self._secrets = {_name(secret): secret for secret in read_keys(self.path)}
+        except (OSError, ValueError, ValidationError) as error:
+            # Who writes may be a caller from afar: where the file is tells only the log.
+            reason = _reason(error)
+            _log.error("the audit's key file %s can't be used: %s", self.path, reason)
+            raise Unavailable(f"the audit's key file can't be used: {reason}") from error
 
 
 def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
@@ -94,39 +104,57 @@ def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
 
 
 def read_keys(path: Path) -> list[bytes]:
-    """The secrets in a file."""
-    if path.stat().st_mode & 0o077:
-        _log.warning("the audit's key file %s can be read by others: chmod 600 it", path)
-    return parse_keys(path.read_text(encoding="utf-8"), field=str(path))
-
-
-def add_key(path: Path) -> None:
-    """Add a new secret to a file, from which on it signs; the older ones still verify.
+    """The secrets in a file.
 
     Raises:
-        OSError: The file can't be written.
+        OSError: It can't be read.
+        ValueError: It is no text.
+        ValidationError: One of them is too short.
     """
-    if not path.exists():
-        _make(path)
-        return
-    with path.open("a", encoding="utf-8") as file:
-        file.write(secrets.token_hex(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    if path.stat().st_mode & 0o077:
+        _log.warning("the audit's key file %s can be read by others: chmod 600 it", path)
+    return parse_keys(path.read_text(encoding="utf-8"), field="audit_key_file")
 
 
-def _make(path: Path) -> None:
-    """Make a file with a new secret that only its owner can read, durable before it signs anything."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(secrets.token_hex(32) + "\n")
+def add_key(path: Path) -> str:
+    """Add a new secret to a file, from which on it signs; the older ones still verify. Returns its name.
+
+    Raises:
+        OSError: The file can't be read or written.
+        ValidationError: It holds something else than secrets.
+    """
+    secret = _new_secret()
+    _write(path, [*(read_keys(path) if path.exists() else ()), secret])
+    return _name(secret)
+
+
+def _new_secret() -> bytes:
+    return secrets.token_hex(32).encode()
+
+
+def _write(path: Path, content: Iterable[bytes]) -> None:
+    """Write secrets to a file that only its owner can read: whole or not at all, and durable on return."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.writelines(secret + b"\n" for secret in content)
         file.flush()
         os.fsync(file.fileno())
+    unfinished.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return (error.strerror or "it can't be read").lower()
+    if isinstance(error, ValidationError):
+        return error.message
+    return "it is no text"
 
 
 def _name(secret: bytes) -> str:

@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
-from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.audit import AUDIT, address_of, head_of, record_of
 from holdfast.commands import Expire, PruneAudit, Removed, Trim
-from holdfast.decide.policies import audited, policy_of
+from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Reaper:
         self._seconds = 0.0
         self._heads: dict[str, int] = {}
         self.swept: Callable[[int, float], None] | None = None
+        self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
 
     async def run(self) -> None:
@@ -95,6 +96,8 @@ class Reaper:
                     await self.upkeep()
                     self._log_interval()
             except Exception as error:
+                if self.failed is not None:
+                    self.failed()
                 _log.error("sweeping failed and goes on after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
 
@@ -129,8 +132,7 @@ class Reaper:
             await self._expire_due(TRASH, now, namespace=namespace.name)
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)
-            if audited(namespace):
-                await self._keep_audit(namespace, now)
+            await self._keep_audit(namespace, now)
 
     async def _learn(self) -> None:
         """Find the namespaces once at the beginning; should that fail, the next upkeep does it."""
@@ -164,7 +166,11 @@ class Reaper:
             for start in range(0, len(keys), CHUNK):
                 some = tuple(keys[start : start + CHUNK])
                 commands.append(Expire(namespace=namespace, space=space, keys=some, before=before))
-        return sum(await asyncio.gather(*map(self._ask, commands)))
+        results = await asyncio.gather(*map(self._ask, commands), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):  # the others have had their turn
+                raise result
+        return sum(result for result in results if not isinstance(result, BaseException))
 
     async def _forget_requests(self, namespace: Namespace, now: int) -> None:
         if not namespace.requests:
@@ -192,11 +198,17 @@ class Reaper:
 
     async def _keep_audit(self, namespace: Namespace, now: int) -> None:
         """Prune what the policy no longer keeps, and say where the chain ends, so that it can be compared."""
-        name, kept = namespace.name, policy_of(namespace.policy).audit_retention
-        [row] = await self._engine.read([address_of(name, 0)], now)
-        head = head_of(row)
-        if kept is not None:
-            await self._prune_audit(name, head.floor, now - kept * 1000)
+        name, kept = namespace.name, audit_seconds(namespace)
+        if kept is None and not audited(namespace):
+            return
+        try:
+            [row] = await self._engine.read([address_of(name, 0)], now)
+            head = head_of(row)
+            if kept is not None:
+                await self._prune_audit(name, head.floor, now - kept * 1000)
+        except (DatabaseError, Unsupported) as error:
+            _log.error("the audit of %s can't be kept: %s", name, error.message)
+            return
         if self._heads.get(name, 0) != head.number:
             self._heads[name] = head.number
             _log.info("audit head of %s is %d:%s", name, head.number, head.last)
@@ -212,7 +224,7 @@ class Reaper:
                 values=True,
             )
             found = await self._engine.scan(query, self._clock.now())
-            old = sum(record.created_at <= before for record in found.rows)
+            old = sum(record_of(row).at <= before for row in found.rows)
             if not old or not await self._ask(PruneAudit(namespace=name, first=floor + 1, upto=floor + old)):
                 break
             floor += old

@@ -79,9 +79,17 @@ def remove(draft: Draft, key: str, row: Row) -> None:
 
 
 def record(
-    draft: Draft, op: str, key: str, *, version: int, origin: Origin, before: Row | None, after: Row | None
+    draft: Draft,
+    op: str,
+    key: str,
+    *,
+    version: int,
+    origin: Origin,
+    before: Row | None,
+    after: Row | None,
+    by: Origin | None = None,
 ) -> None:
-    """Record a change that a caller asked for."""
+    """Record a change that a caller asked for; the audit names `by` if the journal tells of another."""
     shown = before if after is None else after
     made = Record(
         namespace=draft.name,
@@ -94,6 +102,8 @@ def record(
         purpose=None if shown is None else purpose_of(shown.semantics),
     )
     draft.record(made)
+    if by is not None:
+        made = msgspec.structs.replace(made, last_writer=by.writer, request_id=by.request_id)
     audit(draft, made, before, after, spec_ref=origin.spec_ref)
 
 

@@ -201,7 +201,16 @@ def _load(draft: Draft, command: Load) -> Written:
             request_id=row.request_id or command.origin.request_id,
             spec_ref=row.spec_ref,
         )
-        record(draft, "set", key, version=version, origin=origin, before=before, after=after)
+        record(
+            draft,
+            "set",
+            key,
+            version=version,
+            origin=origin,
+            before=before,
+            after=after,
+            by=command.origin,
+        )
         count += 1
     return Written(count)
 

@@ -39,6 +39,11 @@ def audited_unasked(name: str) -> bool:
     return name.startswith(_SEMANTIC)
 
 
+def audit_seconds(namespace: Namespace) -> int | None:
+    """For how long records of the audit are kept, None if for ever."""
+    return None if namespace.policy is None else policy_of(namespace.policy).audit_retention
+
+
 def trash_seconds(namespace: Namespace, *, semantic: bool, purpose: str | None) -> int | None:
     """For how long an entry stays in the trash, None if it does not go there; `semantic` if it says why."""
     policy = policy_of(namespace.policy)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.audit import AuditRecord, address_of, head_of
+from holdfast.audit import address_of, head_to_follow, record_of
 from holdfast.commands import Done, Expire, PruneAudit, Removed, SetPolicy, Trim
 from holdfast.decide.audit import audit, put_head
 from holdfast.decide.entries import expire
-from holdfast.decide.policies import audited
+from holdfast.decide.policies import audit_seconds, audited
 from holdfast.rows import REQUEST, Address, Record, Row
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _set_policy(draft: Draft, command: SetPolicy) -> Done:
     """Take a policy. The audit knows of it if it is on before or after: switching it off is recorded."""
     namespace = draft.namespace
     recorded = audited(namespace)
-    before, namespace.policy = namespace.policy, command.policy
+    old = None if namespace.policy is None else _policy_row(draft, namespace.policy)
+    namespace.policy = command.policy
     if recorded or audited(namespace):
         record = Record(
             namespace=draft.name,
@@ -66,27 +67,29 @@ def _set_policy(draft: Draft, command: SetPolicy) -> Done:
             last_writer=command.origin.writer,
             request_id=command.origin.request_id,
         )
-        old = None if before is None else _policy_row(draft, before)
         audit(draft, record, old, _policy_row(draft, command.policy), spec_ref=command.origin.spec_ref)
     return Done()
 
 
 def _policy_row(draft: Draft, policy: str) -> Row:
-    """A policy as the audit hashes it."""
+    """A policy as the audit hashes it, at the version that the namespace has now."""
     revision = draft.namespace.revision
     return Row(value=policy, size=len(policy), version=revision, created_at=draft.now, updated_at=draft.now)
 
 
 def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
     """Drop records from the beginning of a chain; the last of them stays known as what the rest hangs on."""
-    head = head_of(draft.row(address_of(draft.name, 0)))
-    last = draft.row(address_of(draft.name, command.upto))
-    if last is None or command.first != head.floor + 1:
+    head = head_to_follow(draft.name, draft.keys, draft.row(address_of(draft.name, 0)))
+    row = draft.row(address_of(draft.name, command.upto))
+    kept = audit_seconds(draft.namespace)
+    if row is None or kept is None or command.first != head.floor + 1:
         return Removed(0)
-    anchor = msgspec.json.decode(last.value or "", type=AuditRecord).signature
+    last = record_of(row)
+    if last.at > draft.now - kept * 1000:
+        return Removed(0)
     for number in range(command.first, command.upto + 1):
         draft.put(address_of(draft.name, number), None)
-    put_head(draft, msgspec.structs.replace(head, floor=command.upto, anchor=anchor))
+    put_head(draft, msgspec.structs.replace(head, floor=command.upto, anchor=last.signature))
     return Removed(command.upto - head.floor)
 
 
