@@ -96,6 +96,27 @@ class Scanned(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries a listing wants, by their envelope: those that have all that is given here.
+
+    One that lives for ever does not end before any time.
+    """
+
+    purpose: str | None = None
+    producer: str | None = None
+    writer: str | None = None
+    spec_ref: str | None = None
+    expires_before: int | None = None
+
+
+class Selected(msgspec.Struct, kw_only=True):
+    """The keys and rows that a filter let through. `last` is the last key looked at; None at the end."""
+
+    keys: list[Any]
+    rows: list[Row]
+    last: Any
+
+
 class Due(msgspec.Struct, frozen=True, kw_only=True):
     """A row that has passed its deadline and is still there."""
 
@@ -212,6 +233,15 @@ class Housekeeper(Protocol):
 
     async def upkeep(self) -> None:
         """Drop what was kept long enough."""
+        ...
+
+
+@runtime_checkable
+class Selector(Protocol):
+    """What an engine also has whose other side filters by itself, so that only what is wanted travels."""
+
+    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+        """The entries of a page that a filter lets through; without one all of them."""
         ...
 
 

@@ -17,10 +17,12 @@ from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError, ValueTooLarge
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
 from holdfast.rows import KV as KV_SPACE
+from holdfast.selection import filter_of
 from holdfast.watch import changes_after, watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from holdfast.commands import Command
     from holdfast.model import Change, Semantics
@@ -96,13 +98,35 @@ class KV:
         return _deleted(result)
 
     async def list(
-        self, prefix: str = "", *, limit: int | None = None, cursor: str | None = None, values: bool = False
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        values: bool = False,
+        purpose: str | None = None,
+        producer: str | None = None,
+        writer: str | None = None,
+        spec_ref: str | None = None,
+        expires_before: datetime | str | None = None,
     ) -> Page:
         """The keys that begin with `prefix`, in the order of their UTF-8 bytes.
 
         A page ends at `limit` (1 to 10,000; 1,000 if not given) or at 512 KB; its cursor continues it. Each
         key that is there throughout is seen exactly once.
+
+        With any of the other arguments only keys whose envelope has all that is given: the semantics'
+        `purpose` and `producer`, the last `writer`, the `spec_ref`, a deadline before a time. A page then
+        also ends after some 5,000 entries were looked at, so that it may hold fewer keys than there is room
+        for, or none, and still have a cursor.
         """
+        wanted = filter_of(
+            purpose=purpose,
+            producer=producer,
+            writer=writer,
+            spec_ref=spec_ref,
+            expires_before=expires_before,
+        )
         prefix = self.verbs.prefix(prefix)
         query = Scan(
             namespace=self.namespace,
@@ -114,11 +138,11 @@ class KV:
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=values,
         )
-        found = await self.store.scan(query)
+        found = await self.store.select(query, wanted)
         return Page(
             keys=found.keys,
-            truncated=found.more,
-            cursor=cursor_after(found.keys[-1]) if found.more else None,
+            truncated=found.last is not None,
+            cursor=None if found.last is None else cursor_after(found.last),
             entries=list(map(_read, found.keys, found.rows)) if values else None,
         )
 

@@ -8,13 +8,14 @@ offending size or name, and the limit. Nothing here depends on what is stored.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.commands import Fence
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
-from holdfast.model import Policy, Semantics
+from holdfast.model import Policy, Semantics, milliseconds, moment
 
 MAX_KEY_CHARACTERS: Final = 255
 MAX_SEMANTIC_KEY_CHARACTERS: Final = 128
@@ -240,14 +241,8 @@ def semantics(given: object) -> Semantics | None:
     if not isinstance(given, dict):
         raise ValidationError("semantics must be an object", field="semantics")
     fields = {name: value for name, value in given.items() if name in _SEMANTICS_FIELDS and value is not None}
-    if "purpose" in fields and not (
-        isinstance(fields["purpose"], str) and _PURPOSE.fullmatch(fields["purpose"])
-    ):
-        raise ValidationError(
-            f"semantics.purpose {shown(fields['purpose'])} must be 1 to 32 of the characters a-z, 0-9 "
-            "and _, beginning with a letter",
-            field="semantics.purpose",
-        )
+    if "purpose" in fields:
+        purpose(fields["purpose"], field="semantics.purpose")
     if "producer" in fields:
         identity(fields["producer"], field="semantics.producer")
     if "ttl_seconds" in fields:
@@ -256,6 +251,32 @@ def semantics(given: object) -> Semantics | None:
         fields["consumer_hints"] = _hints(fields["consumer_hints"])
     checked = Semantics(**fields)
     return None if checked == Semantics() else checked
+
+
+def purpose(text: object, *, field: str) -> str:
+    """What an entry is for."""
+    if not isinstance(text, str) or not _PURPOSE.fullmatch(text):
+        raise ValidationError(
+            f"{field} {shown(text)} must be 1 to 32 of the characters a-z, 0-9 and _, "
+            "beginning with a letter",
+            field=field,
+        )
+    return text
+
+
+def time(given: object, *, field: str) -> int:
+    """A point in time as it is stored, from a time or its ISO 8601 text; one without a zone is UTC."""
+    try:
+        found = datetime.fromisoformat(given) if isinstance(given, str) else given
+        if isinstance(found, datetime):
+            at = milliseconds(found)
+            moment(at)  # its zone may take it out of all years
+            return at
+    except (ValueError, OverflowError):
+        pass
+    raise ValidationError(
+        f"{field} must be a time such as 2031-05-01T12:30:00Z, not {shown(given)}", field=field
+    )
 
 
 def policy(given: Policy | dict[str, Any]) -> Policy:

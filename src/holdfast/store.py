@@ -26,6 +26,7 @@ from holdfast.rates import Rates
 from holdfast.reaper import Reaper
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
+from holdfast.selection import select
 from holdfast.verbs import Verbs, id_maker
 from holdfast.watch import Bell
 
@@ -37,7 +38,16 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.decide import Outcome
-    from holdfast.engine import Capabilities, Engine, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.engine import (
+        Capabilities,
+        Engine,
+        Filter,
+        JournalPage,
+        JournalQuery,
+        Scan,
+        Selected,
+        Totals,
+    )
     from holdfast.model import Entry, Policy
     from holdfast.rows import Record
 
@@ -272,12 +282,12 @@ class Store:
             addresses = [Address(namespace, KV_SPACE, key) for key in keys]
             return await self._reading().read(addresses, self.now())
 
-    async def scan(self, query: Scan) -> Scanned:
-        """Rows of a range of keys."""
+    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+        """Entries of a range of keys, those that a filter lets through."""
         self._rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
-            return await self._reading().scan(query, self.now())
+            return await select(self._reading(), query, wanted, self.now)
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Records of a namespace's journal."""

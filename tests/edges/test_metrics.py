@@ -166,13 +166,13 @@ async def test_what_waits_and_is_under_way_shows(
     """Requests that the storage has not answered yet are under way, and those behind them wait."""
     async with measured(nats_server, tmp_path) as at:
         go_on = asyncio.Event()
-        begun = at.store.scan
+        begun = at.store.select
 
-        async def hesitate(query: Any) -> Any:
+        async def hesitate(*query: Any) -> Any:
             await go_on.wait()
-            return await begun(query)
+            return await begun(*query)
 
-        monkeypatch.setattr(at.store, "scan", hesitate)
+        monkeypatch.setattr(at.store, "select", hesitate)
         inbox = at.client.new_inbox()
         replies = await at.client.subscribe(inbox)
         for _ in range(130):

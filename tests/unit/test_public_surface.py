@@ -30,7 +30,10 @@ VERBS: Final = {
     "set": "key, value, *, ttl=None, expected_version=None, semantics=None, **provenance",
     "get": "key",
     "delete": "key, *, expected_version=None, **provenance",
-    "list": "prefix='', *, limit=None, cursor=None, values=False",
+    "list": (
+        "prefix='', *, limit=None, cursor=None, values=False, purpose=None, producer=None, writer=None, "
+        "spec_ref=None, expires_before=None"
+    ),
     "incr": "key, by=1, *, ttl=None, expected_version=None, **provenance",
     "get_ttl": "key",
     "set_ttl": "key, ttl_seconds, *, expected_version=None, **provenance",

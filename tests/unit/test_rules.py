@@ -5,6 +5,7 @@ Law: a rule is tested by what it lets through, unchanged, and by what it refuses
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -307,3 +308,36 @@ def test_what_a_message_shows() -> None:
             rules.plugin_name(name)
         assert len(caught.value.message) < 200
         assert caught.value.message.isascii()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01T00:00:01.0019", 1_001),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-02", 86_400_000),
+        (datetime(1970, 1, 1, 0, 0, 2), 2_000),  # noqa: DTZ001 - a naive time is UTC
+        (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), 2_000),
+    ],
+)
+def test_times(given: object, expected: int) -> None:
+    """A time is a datetime or ISO 8601 text, and without a zone it is UTC; it is stored in milliseconds."""
+    assert rules.time(given, field="until") == expected
+
+
+@pytest.mark.parametrize(
+    "given", ["", "soon", "25:00", 5, None, "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"]
+)
+def test_what_is_no_time(given: object) -> None:
+    """Anything else is refused with its field, also a time that its zone takes out of all years."""
+    with refusal(ValidationError, field="until", says="2031-05-01T12:30:00Z"):
+        rules.time(given, field="until")
+
+
+@pytest.mark.parametrize("given", ["", "Lock", "1st", "a" * 33, None, 5])
+def test_what_is_no_purpose(given: object) -> None:
+    """A purpose is one short word in lower case."""
+    with refusal(ValidationError, field="purpose", says="1 to 32"):
+        rules.purpose(given, field="purpose")
+    assert rules.purpose("feature_flag", field="purpose") == "feature_flag"

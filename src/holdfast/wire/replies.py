@@ -17,6 +17,7 @@ from holdfast.rows import Record, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.engine import Filter
     from holdfast.model import Change, Changes, Stats
 
 
@@ -125,6 +126,20 @@ def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
         request_id=fields["request_id"],
         spec_ref=fields["spec_ref"],
     )
+
+
+def filter_fields(wanted: Filter | None) -> dict[str, Any]:
+    """What a listing wants, as it is asked for."""
+    if wanted is None:
+        return {}
+    before = wanted.expires_before
+    return {
+        "purpose": wanted.purpose,
+        "producer": wanted.producer,
+        "last_writer": wanted.writer,
+        "spec_ref": wanted.spec_ref,
+        "expires_before": None if before is None else moment(before),
+    }
 
 
 def change_fields(change: Change) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,3 +102,26 @@ def test_keys_that_would_disturb_a_line(cli: Cli) -> None:
     for key in ("a\nb", '"a\\nb"', "esc\x1b[2J", "plain"):
         cli.did("set", key, "1")
     assert cli.did("list").out.splitlines() == ['"\\"a\\\\nb\\""', '"a\\nb"', '"esc\\u001b[2J"', "plain"]
+
+
+def test_entries_by_their_envelope(cli: Cli, url: str) -> None:
+    """Options of the envelope choose what is listed; one that can't be is named and nothing is listed."""
+    meaning = {"purpose": "lock", "producer": "nightly"}
+    fill(
+        url,
+        ("a", 1, {"semantics": meaning, "writer": "bot:sync", "spec_ref": "adr-7", "ttl": 60}),
+        ("b", 1, {"semantics": {"purpose": "lock"}, "ttl": 86_400}),
+        ("c", 1, {"writer": "bot:sync"}),
+    )
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert cli.did("list", "--purpose", "lock").out == "a\nb\n"
+    assert cli.did("list", "--producer", "nightly").out == "a\n"
+    assert cli.did("list", "--writer", "bot:sync", "--all", "--limit", "1").out == "a\nc\n"
+    assert cli.did("list", "--spec-ref", "adr-7", "--json").json["keys"] == ["a"]
+    assert cli.did("list", "--expires-before", soon).out == "a\n"
+    assert cli.did("list", "--purpose", "lock", "--writer", "bot:sync", "--long").out.startswith("a\t")
+    page = cli("list", "--purpose", "lock", "--limit", "1")
+    assert (page.code, page.out) == (0, "a\n")
+    assert "may be more" in page.err
+    wrong = cli("list", "--expires-before", "soon", "--json")
+    assert (wrong.code, wrong.out, wrong.error["field"]) == (2, "", "expires_before")

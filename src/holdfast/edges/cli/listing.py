@@ -7,17 +7,42 @@ on a terminal need all rows at once.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast.edges.cli.output import document, line, on_terminal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target, number
 
 Order = Literal["key", "size", "version", "ttl", "updated"]
+
+
+@Parameter(name="*", group=Group("Envelope", sort_key=5))
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which entries to list, by their envelope; what is given must all fit."""
+
+    purpose: str | None = None
+    """Only entries with this purpose."""
+
+    producer: str | None = None
+    """Only entries of this producer."""
+
+    writer: str | None = None
+    """Only entries that were last written by this writer."""
+
+    spec_ref: str | None = None
+    """Only entries that point at this document."""
+
+    expires_before: str | None = None
+    """Only entries with a deadline before this time, such as 2031-05-01T12:30:00Z."""
+
+
+ANY: Final = Wanted()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +75,7 @@ async def list_keys(
     long: bool = False,
     sort: Order = "key",
     reverse: bool = False,
+    wanted: Wanted = ANY,
     target: Target = HERE,
 ) -> None:
     """List the keys of a namespace that begin with a prefix.
@@ -76,7 +102,10 @@ async def list_keys(
     gathered: list[Listed] = []
     async with target.open() as store:
         keys = target.keys(store)
-        async for page in pages(keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything):
+        walk = pages(
+            keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything, wanted=wanted
+        )
+        async for page in walk:
             gathered += _listed(page, store.now())
             if not at_once:
                 _print(gathered, target, long=long)
@@ -89,15 +118,23 @@ async def list_keys(
         return
     _print(gathered, target, long=long)
     if page.truncated and not target.json:
-        say(f"there are more keys: --all lists them, --cursor {page.cursor} goes on")
+        sure = "are" if wanted == ANY else "may be"
+        say(f"there {sure} more keys: --all lists them, --cursor {page.cursor} goes on")
 
 
 async def pages(
-    keys: holdfast.KV, prefix: str, *, limit: int | None, cursor: str | None, values: bool, follow: bool
+    keys: holdfast.KV,
+    prefix: str,
+    *,
+    limit: int | None,
+    cursor: str | None,
+    values: bool,
+    follow: bool,
+    wanted: Wanted = ANY,
 ) -> AsyncIterator[holdfast.Page]:
     """A page of a listing; with `follow` those after it too."""
     while True:
-        page = await keys.list(prefix, limit=limit, cursor=cursor, values=values)
+        page = await keys.list(prefix, limit=limit, cursor=cursor, values=values, **asdict(wanted))
         yield page
         if not follow or page.cursor is None:
             return

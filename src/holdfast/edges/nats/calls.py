@@ -37,6 +37,7 @@ FIELDS: Final = frozenset(
         *("fence", "items", "keep_ttl", "keep_versions", "key", "keys", "last_writer", "limit", "namespace"),
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
+        *("expires_before", "producer", "purpose"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""
@@ -67,7 +68,15 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(values, bool):
         raise ValidationError("values must be true or false", field="values")
     page = await kv.list(
-        fields.get("prefix", ""), limit=fields.get("limit"), cursor=fields.get("cursor"), values=values
+        fields.get("prefix", ""),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        values=values,
+        purpose=fields.get("purpose"),
+        producer=fields.get("producer"),
+        writer=fields.get("last_writer"),
+        spec_ref=fields.get("spec_ref"),
+        expires_before=fields.get("expires_before"),
     )
     answer: dict[str, Any] = {
         "keys": page.keys,

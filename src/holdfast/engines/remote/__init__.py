@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
-from holdfast.cursors import cursor_after
+from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide import Outcome
-from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
+from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, Timeout, Unavailable, Unsupported
@@ -26,7 +26,7 @@ from holdfast.model import entry_of
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
-from holdfast.wire.replies import entry_fields, ms_of, record_of, row_of
+from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, result_of
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from holdfast.commands import Command
-    from holdfast.engine import Due, JournalQuery, Later, Scan
+    from holdfast.engine import Due, Filter, JournalQuery, Later, Scan
     from holdfast.rows import Address, Row
 
 
@@ -87,16 +87,19 @@ class RemoteEngine:
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`: a range that is a prefix, which is all that callers of a client can ask for."""
+        found = await self.select(query, None)
+        return Scanned(keys=found.keys, rows=found.rows, more=found.last is not None)
+
+    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+        """See `Selector.select`."""
         cursor = None if query.after is None else cursor_after(str(query.after))
-        reply = await self._ask(
-            query.namespace,
-            "list",
-            {"prefix": query.start, "limit": query.limit, "cursor": cursor, "values": query.values},
-        )
-        return Scanned(
+        fields = {"prefix": query.start, "limit": query.limit, "cursor": cursor, "values": query.values}
+        reply = await self._ask(query.namespace, "list", fields | filter_fields(wanted))
+        cursor = reply["cursor"]
+        return Selected(
             keys=reply["keys"],
             rows=[row_of(entry) for entry in reply.get("entries", ())],
-            more=reply["truncated"],
+            last=None if cursor is None else last_seen(cursor, str(query.start)),
         )
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:

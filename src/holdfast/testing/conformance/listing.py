@@ -5,9 +5,11 @@ Law: a cursor is opaque. The tests hand it back as it came and look at what a ca
 
 from __future__ import annotations
 
+from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ValidationError
+from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import refusal
 
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from holdfast.model import Page
 
 NO_LIMIT: Final[tuple[Any, ...]] = (0, -1, 10_001, True, 1.0, "5", [5])
+NO_TIME: Final[tuple[Any, ...]] = ("", "soon", "12:30", 1_800_000_000, "0001-01-01T00:00:00+01:00", True)
+NO_FILTER: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
+    ("purpose", "purpose", ("", "Lock", "a" * 33, 5, ["lock"])),
+    ("producer", "producer", ("", "p" * 201, "a\nb", 5)),
+    ("writer", "last_writer", ("", "w" * 201, "a\x00b", 5)),
+    ("spec_ref", "spec_ref", ("s" * 501, 5)),
+    ("expires_before", "expires_before", NO_TIME),
+)
+"""Each argument that filters, the field that its refusal names, and what it can't be."""
 NO_CURSOR: Final[tuple[Any, ...]] = (5, b"YQ", ["a"], "é", "a", "_w", "7aCA", "AA", "YQBi", "!!!!", "YQ YQ")
 
 
@@ -29,11 +40,19 @@ async def fill(kv: KV, keys: list[str], value: Any = 0) -> None:
 async def walk(kv: KV, prefix: str = "", **given: Any) -> list[Page]:
     """All pages of a listing; one that does not go on after the last would never end."""
     pages = [await kv.list(prefix, **given)]
+    seen = pages[0].keys[-1:]
     while pages[-1].cursor is not None:
         page = await kv.list(prefix, cursor=pages[-1].cursor, **given)
-        assert page.keys == [] or page.keys[0] > pages[-1].keys[-1]
+        assert page.cursor != pages[-1].cursor
+        assert not page.keys or [page.keys[0]] > seen
+        seen = page.keys[-1:] or seen
         pages.append(page)
     return pages
+
+
+async def found(kv: KV, prefix: str = "", **given: Any) -> list[str]:
+    """The keys of all pages of a listing."""
+    return [key for page in await walk(kv, prefix, **given) for key in page.keys]
 
 
 class Listing(Fixtures):
@@ -155,6 +174,117 @@ class Listing(Fixtures):
         assert [key for page in pages for key in page.keys] == keys
         assert len(pages) == 2
         assert sum(len(key.encode()) for key in pages[0].keys) <= 524_288
+
+    async def test_entries_by_their_envelope(self, kv: KV, clock: ManualClock) -> None:
+        """A listing can ask for a purpose, a producer, a writer, a document and a deadline: all must fit."""
+        await kv.set("a", 1, semantics={"purpose": "lock", "producer": "p"}, writer="w", spec_ref="s", ttl=60)
+        await kv.set("b", 1, semantics={"purpose": "lock", "producer": "q"}, writer="w", spec_ref="t")
+        await kv.set("c", 1, semantics={"purpose": "flag", "producer": "p"}, writer="v", ttl=61)
+        await kv.set("d", 1, semantics={"consumer_hints": ["lock"]}, writer="w", ttl=62)
+        await kv.set("e", 1, spec_ref="s")
+        deadline = moment(clock.now() + 61_000)
+        wanted: list[tuple[dict[str, Any], list[str]]] = [
+            ({"purpose": "lock"}, ["a", "b"]),
+            ({"producer": "p"}, ["a", "c"]),
+            ({"writer": "w"}, ["a", "b", "d"]),
+            ({"spec_ref": "s"}, ["a", "e"]),
+            ({"expires_before": deadline}, ["a"]),
+            ({"expires_before": moment(clock.now() + 61_001)}, ["a", "c"]),
+            ({"purpose": "lock", "producer": "p"}, ["a"]),
+            ({"purpose": "lock", "writer": "v"}, []),
+            ({"writer": "w", "spec_ref": "t", "purpose": "lock", "producer": "q"}, ["b"]),
+            ({"purpose": "loc"}, []),
+            ({"spec_ref": ""}, []),
+        ]
+        for given, keys in wanted:
+            assert await found(kv, **given) == keys, given
+            assert await found(kv, limit=1, values=True, **given) == keys, given
+        assert (await kv.list("b", purpose="lock")).keys == ["b"]
+        page = await kv.list(purpose="lock", values=True)
+        assert page.entries == [await kv.get("a"), await kv.get("b")]
+        assert (page.truncated, page.cursor) == (False, None)
+
+    async def test_times_in_every_form(self, kv: KV) -> None:
+        """A time is given as such or as text in ISO 8601; without a zone it is UTC."""
+        entry = await kv.set("k", 1, ttl=60)
+        assert entry.expires_at is not None
+        at = entry.expires_at
+        elsewhere = at.astimezone(timezone(timedelta(hours=9)))
+        for same_time in (at, elsewhere, at.replace(tzinfo=None)):
+            for given in (same_time, same_time.isoformat()):
+                assert (await kv.list(expires_before=given)).keys == []
+            later = same_time + timedelta(milliseconds=1)
+            for given in (later, later.isoformat()):
+                assert (await kv.list(expires_before=given)).keys == ["k"]
+
+    async def test_what_is_no_filter(self, kv: KV) -> None:
+        """A filter that no entry could pass by its form is refused with the field that is wrong."""
+        for name, field, wrongs in NO_FILTER:
+            for wrong in wrongs:
+                with refusal(ValidationError, field=field, about=(name, wrong)):
+                    await kv.list(**{name: wrong})
+
+    async def test_what_is_gone_passes_no_filter(self, kv: KV, clock: ManualClock) -> None:
+        """An entry that has expired is in no listing, and one that was written over counts as it is now."""
+        await kv.set("gone", 1, ttl=1, semantics={"purpose": "config"})
+        await kv.set("changed", 1, semantics={"purpose": "config"})
+        await kv.set("changed", 1, semantics={"purpose": "flag"})
+        clock.advance(1)
+        assert (await kv.list(purpose="config")).keys == []
+        assert (await kv.list(expires_before=moment(clock.now() + 1000))).keys == []
+
+    async def test_filtered_pages_hold_what_they_are_asked_for(self, kv: KV) -> None:
+        """Pages of a filter end at the limit, and the last says that it is, also when it is full."""
+        keys = [f"{number:02}" for number in range(24)]
+        for position, key in enumerate(keys):
+            await kv.set(key, 0, writer="wv"[position % 2])
+        for limit in (1, 5, 6, 11, 12, 13):
+            pages = await walk(kv, limit=limit, writer="w")
+            assert [key for page in pages for key in page.keys] == keys[::2]
+            assert all(page.count == limit and page.truncated for page in pages[:-1])
+            assert len(pages) == -(-12 // limit)
+
+    async def test_a_filtered_page_ends_at_512_kb(self, kv: KV) -> None:
+        """A page of a filter holds at most 512 KB, and of keys alone more than of values."""
+        keys = [f"{number:02}" for number in range(12)]
+        await fill_large(kv, keys)
+        pages = await walk(kv, values=True, writer="embedded")
+        assert [key for page in pages for key in page.keys] == keys
+        assert all(0 < page.count < 9 for page in pages)
+        assert (await kv.list(writer="embedded")).keys == keys
+
+    async def test_a_page_looks_at_so_much_and_no_more(self, kv: KV) -> None:
+        """Where hardly anything fits, a page ends all the same, and the next goes on behind it."""
+        values = [{"key": f"{number:02}", "value": "x" * 65_534} for number in range(50)]
+        for start in range(0, len(values), 7):
+            await kv.set_many(values[start : start + 7])
+        await kv.set("49", 0, semantics={"purpose": "lock"})
+        pages = await walk(kv, purpose="lock")
+        assert [page.keys for page in pages] == [[], ["49"]]
+        assert [page.truncated for page in pages] == [True, False]
+
+    async def test_a_filtered_cursor_stays_right(self, kv: KV, clock: ManualClock) -> None:
+        """Each key that fitted throughout is seen exactly once, whatever comes and goes meanwhile."""
+        stay = [f"{number:02}" for number in range(0, 30, 2)]
+        for key in stay:
+            await kv.set(key, 0, writer="w")
+            await kv.set(f"{key}x", 0, writer="v", ttl=1)
+        seen: list[str] = []
+        cursor = None
+        for turn in range(100):
+            page = await kv.list(limit=2, cursor=cursor, writer="w")
+            seen += page.keys
+            cursor = page.cursor
+            if cursor is None:
+                break
+            await kv.set(f"{page.keys[-1]}y", 0, writer="w", ttl=1)
+            await kv.delete(f"{page.keys[-1]}x")
+            await kv.set(f"0{turn}z", 0, writer="w", ttl=1)
+            await kv.set(stay[turn % len(stay)], turn, writer="w")
+            clock.advance(0.4)
+        assert cursor is None
+        assert [key for key in seen if key in stay] == stay
+        assert seen == sorted(set(seen))
 
 
 async def fill_large(kv: KV, keys: list[str]) -> None:

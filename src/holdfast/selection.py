@@ -1,0 +1,97 @@
+"""Listing by envelope: the entries of a range that have a purpose, a producer, a writer, a deadline.
+
+An engine knows keys and rows, not what an envelope means. So a walk over its rows picks what is wanted,
+and does so much work for a page and no more. A page may therefore hold few keys, or none, and go on all the
+same.
+
+Law: nothing is written here. What a filter may hold is a rule; which rows it lets through is said once, here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.engine import Filter, Selected, Selector, row_size
+from holdfast.model import semantics_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.engine import Engine, Scan
+    from holdfast.rows import Row
+
+STEP: Final = 1_000
+"""How many rows are looked at in one scan."""
+STEPS: Final = 5
+"""How many scans a page takes at the most; each looks at so many rows, or at as much as a page may hold.
+
+Writes to the namespace that come after the listing wait for its end, so that is not far off."""
+
+
+def filter_of(
+    *, purpose: object, producer: object, writer: object, spec_ref: object, expires_before: object
+) -> Filter | None:
+    """The legal filter that a caller asks for; None if none of it is given."""
+    wanted = Filter(
+        purpose=None if purpose is None else rules.purpose(purpose, field="purpose"),
+        producer=None if producer is None else rules.identity(producer, field="producer"),
+        writer=None if writer is None else rules.identity(writer, field="last_writer"),
+        spec_ref=rules.spec_ref(spec_ref),
+        expires_before=None if expires_before is None else rules.time(expires_before, field="expires_before"),
+    )
+    return None if wanted == Filter() else wanted
+
+
+async def select(engine: Engine, query: Scan, wanted: Filter | None, now: Callable[[], int]) -> Selected:
+    """The entries of a page that a filter lets through, or all of them."""
+    if isinstance(engine, Selector):
+        return await engine.select(query, wanted)
+    if wanted is not None:
+        return await _picked(engine, query, wanted, now)
+    found = await engine.scan(query, now())
+    return Selected(keys=found.keys, rows=found.rows, last=found.keys[-1] if found.more else None)
+
+
+async def _picked(engine: Engine, query: Scan, wanted: Filter, now: Callable[[], int]) -> Selected:
+    picked = Selected(keys=[], rows=[], last=query.after)
+    room = query.max_bytes
+    for _ in range(STEPS):
+        step = msgspec.structs.replace(query, after=picked.last, limit=STEP, values=True)
+        found = await engine.scan(step, now())
+        for key, row in zip(found.keys, found.rows, strict=True):
+            if _fits(row, wanted):
+                room -= row_size(key, row if query.values else None)
+                if len(picked.keys) == query.limit or (picked.keys and room < 0):
+                    return picked
+                picked.keys.append(key)
+                picked.rows.append(row)
+            picked.last = key
+        if not found.more:
+            picked.last = None
+            break
+    return picked
+
+
+def _fits(row: Row, wanted: Filter) -> bool:
+    return (
+        wanted.writer in (None, row.last_writer)
+        and wanted.spec_ref in (None, row.spec_ref)
+        and (wanted.expires_before is None or _ends(row, wanted.expires_before))
+        and ((wanted.purpose is None and wanted.producer is None) or _means(row, wanted))
+    )
+
+
+def _ends(row: Row, before: int) -> bool:
+    return row.expires_at is not None and row.expires_at < before
+
+
+def _means(row: Row, wanted: Filter) -> bool:
+    meaning: Any = semantics_of(row.semantics)
+    return (
+        meaning is not None
+        and wanted.purpose in (None, meaning.purpose)
+        and wanted.producer in (None, meaning.producer)
+    )
