@@ -6,7 +6,7 @@ says what to do, never how; it carries no time and nothing random. Results are w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -178,56 +178,57 @@ class Trim(Command, frozen=True, kw_only=True, gc=False):
     upto: int
 
 
-class Stored(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Result(msgspec.Struct, frozen=True, tag=True):
+    """What became of a command."""
+
+
+class Stored(Result, frozen=True, tag=True, gc=False):
     """The entry as it is after the command."""
 
     key: str
     row: Row
 
 
-class Got(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Got(Result, frozen=True, tag=True, gc=False):
     """The row that a read found, or None."""
 
     row: Row | None
 
 
-class Deleted(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Deleted(Result, frozen=True, tag=True, gc=False):
     """The version of the deletion and the purpose of what was there; None if there was nothing to delete."""
 
     version: int | None
     purpose: str | None = None
 
 
-class Versions(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Versions(Result, frozen=True, tag=True, gc=False):
     """The versions of a batch's writes and the purposes of what they changed, by position."""
 
     versions: tuple[int | None, ...]
     purposes: tuple[str | None, ...]
 
 
-class Results(msgspec.Struct, frozen=True, tag=True):
+class Results(Result, frozen=True, tag=True):
     """What became of the items of a `Many`: a result or the error that refused it, by position."""
 
     items: tuple[Stored | Deleted | Exception, ...]
 
 
-class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Done(Result, frozen=True, tag=True, gc=False):
     """It is done, and there is nothing more to say."""
 
 
-class Written(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Written(Result, frozen=True, tag=True, gc=False):
     """How many entries were put."""
 
     count: int
 
 
-class Removed(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Removed(Result, frozen=True, tag=True, gc=False):
     """How many rows upkeep removed."""
 
     count: int
-
-
-Result: TypeAlias = Stored | Got | Deleted | Versions | Results | Written | Done | Removed
 
 
 def cost(command: Command) -> int:
@@ -244,7 +245,7 @@ def cost(command: Command) -> int:
         case Expire():
             return 512 * len(command.keys)
         case _:
-            return 256
+            return int(getattr(command, "size", 0)) + 256
 
 
 def weight(command: Command) -> int:
@@ -261,7 +262,7 @@ def weight(command: Command) -> int:
         case PruneAudit():
             return command.upto - command.first + 1
         case _:
-            return 1
+            return int(getattr(command, "rows", 1))
 
 
 def written_keys(command: Command) -> Iterator[str]:

@@ -6,7 +6,7 @@ meaning. A change goes through `transact`, which every engine writes in the same
 
     wanted  = needs(commands)                     what to load
     loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
-    more    = further(wanted, loaded)             what to load besides, since a policy asks for it
+    more    = further(commands, wanted, loaded)   what to load besides, as a policy or a table asks
     outcome = decide(loaded, commands, now, keys) pure; the keys sign the audit
     <save outcome; commit>                        all of it or nothing, durable before the return
 
@@ -71,7 +71,8 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     """A walk over the keys of a space: from `start` to before `stop` (None: to the end), in their order.
 
     `after` leaves out keys up to and including it. (U+0000 can't be part of a bound in PostgreSQL, so "the
-    key after that one" has no other form.)
+    key after that one" has no other form.) With `reverse` the walk goes backwards from the other end, and
+    `after` leaves out keys from it on.
 
     The walk ends after `limit` rows, or before the row whose size would take the sum past `max_bytes`; the
     first row is always given. The size of a row is that of its key, and with `values` also that of its value
@@ -86,6 +87,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     max_bytes: int
     values: bool = False
+    reverse: bool = False
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.model import Conflict, Entry
+    from holdfast.model import Conflict, Entry, Item, ItemConflict
 
 
 class HoldfastError(Exception):
@@ -85,9 +85,24 @@ class KeyNotFound(Refused):
 
 
 class ConditionFailed(Refused):
-    """The item does not meet the condition of the write."""
+    """The item does not meet the condition of the write; nothing was written.
+
+    `current` is the item that is there, or None. `conflicts` lists every part of a transaction that failed.
+    """
 
     code = "CONDITION_FAILED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        current: Item | None = None,
+        conflicts: Sequence[ItemConflict] = (),
+    ) -> None:
+        super().__init__(message, field=field)
+        self.current = current
+        self.conflicts = tuple(conflicts)
 
 
 class Fenced(Refused):
@@ -155,8 +170,9 @@ class Unsupported(Refused):
 class VersionConflict(HoldfastError):
     """A check on a version failed; nothing was written.
 
-    `current` is the entry that is there, or None. `conflicts` lists every failed check of a batch. `reason`
-    is `request_id_reused` when the id of an earlier request came back with other content.
+    `current` is the entry that is there, or None; in a table it is `item`. `conflicts` lists every failed
+    check of a batch. `reason` is `request_id_reused` when the id of an earlier request came back with other
+    content.
     """
 
     code = "VERSION_CONFLICT"
@@ -166,11 +182,13 @@ class VersionConflict(HoldfastError):
         message: str,
         *,
         current: Entry | None = None,
+        item: Item | None = None,
         conflicts: Sequence[Conflict] = (),
         reason: str | None = None,
     ) -> None:
         super().__init__(message)
         self.current = current
+        self.item = item
         self.conflicts = tuple(conflicts)
         self.reason = reason
 

@@ -175,6 +175,34 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of a table: its attributes, its version, and when it is gone."""
+
+    value: dict[str, Any]
+    version: int
+    expires_at: datetime | None
+
+
+class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a query or scan. `cursor` continues it and is None at the end."""
+
+    items: list[Item]
+    truncated: bool
+    cursor: str | None
+
+    @property
+    def count(self) -> int:
+        """How many items this page holds."""
+        return len(self.items)
+
+
+class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a transaction that was not as expected: which one, and the item that is there instead."""
+
+    position: int
+    current: Item | None
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operator asks of a namespace. None leaves a thing as it is without a policy.
 
@@ -266,6 +294,22 @@ def entry_of(key: str, row: Row) -> Entry:
         semantics=semantics_of(row.semantics),
         request_id=row.request_id,
         spec_ref=row.spec_ref,
+    )
+
+
+def item_of(row: Row) -> Item:
+    """The item that a row stands for.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    value = value_of("of an item", row)
+    if not isinstance(value, dict):
+        raise DatabaseError("a stored item can't be read")
+    return Item(
+        value=value,
+        version=row.version,
+        expires_at=None if row.expires_at is None else moment(row.expires_at),
     )
 
 

@@ -16,6 +16,10 @@ TRASH: Final = "trash"
 GUARD: Final = "guard"
 REQUEST: Final = "request"
 LETTER: Final = "letter"
+TABLE: Final = "table"
+"""The space of the definitions of tables, by name."""
+DROPPED: Final = "dropped"
+"""The space of the names of spaces whose rows are to go."""
 
 
 class Address(NamedTuple):

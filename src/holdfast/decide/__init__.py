@@ -1,7 +1,7 @@
 """The pure heart: what a group of commands does to the rows that it finds.
 
     needs(commands)                      → the rows and namespaces that must be loaded
-    further(wanted, loaded)              → what must be loaded besides, as the policies say
+    further(commands, wanted, loaded)    → what must be loaded besides, as policies and tables say
     decide(loaded, commands, now, keys)  → the rows, records and results that follow
 
 Law: no I/O, no clock, no randomness, no logging; the answer depends on the arguments alone, which are left as
@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.commands import Change, Fence
-from holdfast.decide import keys, letters, upkeep
-from holdfast.decide.audit import further, need_audit
+from holdfast.decide import items, keys, letters, tables, upkeep
+from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Loaded, Needs, Outcome
 from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "needs"]
 
-_NEEDS = keys.NEEDS | letters.NEEDS | upkeep.NEEDS
-_APPLY = keys.APPLY | letters.APPLY | upkeep.APPLY
+_NEEDS = keys.NEEDS | letters.NEEDS | upkeep.NEEDS | tables.NEEDS | items.NEEDS
+_APPLY = keys.APPLY | letters.APPLY | upkeep.APPLY | tables.APPLY | items.APPLY
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -48,6 +48,17 @@ def needs(commands: Iterable[Command]) -> Needs:
         _NEEDS[type(command)](wanted, command)
     need_audit(wanted)
     return wanted
+
+
+def further(commands: Iterable[Command], wanted: Needs, loaded: Loaded) -> Needs | None:
+    """What has to be loaded besides, now that what was wanted is known; None if that is nothing."""
+    more = Needs()
+    need_audit_by_policy(more, wanted, loaded)
+    for command in commands:
+        need = items.FURTHER.get(type(command))
+        if need is not None:
+            need(more, command, loaded)
+    return more if more.rows else None
 
 
 def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = NO_KEYS) -> Outcome:
@@ -73,6 +84,10 @@ class Decision:
     def take(self, commands: Sequence[Command]) -> None:
         """Apply the next commands."""
         self._results += [self._draft.attempt(_apply, command) for command in commands]
+
+    def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
+        """What the next part needs besides, as the policies are that the parts before it have left."""
+        return further(commands, wanted, self._draft.known)
 
     def outcome(self) -> Outcome:
         """What all of it leads to."""

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import AuditRecord, Head, address_of, hash_of, head_of, signed_head, signed_record
-from holdfast.decide.draft import Needs
+from holdfast.audit import AuditRecord, address_of, hash_of, head_to_follow, signed_head, signed_record
 from holdfast.decide.policies import audited, audited_unasked
 from holdfast.rows import KV, Row
 
 if TYPE_CHECKING:
-    from holdfast.audit import Keys
-    from holdfast.decide.draft import Draft, Loaded
+    from holdfast.audit import Head, Keys
+    from holdfast.decide.draft import Draft, Loaded, Needs
     from holdfast.rows import Record
 
 
@@ -28,7 +27,7 @@ def audit(
     if not audited(draft.namespace):
         return
     keys = draft.keys
-    head = head_of(draft.row(address_of(draft.name, 0)))
+    head = head_to_follow(draft.name, keys, draft.row(address_of(draft.name, 0)))
     made = signed_record(
         draft.name,
         keys,
@@ -60,14 +59,19 @@ def put_head(draft: Draft, head: Head) -> None:
 
 
 def need_audit(wanted: Needs) -> None:
-    """Ask for what the records of namespaces look at that are audited whatever their policy may be."""
-    names = frozenset(name for name in wanted.namespaces if audited_unasked(name))
+    """Ask for what the records of namespaces look at that are audited whatever their policy may be.
+
+    Where the head is asked for already, a command may switch the audit on for those that come after it.
+    """
+    names = frozenset(
+        name for name in wanted.namespaces if audited_unasked(name) or address_of(name, 0) in wanted.rows
+    )
     if names:
         _need(wanted, wanted, names)
 
 
-def further(wanted: Needs, loaded: Loaded) -> Needs | None:
-    """What else is needed, now that the policies of the namespaces are known; None if that is nothing."""
+def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
+    """Ask for it where a policy, which is known by now, wants records."""
     names = frozenset(
         name
         for name in wanted.namespaces
@@ -76,11 +80,8 @@ def further(wanted: Needs, loaded: Loaded) -> Needs | None:
         and not audited_unasked(name)
         and audited(found)
     )
-    if not names:
-        return None
-    more = Needs()
-    _need(more, wanted, names)
-    return more
+    if names:
+        _need(more, wanted, names)
 
 
 def _need(more: Needs, wanted: Needs, names: frozenset[str]) -> None:
@@ -93,7 +94,10 @@ def _need(more: Needs, wanted: Needs, names: frozenset[str]) -> None:
 
 
 def _hash(keys: Keys, row: Row | None) -> str | None:
-    return None if row is None else hash_of(keys, row.value)
+    if row is None:
+        return None
+    assert row.value is not None, "a row that the audit looks at was loaded without its value"
+    return hash_of(keys, row.value)
 
 
 def _put(draft: Draft, number: int, value: bytes, version: int) -> None:

@@ -80,11 +80,17 @@ class Draft:
         self._journal: list[Record] = []
         self._trims: dict[str, int] = {}
         self._undo: list[tuple[Address, bool, Row | None]] = []
+        self._blind: set[Address] = set()
 
     @property
     def namespace(self) -> Namespace:
         """The namespace of the command at hand, to be changed in place."""
         return self._namespaces[self.name]
+
+    @property
+    def known(self) -> Loaded:
+        """What was loaded, with the namespaces as the commands so far have left them."""
+        return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""
@@ -106,9 +112,14 @@ class Draft:
         return self._loaded.rows.get(address)
 
     def put(self, address: Address, row: Row | None) -> None:
-        """Put a row at an address, or take away the one that is there."""
+        """Put a row at an address, or take away the one that was found there."""
         self._undo.append((address, address in self._rows, self._rows.get(address)))
         self._rows[address] = row
+
+    def remove_unseen(self, address: Address) -> None:
+        """Take away a row that was not looked for; it may not be there."""
+        self._blind.add(address)
+        self.put(address, None)
 
     def version(self, *, at_least: int = 0) -> int:
         """A new version: the next in the namespace, or a later one that is asked for; never given before."""
@@ -131,10 +142,14 @@ class Draft:
         return Outcome(
             results=results,
             namespaces=[now for name, now in self._namespaces.items() if now != self._found(name)],
-            rows={address: row for address, row in self._rows.items() if row or address in self._loaded.rows},
+            rows={address: row for address, row in self._rows.items() if row or self._removes(address)},
             journal=self._journal,
             trims=self._trims,
         )
+
+    def _removes(self, address: Address) -> bool:
+        """Whether there may be something at an address that has to go."""
+        return address in self._loaded.rows or address in self._blind
 
     def _enter(self, name: str) -> None:
         """Turn to a namespace. Its time is at least that of its last change, whatever this clock says."""

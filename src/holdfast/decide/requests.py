@@ -17,6 +17,7 @@ from holdfast.decide.entries import live
 from holdfast.errors import VersionConflict
 from holdfast.model import Entry, entry_of
 from holdfast.rows import REQUEST, Address, Row
+from holdfast.tables.commands import Defined, ItemDone, ItemsDone, PutItem, Transacted, WriteItems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class Several(msgspec.Struct, frozen=True, tag=True):
-    """The results of a `Many`; None for an item that was refused."""
+    """The results of a command whose parts are done each for itself; None for one that was refused."""
 
-    items: tuple[Stored | Deleted | None, ...]
+    items: tuple[Stored | Deleted | ItemDone | None, ...]
 
 
 class Memory(msgspec.Struct, frozen=True):
     """What is remembered of a request: a digest of its content, and the reply."""
 
     content: str
-    reply: Stored | Deleted | Versions | Written | Done | Several
+    reply: Stored | Deleted | Versions | Written | Done | Several | Defined | ItemDone | Transacted
 
 
 def request_address(command: Change) -> Address:
@@ -86,41 +87,48 @@ def _remember(draft: Draft, command: Change, content: str, result: Result) -> Re
 
 def _reply(command: Change, result: Any) -> Any:
     """A result as it is remembered: without a value that the request itself brings along."""
-    if isinstance(result, Results) and isinstance(command, Many):
+    if isinstance(command, Many | WriteItems):
         return Several(
             tuple(
-                None if isinstance(found, Exception) else _reply(item, found)
-                for item, found in zip(command.items, result.items, strict=True)
+                None if isinstance(found, Exception) else _reply(part, found)
+                for part, found in zip(_parts(command), result.items, strict=True)
             )
         )
-    if isinstance(command, Set):
-        return Stored(result.key, msgspec.structs.replace(result.row, value=None))
+    if isinstance(command, Set | PutItem):
+        return msgspec.structs.replace(result, row=msgspec.structs.replace(result.row, value=None))
     return result
 
 
 def _with_value(command: Change, reply: Any) -> Any:
-    if isinstance(command, Set):
-        return Stored(reply.key, msgspec.structs.replace(reply.row, value=command.value))
+    if isinstance(command, Set | PutItem):
+        value = command.value if isinstance(command, Set) else command.item
+        return msgspec.structs.replace(reply, row=msgspec.structs.replace(reply.row, value=value))
     return reply
+
+
+def _parts(command: Many | WriteItems) -> tuple[Any, ...]:
+    return command.items if isinstance(command, Many) else command.writes
 
 
 def _complete(
     draft: Draft,
     command: Any,
     content: str,
-    known: tuple[Stored | Deleted | None, ...],
+    known: tuple[Stored | Deleted | ItemDone | None, ...],
     apply: Callable[[Draft, Any], Any],
 ) -> Result:
-    """The remembered results of a `Many`, and those of its items that were refused, judged anew."""
-    refused = tuple(item for item, reply in zip(command.items, known, strict=True) if reply is None)
+    """The remembered results of the parts of a command, and of those that were refused, judged anew."""
+    field, made = ("items", Results) if isinstance(command, Many) else ("writes", ItemsDone)
+    parts = _parts(command)
+    refused = tuple(part for part, reply in zip(parts, known, strict=True) if reply is None)
     if not refused:
-        return Results(tuple(map(_with_value, command.items, known)))
-    fresh = iter(apply(draft, msgspec.structs.replace(command, items=refused)).items)
-    items = tuple(
-        next(fresh) if reply is None else _with_value(item, reply)
-        for item, reply in zip(command.items, known, strict=True)
+        return made(tuple(map(_with_value, parts, known)))
+    fresh = iter(apply(draft, msgspec.structs.replace(command, **{field: refused})).items)
+    results = tuple(
+        next(fresh) if reply is None else _with_value(part, reply)
+        for part, reply in zip(parts, known, strict=True)
     )
-    return _remember(draft, command, content, Results(items))
+    return _remember(draft, command, content, made(results))
 
 
 def _current(draft: Draft, command: Change) -> Entry | None:

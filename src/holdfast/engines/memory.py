@@ -57,7 +57,7 @@ class MemoryEngine:
             },
             rows=self._load(wanted),
         )
-        more = further(wanted, loaded)
+        more = further(commands, wanted, loaded)
         if more is not None:
             loaded.rows.update(self._load(more))
         outcome = decide(loaded, commands, now, self.keys)
@@ -78,8 +78,9 @@ class MemoryEngine:
         keys: list[Any] = []
         rows: list[Row] = []
         room = query.max_bytes
-        for key, row in self._range(query.namespace, query.space, query.start, query.stop):
-            if not row.alive(now) or (query.after is not None and key <= query.after):
+        walk = list(self._range(query.namespace, query.space, query.start, query.stop))
+        for key, row in reversed(walk) if query.reverse else walk:
+            if not row.alive(now) or _passed(key, query):
                 continue
             room -= row_size(key, row if query.values else None)
             if len(keys) == query.limit or (keys and room < 0):
@@ -160,8 +161,8 @@ class MemoryEngine:
     def _put(self, address: Address, row: Row | None) -> None:
         keys = self._keys.setdefault((address.namespace, address.space), [])
         if row is None:
-            del self._rows[address]
-            del keys[bisect_left(keys, address.key)]
+            if self._rows.pop(address, None) is not None:
+                del keys[bisect_left(keys, address.key)]
             return
         if address not in self._rows:
             insort(keys, address.key)
@@ -181,3 +182,10 @@ class MemoryEngine:
             if not row.alive(now) and row.version > 0
         ]
         return Totals(namespace=namespace, due_keys=len(due), due_bytes=sum(due))
+
+
+def _passed(key: Any, query: Scan) -> bool:
+    """Whether a walk that goes on has been past a key."""
+    if query.after is None:
+        return False
+    return bool(key >= query.after if query.reverse else key <= query.after)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
-from holdfast.commands import Change, Command
+from holdfast.commands import Change, Command, Result
 from holdfast.rows import Row
 from holdfast.tables.conditions import Condition
 from holdfast.tables.schema import KeyAttribute, TableSchema
@@ -165,14 +163,14 @@ class ExpireItems(Command, frozen=True, kw_only=True):
         return len(self.keys)
 
 
-class Defined(msgspec.Struct, frozen=True, tag=True):
+class Defined(Result, frozen=True, tag=True):
     """A table as it is after a change; `version` is that of the change."""
 
     schema: TableSchema
     version: int
 
 
-class ItemDone(msgspec.Struct, frozen=True, tag=True):
+class ItemDone(Result, frozen=True, tag=True):
     """What became of a change of an item: its version, and the rows that it returns or leaves.
 
     `version` is None where nothing was changed. `row` is the item after it, `old` the one before if the
@@ -184,7 +182,13 @@ class ItemDone(msgspec.Struct, frozen=True, tag=True):
     old: Row | None = None
 
 
-class ItemsDone(msgspec.Struct, frozen=True, tag=True):
+class Transacted(Result, frozen=True, tag=True):
+    """What became of the writes of a transaction, by position."""
+
+    items: tuple[ItemDone, ...]
+
+
+class ItemsDone(Result, frozen=True, tag=True):
     """What became of several changes: a result or the error that refused it, by position."""
 
     items: tuple[ItemDone | Exception, ...]

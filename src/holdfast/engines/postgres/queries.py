@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
     """See `Engine.scan`."""
-    shape = {"values": query.values, "bounded": query.stop is not None, "after": query.after is not None}
+    shape = {
+        "values": query.values,
+        "bounded": query.stop is not None,
+        "after": query.after is not None,
+        "reverse": query.reverse,
+    }
     owner: tuple[str, ...]
     if query.space == KV:
         statement = statements.scan_kv(**shape)

@@ -218,35 +218,36 @@ CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
 
 
 @cache
-def scan_kv(*, values: bool, bounded: bool, after: bool) -> str:
+def scan_kv(*, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
     """A walk over the keys of a plugin.
 
     Parameters: now, the limit, the most bytes, the first key, the plugin; with `bounded` the key to end
-    before; with `after` the key to begin after. Answers the key, the sum of the sizes so far, and with
+    before; with `after` the key to go on after. Answers the key, the sum of the sizes so far, and with
     `values` the row. One row more than fits is given, so that the caller knows of it: the one that takes the
     sum past the most, or the second if the first does.
     """
-    owner = "plugin_name = $5" + _bounds(6, bounded=bounded, after=after)
-    return _scan("plugin_kv_storage", owner, "value_json", values=values)
+    owner = "plugin_name = $5" + _bounds(6, bounded=bounded, after=after, reverse=reverse)
+    return _scan("plugin_kv_storage", owner, "value_json", values=values, reverse=reverse)
 
 
 @cache
-def scan_others(*, values: bool, bounded: bool, after: bool) -> str:
+def scan_others(*, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
     """A walk over the keys of a space, as `scan_kv`.
 
     Parameters: now, the limit, the most bytes, the first key, the namespace, the space; with `bounded` the
-    key to end before; with `after` the key to begin after.
+    key to end before; with `after` the key to go on after.
     """
-    owner = "namespace = $5 AND space = $6" + _bounds(7, bounded=bounded, after=after)
-    return _scan("holdfast_rows", owner, "value", values=values)
+    owner = "namespace = $5 AND space = $6" + _bounds(7, bounded=bounded, after=after, reverse=reverse)
+    return _scan("holdfast_rows", owner, "value", values=values, reverse=reverse)
 
 
-def _bounds(first: int, *, bounded: bool, after: bool) -> str:
+def _bounds(first: int, *, bounded: bool, after: bool, reverse: bool = False) -> str:
     stop = f" AND key < ${first}" if bounded else ""
-    return stop + (f" AND key > ${first + bounded}" if after else "")
+    return stop + (f" AND key {'<' if reverse else '>'} ${first + bounded}" if after else "")
 
 
-def _scan(table: str, owner: str, value: str, *, values: bool) -> str:
+def _scan(table: str, owner: str, value: str, *, values: bool, reverse: bool) -> str:
+    order = "key DESC" if reverse else "key"
     size = f"octet_length(key) + octet_length({value}) + 256" if values else "octet_length(key)"
     columns = f", {row(value, shown=value)}" if values else ""
     return (
@@ -254,8 +255,9 @@ def _scan(table: str, owner: str, value: str, *, values: bool) -> str:
         "SELECT *, sum(width) OVER walk AS total, row_number() OVER walk AS place FROM ("
         f"SELECT key, {size} AS width{columns} FROM {table} "
         f"WHERE {owner} AND key >= $4 AND {living('$1')} "
-        "ORDER BY key LIMIT $2) AS reached WINDOW walk AS (ORDER BY key ROWS UNBOUNDED PRECEDING)) AS summed "
-        "WHERE total - width <= $3::bigint OR place = 2 ORDER BY key"
+        f"ORDER BY {order} LIMIT $2) AS reached "
+        f"WINDOW walk AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) AS summed "
+        f"WHERE total - width <= $3::bigint OR place = 2 ORDER BY {order}"
     )
 
 

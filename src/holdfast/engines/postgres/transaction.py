@@ -58,7 +58,7 @@ class Group:
             await connection.execute("ROLLBACK")
             known.discard(self.namespace)
             return await self.run(connection, known)
-        more = further(self._wanted, loaded)
+        more = further(self._commands, self._wanted, loaded)
         if more is not None and (also := await self._load(connection, more)) is not None:
             loaded.rows.update(also.rows)
         outcome = decide(loaded, self._commands, self._now, self._keys)

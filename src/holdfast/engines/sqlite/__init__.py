@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast.commands import Batch, Delete, Expire, Many, Trim, weight
-from holdfast.decide import Decision, Loaded, further, needs
+from holdfast.decide import Decision, Loaded, needs
 from holdfast.engine import (
     LATER,
     Capabilities,
@@ -77,7 +77,7 @@ class SqliteEngine:
         private = Path(tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
         self._path = private / "store.db" if path is None else path
         self._where = str(self._path)
-        self.keys = FileKeyring(self._beside(".audit-key")) if keys is None else keys
+        self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
         self._writer = Writer(self._where, self._covered)
@@ -148,6 +148,7 @@ class SqliteEngine:
             values=query.values,
             bounded=query.stop is not None,
             after=query.after is not None,
+            reverse=query.reverse,
         )
         owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
         bounds = [bound for bound in (query.start, query.stop, query.after) if bound is not None]
@@ -214,7 +215,7 @@ class SqliteEngine:
                 await asyncio.sleep(0)
             wanted = needs(part)
             await self._load(wanted, loaded)
-            more = further(wanted, loaded)
+            more = decision.further(part, wanted)
             if more is not None:
                 await self._load(more, loaded)
             decision.take(part)

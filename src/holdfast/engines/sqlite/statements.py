@@ -122,7 +122,7 @@ def pages(outcome: Outcome) -> int:
     return values + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces) + 4
 
 
-def scan(space: str, *, values: bool, bounded: bool, after: bool) -> str:
+def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
     """Living rows of a range, in the order of their keys. Parameters: see `SqliteEngine.scan`."""
     if space == KV:
         table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
@@ -132,8 +132,8 @@ def scan(space: str, *, values: bool, bounded: bool, after: bool) -> str:
     return (
         f"SELECT {shown} FROM {table} WHERE {owner} AND key >= ?"
         + (" AND key < ?" if bounded else "")
-        + (" AND key > ?" if after else "")
-        + " AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?"
+        + (f" AND key {'<' if reverse else '>'} ?" if after else "")
+        + f" AND (expires_at IS NULL OR expires_at > ?) ORDER BY key{' DESC' if reverse else ''} LIMIT ?"
     )
 
 

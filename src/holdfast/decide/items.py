@@ -1,0 +1,345 @@
+"""What the verbs on items mean.
+
+Law: an item and its entries in the indexes change together. An item whose deadline has been reached is not
+there; whoever meets one records its expiry first. What a write expects is judged before anything is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from holdfast.commands import Removed
+from holdfast.decide.audit import audit
+from holdfast.decide.policies import check_quota
+from holdfast.decide.schemas import schema_address, schema_of, table_of
+from holdfast.errors import (
+    ConditionFailed,
+    ItemNotFound,
+    TtlNotConfigured,
+    ValidationError,
+    VersionConflict,
+)
+from holdfast.model import ItemConflict, item_of
+from holdfast.rows import Address, Record, Row
+from holdfast.tables.commands import (
+    CheckItem,
+    DeleteItem,
+    ExpireItems,
+    ItemDone,
+    ItemsDone,
+    PutItem,
+    SetItemTtl,
+    Transacted,
+    TransactWrite,
+    UpdateItem,
+    WriteItems,
+)
+from holdfast.tables.conditions import holds
+from holdfast.tables.images import Images, item_name
+from holdfast.tables.indexes import entry_changes
+from holdfast.tables.items import encode_item, key_of, legal_item, named_key
+from holdfast.tables.ttl import attribute_for, deadline_of
+from holdfast.tables.updates import update_of, updated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.commands import Origin
+    from holdfast.decide.draft import Draft, Loaded, Needs
+    from holdfast.tables.schema import TableSchema
+
+ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
+
+
+class Place:
+    """An item that a command is about: its table, where it is, and what is there."""
+
+    def __init__(self, draft: Draft, command: ItemWrite) -> None:
+        self.schema = table_of(draft, command.table)
+        key, self.named = _named(self.schema, command)
+        self.address = Address(draft.name, self.schema.item_space, key)
+        self.row = _live(draft, self.schema, self.address)
+
+    @property
+    def item(self) -> dict[str, Any] | None:
+        """The item that is there."""
+        return None if self.row is None else item_of(self.row).value
+
+
+def _put(draft: Draft, command: PutItem) -> ItemDone:
+    place = Place(draft, command)
+    _expect(place, command)
+    return _store(draft, command, place, place.named, text=(command.item, command.size))
+
+
+def _update(draft: Draft, command: UpdateItem) -> ItemDone:
+    place = Place(draft, command)
+    update = update_of(place.schema, set=command.set, remove=command.remove, add=command.add)
+    _expect(place, command)
+    before = place.named if place.item is None else place.item
+    return _store(draft, command, place, updated(before, update))
+
+
+def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
+    place = Place(draft, command)
+    attribute = place.schema.ttl_attribute
+    if attribute is None:
+        raise TtlNotConfigured(f"table {command.table!r} has no ttl_attribute", field="table")
+    _expect(place, command)
+    item = place.item
+    if item is None:
+        raise ItemNotFound(f"table {command.table!r} has no such item", field="partition_key")
+    until = 0 if command.ttl is None else attribute_for(command.ttl, draft.now)
+    return _store(draft, command, place, item | {attribute: until})
+
+
+def _delete(draft: Draft, command: DeleteItem) -> ItemDone:
+    place = Place(draft, command)
+    _expect(place, command)
+    if place.row is None:
+        return ItemDone(None)
+    _remove(draft, place.schema, place.address, place.row)
+    version = draft.version()
+    _record(draft, "deleted", place, version=version, origin=command.origin, after=None)
+    return ItemDone(version, old=place.row if command.returns == "old" else None)
+
+
+def _check(draft: Draft, command: CheckItem) -> ItemDone:
+    _expect(Place(draft, command), command)
+    return ItemDone(None)
+
+
+def _transact(draft: Draft, command: TransactWrite) -> Transacted:
+    """Judge all parts by what is there before any of them, then apply them."""
+    places = [Place(draft, write) for write in command.writes]
+    seen: dict[Address, int] = {}
+    for position, place in enumerate(places):
+        if seen.setdefault(place.address, position) != position:
+            raise ValidationError(
+                f"writes {seen[place.address]} and {position} are about the same item", field="writes"
+            )
+    failed = [
+        ItemConflict(position=position, current=None if place.row is None else item_of(place.row))
+        for position, (write, place) in enumerate(zip(command.writes, places, strict=True))
+        if not _as_expected(place, write)
+    ]
+    if failed:
+        named = ", ".join(str(conflict.position) for conflict in failed[:5])
+        raise ConditionFailed(
+            f"{len(failed)} of {len(places)} writes did not find what they expect: {named}",
+            current=failed[0].current,
+            conflicts=failed,
+        )
+    return Transacted(tuple(APPLY[type(write)](draft, write) for write in command.writes))
+
+
+def _write_items(draft: Draft, command: WriteItems) -> ItemsDone:
+    items: list[Any] = [draft.attempt(APPLY[type(write)], write) for write in command.writes]
+    return ItemsDone(tuple(items))
+
+
+def _expire(draft: Draft, command: ExpireItems) -> Removed:
+    schema = table_of(draft, command.table)
+    count = 0
+    for key in command.keys if schema.item_space == command.space else ():
+        address = Address(draft.name, command.space, key)
+        row = draft.row(address)
+        if row is not None and not row.alive(draft.now):
+            _expired(draft, schema, address, row)
+            count += 1
+    return Removed(count)
+
+
+def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
+    """Keep the namespace's counters, which count the items of all its tables."""
+    namespace = draft.namespace
+    namespace.keys += adds
+    namespace.bytes += adds * (len(key) + row.size)
+
+
+def _named(schema: TableSchema, command: ItemWrite) -> tuple[bytes, dict[str, Any]]:
+    """The key that a command is about, and what it says of the item: all of one that is put."""
+    if isinstance(command, PutItem):
+        item = legal_item(msgspec.json.decode(command.item), schema)
+        return key_of(item, schema), item
+    return named_key(schema, command.partition_key, command.sort_key)
+
+
+def _live(draft: Draft, schema: TableSchema, address: Address) -> Row | None:
+    row = draft.row(address)
+    if row is None or row.alive(draft.now):
+        return row
+    _expired(draft, schema, address, row)
+    return None
+
+
+def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> None:
+    _remove(draft, schema, address, row)
+    item = item_of(row).value
+    record = Record(
+        namespace=draft.name,
+        version=draft.version(),
+        op="expired",
+        key=item_name(schema, item),
+        at=draft.now,
+        last_writer=row.last_writer,
+        lag_ms=draft.now - (draft.now if row.expires_at is None else row.expires_at),
+        expired_version=row.version,
+        detail=Images.of(schema, row, None),
+    )
+    draft.record(record)
+    audit(draft, record, row, None, spec_ref=row.spec_ref)
+
+
+def _expect(place: Place, command: ItemWrite) -> None:
+    """Refuse a command that does not find what it expects."""
+    row = place.row
+    current = None if row is None else item_of(row)
+    if command.expected is not None and command.expected != (0 if row is None else row.version):
+        there = "does not exist" if row is None else f"is at version {row.version}"
+        wanted = f"version {command.expected}" if command.expected else "no item"
+        raise VersionConflict(f"the item {there}, {wanted} was expected", item=current)
+    if command.condition is not None and not holds(command.condition, place.item):
+        raise ConditionFailed("the item does not meet the condition", field="condition", current=current)
+
+
+def _as_expected(place: Place, command: ItemWrite) -> bool:
+    try:
+        _expect(place, command)
+    except (VersionConflict, ConditionFailed):
+        return False
+    return True
+
+
+def _store(
+    draft: Draft,
+    command: ItemWrite,
+    place: Place,
+    item: dict[str, Any],
+    *,
+    text: tuple[str, int] | None = None,
+) -> ItemDone:
+    """Have an item in place of the one before. `text` is its compact form, if that is known."""
+    value, size = encode_item(item) if text is None else text
+    before, origin = place.row, command.origin
+    version = draft.version()
+    row = Row(
+        value=value,
+        size=size,
+        version=version,
+        created_at=draft.now if before is None else before.created_at,
+        updated_at=draft.now,
+        expires_at=deadline_of(item, place.schema),
+        last_writer=origin.writer,
+        request_id=origin.request_id,
+        spec_ref=origin.spec_ref,
+    )
+    if before is not None:
+        count_item(draft, place.address.key, before, adds=-1)
+    count_item(draft, place.address.key, row, adds=1)
+    if draft.namespace.policy is not None:
+        check_quota(draft.namespace, grows=before is None or before.size < size, adds=before is None)
+    draft.put(place.address, row)
+    _enter(draft, place.schema, place.item, item, row)
+    _record(draft, "set", place, version=version, origin=origin, after=row)
+    return ItemDone(version, row=row, old=before if command.returns == "old" else None)
+
+
+def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> None:
+    count_item(draft, address.key, row, adds=-1)
+    draft.put(address, None)
+    if schema.indexes:
+        _enter(draft, schema, item_of(row).value, None, row)
+
+
+def _enter(
+    draft: Draft,
+    schema: TableSchema,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    row: Row,
+) -> None:
+    """Have the right entries in the indexes. They are written without looking at those that are there."""
+    if not schema.indexes:
+        return
+    changes = entry_changes(schema, before, after)
+    for entry in changes.gone:
+        draft.remove_unseen(Address(draft.name, entry.space, entry.key))
+    for entry in changes.put:
+        draft.put(Address(draft.name, entry.space, entry.key), entry.row(row))
+
+
+def _record(draft: Draft, op: str, place: Place, *, version: int, origin: Origin, after: Row | None) -> None:
+    record = Record(
+        namespace=draft.name,
+        version=version,
+        op=op,
+        key=item_name(place.schema, place.named),
+        at=draft.now,
+        last_writer=origin.writer,
+        request_id=origin.request_id,
+        detail=Images.of(place.schema, place.row, after),
+    )
+    draft.record(record)
+    audit(draft, record, place.row, after, spec_ref=origin.spec_ref)
+
+
+def _needs_table(wanted: Needs, command: Any) -> None:
+    wanted.row(schema_address(command.namespace, command.table), value=True)
+
+
+def _needs_tables(wanted: Needs, command: TransactWrite | WriteItems) -> None:
+    for write in command.writes:
+        _needs_table(wanted, write)
+
+
+def _needs_due(wanted: Needs, command: ExpireItems) -> None:
+    _needs_table(wanted, command)
+    for key in command.keys:
+        wanted.row(Address(command.namespace, command.space, key), value=True)
+
+
+def _need_item(more: Needs, command: ItemWrite, loaded: Loaded) -> None:
+    """Ask for the item, now that its table is known. What is wrong with its key shows when it is applied."""
+    found = loaded.rows.get(schema_address(command.namespace, command.table))
+    if found is None:
+        return
+    schema = schema_of(found.value or "")
+    try:
+        key, _ = _named(schema, command)
+    except ValidationError:
+        return
+    more.row(Address(command.namespace, schema.item_space, key), value=True)
+
+
+def _need_items(more: Needs, command: TransactWrite | WriteItems, loaded: Loaded) -> None:
+    for write in command.writes:
+        _need_item(more, write, loaded)
+
+
+_SINGLE: Final = (PutItem, UpdateItem, DeleteItem, SetItemTtl, CheckItem)
+
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    **dict.fromkeys(_SINGLE, _needs_table),
+    TransactWrite: _needs_tables,
+    WriteItems: _needs_tables,
+    ExpireItems: _needs_due,
+}
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
+    **dict.fromkeys(_SINGLE, _need_item),
+    TransactWrite: _need_items,
+    WriteItems: _need_items,
+}
+"""What is needed besides, once the tables are known."""
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
+    PutItem: _put,
+    UpdateItem: _update,
+    DeleteItem: _delete,
+    SetItemTtl: _set_ttl,
+    CheckItem: _check,
+    TransactWrite: _transact,
+    WriteItems: _write_items,
+    ExpireItems: _expire,
+}

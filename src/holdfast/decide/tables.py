@@ -1,0 +1,167 @@
+"""Tables and their indexes: how they come, are filled, and go.
+
+Law: a table's definition is one row, and its id is never used twice, so that what is left of a dropped table
+can't show in a new one of the same name. What takes longer than a transaction is done in parts, and what is
+left to do is itself a row: any process may go on with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.commands import Removed
+from holdfast.decide.items import count_item
+from holdfast.decide.schemas import put_table, schema_address, table_of
+from holdfast.errors import TableExists
+from holdfast.model import item_of
+from holdfast.rows import DROPPED, Address, Row
+from holdfast.tables.commands import (
+    CreateIndex,
+    CreateTable,
+    Defined,
+    DropIndex,
+    DropTable,
+    FillIndex,
+    Purge,
+)
+from holdfast.tables.indexes import entry_of
+from holdfast.tables.schema import Index, TableSchema, with_index, without_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.decide.draft import Draft, Needs
+
+
+def _create(draft: Draft, command: CreateTable) -> Defined:
+    if draft.row(schema_address(draft.name, command.table)) is not None:
+        raise TableExists(f"table {command.table!r} exists already", field="table")
+    version = draft.version()
+    schema = msgspec.structs.replace(command.schema, id=version, created_at=draft.now)
+    put_table(draft, schema)
+    return Defined(schema, version)
+
+
+def _drop(draft: Draft, command: DropTable) -> Defined:
+    schema = table_of(draft, command.table)
+    version = draft.version()
+    draft.put(schema_address(draft.name, command.table), None)
+    _abandon(draft, schema.item_space)
+    for index in schema.indexes:
+        _abandon(draft, schema.index_space(index))
+    return Defined(schema, version)
+
+
+def _create_index(draft: Draft, command: CreateIndex) -> Defined:
+    """Begin an index. One of the same name and key that was never finished is gone on with."""
+    schema = table_of(draft, command.table)
+    for index in schema.indexes:
+        if (index.name, index.key, index.state) == (command.index, command.key, "building"):
+            return Defined(schema, draft.namespace.revision)
+    version = draft.version()
+    schema = with_index(schema, Index(name=command.index, key=command.key, id=version))
+    put_table(draft, schema)
+    return Defined(schema, version)
+
+
+def _drop_index(draft: Draft, command: DropIndex) -> Defined:
+    before = table_of(draft, command.table)
+    schema = without_index(before, command.index)
+    version = draft.version()
+    put_table(draft, schema)
+    _abandon(draft, before.index_space(before.index(command.index)))
+    return Defined(schema, version)
+
+
+def _fill_index(draft: Draft, command: FillIndex) -> Removed:
+    """Enter the items that are there; how many that was. An index that was dropped meanwhile gets nothing."""
+    row = draft.row(schema_address(draft.name, command.table))
+    schema = None if row is None else table_of(draft, command.table)
+    index = None if schema is None else _by_id(schema, command.index_id)
+    if schema is None or index is None or schema.item_space != command.space:
+        return Removed(0)
+    count = 0
+    for key in command.keys:
+        found = draft.row(Address(draft.name, command.space, key))
+        if found is None or not found.alive(draft.now):
+            continue
+        entry = entry_of(item_of(found).value, schema, index)
+        if entry is not None:
+            draft.put(Address(draft.name, entry.space, entry.key), entry.row(found))
+            count += 1
+    if command.last:
+        draft.version()
+        put_table(draft, with_index(schema, msgspec.structs.replace(index, state="ready")))
+    return Removed(count)
+
+
+def _purge(draft: Draft, command: Purge) -> Removed:
+    """Remove rows of a space that was dropped; of one that was not, nothing."""
+    marker = Address(draft.name, DROPPED, command.space.encode())
+    if draft.row(marker) is None:
+        return Removed(0)
+    count = 0
+    for key in command.keys:
+        address = Address(draft.name, command.space, key)
+        row = draft.row(address)
+        if row is None:
+            continue
+        if command.space.startswith("item/"):
+            count_item(draft, key, row, adds=-1)
+        draft.put(address, None)
+        count += 1
+    if command.last:
+        draft.put(marker, None)
+    return Removed(count)
+
+
+def _abandon(draft: Draft, space: str) -> None:
+    """Note that the rows of a space are to go."""
+    row = Row(
+        value="null",
+        size=4,
+        version=draft.namespace.revision,
+        created_at=draft.now,
+        updated_at=draft.now,
+    )
+    draft.put(Address(draft.name, DROPPED, space.encode()), row)
+
+
+def _by_id(schema: TableSchema, number: int) -> Index | None:
+    return next((index for index in schema.indexes if index.id == number), None)
+
+
+def _needs_table(wanted: Needs, command: Any) -> None:
+    wanted.row(schema_address(command.namespace, command.table), value=True)
+
+
+def _needs_items(wanted: Needs, command: FillIndex) -> None:
+    _needs_table(wanted, command)
+    for key in command.keys:
+        wanted.row(Address(command.namespace, command.space, key), value=True)
+
+
+def _needs_rows(wanted: Needs, command: Purge) -> None:
+    wanted.row(Address(command.namespace, DROPPED, command.space.encode()))
+    for key in command.keys:
+        wanted.row(Address(command.namespace, command.space, key))
+
+
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    CreateTable: _needs_table,
+    DropTable: _needs_table,
+    CreateIndex: _needs_table,
+    DropIndex: _needs_table,
+    FillIndex: _needs_items,
+    Purge: _needs_rows,
+}
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
+    CreateTable: _create,
+    DropTable: _drop,
+    CreateIndex: _create_index,
+    DropIndex: _drop_index,
+    FillIndex: _fill_index,
+    Purge: _purge,
+}
