@@ -130,14 +130,17 @@ class CachedFlag(Generic[T]):
         follower, self._follower = self._follower, None
         assert follower is not None
         follower.cancel()
-        await asyncio.wait({follower})
+        await asyncio.gather(follower, return_exceptions=True)
 
     async def _follow(self, since: int) -> None:
         changes = cast("AsyncGenerator[Change]", self._kv.watch(self._flag.key, since=since))
-        async with aclosing(changes):
-            async for change in changes:
-                if change.op == "gap" or change.key == self._flag.key:
-                    await self._refresh()
+        try:
+            async with aclosing(changes):
+                async for change in changes:
+                    if change.op == "gap" or change.key == self._flag.key:
+                        await self._refresh()
+        except Exception as error:
+            _log.error("flag %r is followed no longer: %s", self._flag.name, error, exc_info=error)
 
     async def _refresh(self) -> None:
         """Take what is there now, however long the storage takes to answer."""

@@ -20,10 +20,10 @@ from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
 from holdfast.recipes.names import TICKET_DIGITS, WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from holdfast.kv import KV
-    from holdfast.model import Change, Entry
+    from holdfast.model import BatchResult, Change, Entry
 
 
 class Line:
@@ -44,7 +44,7 @@ class Line:
         self._guard = f"{lock}/{WAITING}"
         self._ttl = ttl
         self._provenance = provenance
-        self._lease = Lease(kv.store, ttl)
+        self._lease = self._patience()
         self.place: str | None = None
         """The key of the waiter's entry, once it has drawn a ticket."""
 
@@ -54,10 +54,9 @@ class Line:
 
     async def join(self) -> None:
         """Take the last place; an earlier one of this waiter is gone."""
-        [ticket] = (await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)).versions
+        [ticket] = (await self._patience().insist(self._draw)).versions
         self.place = f"{self._prefix}{ticket:0{TICKET_DIGITS}x}"
-        self._lease = Lease(self._kv.store, self._ttl)
-        await self._lease.insist(self._stand)
+        await self._hold(self._stand)
 
     async def leave(self) -> None:
         """Give the place up, if there is one; where that fails it is gone when its time is over."""
@@ -68,24 +67,37 @@ class Line:
     async def whom_to_await(self) -> Entry | None:
         """The entry that must be gone first: of the waiter before, or of the lock; None if it is free."""
         while True:
-            before = await self._lease.insist(self._before)
-            entry = await self._lease.insist(partial(self._kv.get, before))
+            before = await self._patience().insist(self._before)
+            entry = await self._patience().insist(partial(self._kv.get, before))
             if entry is not None or before == self._lock_key:
                 return entry
 
     async def until_gone(self, entry: Entry) -> None:
         """Wait until an entry may be gone, by a change or by its deadline, and keep the place meanwhile."""
-        async with _news_of(self._kv, entry) as news:
+        async with self._news_of(entry) as news:
             while not news.done():
                 if self._lease.due <= 0 and not await self._kept():
                     return
                 if (rest := self._seconds_to(entry)) <= 0:
-                    found = await self._lease.insist(partial(self._kv.get, entry.key))
+                    found = await self._patience().insist(partial(self._kv.get, entry.key))
                     if found is None or not _still(entry, found):
                         return
                     entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
                 await asyncio.wait({news}, timeout=min(rest, max(self._lease.due, 0), GLANCE))
             news.result()
+
+    def _patience(self) -> Lease:
+        """For how long a waiter puts up with storage that is away: as long as its place is kept."""
+        return Lease(self._kv.store, self._ttl)
+
+    async def _hold(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Have the place kept for as long as the call asks for."""
+        lease = self._patience()
+        await lease.insist(call)
+        self._lease = lease
+
+    async def _draw(self) -> BatchResult:
+        return await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)
 
     async def _stand(self) -> None:
         assert self.place is not None
@@ -94,13 +106,11 @@ class Line:
     async def _kept(self) -> bool:
         """Keep the place for longer; if it is gone, whoever came meanwhile is before."""
         assert self.place is not None
-        place, since = self.place, self._lease.mark()
         try:
-            await self._lease.insist(partial(self._kv.set_ttl, place, self._ttl, **self._provenance))
+            await self._hold(partial(self._kv.set_ttl, self.place, self._ttl, **self._provenance))
         except KeyNotFound:
             await self.join()
             return False
-        self._lease.renewed(since)
         return True
 
     async def _before(self) -> str:
@@ -131,29 +141,28 @@ class Line:
             return GLANCE
         return (milliseconds(entry.expires_at) - self._kv.store.now()) / 1000
 
+    @asynccontextmanager
+    async def _news_of(self, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
+        """A task that ends when an entry has been removed since it was read, or fails if nobody can tell."""
+        task = asyncio.create_task(self._follow(entry), name=f"holdfast waits for {entry.key}")
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-def _still(entry: Entry, found: Entry | None) -> bool:
-    """Whether an entry is at its key, if with another deadline: a lock's value names its holder."""
-    return found is not None and found.value == entry.value
-
-
-@asynccontextmanager
-async def _news_of(kv: KV, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
-    """A task that ends when an entry has been removed since it was read, or fails if that can't be told."""
-
-    async def follow() -> None:
-        changes = cast("AsyncGenerator[Change]", kv.watch(entry.key, since=entry.version))
+    async def _follow(self, entry: Entry) -> None:
+        look = partial(self._kv.get, entry.key)
+        changes = cast("AsyncGenerator[Change]", self._kv.watch(entry.key, since=entry.version))
         async with aclosing(changes):
             async for change in changes:
-                if change.op == "gap" and not _still(entry, await kv.get(entry.key)):
+                if change.op == "gap" and not _still(entry, await self._patience().insist(look)):
                     return
                 if change.op in ("deleted", "expired") and change.key == entry.key:
                     return
         raise Unavailable("the store was closed")
 
-    task = asyncio.create_task(follow(), name=f"holdfast waits for {entry.key}")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+
+def _still(entry: Entry, found: Entry | None) -> bool:
+    """Whether an entry is at its key, if with another deadline: a lock's value names its holder."""
+    return found is not None and found.value == entry.value

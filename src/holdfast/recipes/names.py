@@ -6,6 +6,7 @@ from its length, so that code can move between them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 WAITING: Final = "waiting"
 """The part of a key below a lock's own where those who wait for it stand."""
 TICKET_DIGITS: Final = 16
+_PLACE: Final = re.compile(rf"/{WAITING}/[0-9a-f]{{{TICKET_DIGITS}}}")
 
 
 def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
@@ -55,3 +57,8 @@ def lock_key(kv: KV, name: object) -> str:
     if WAITING in key.split("/"):
         raise ValidationError(f"the name of a lock must not have the component {WAITING!r}", field="name")
     return key
+
+
+def waits(key: str) -> bool:
+    """Whether a key is that of somebody who waits for a lock."""
+    return _PLACE.fullmatch(key, max(0, len(key) - TICKET_DIGITS - len(WAITING) - 2)) is not None

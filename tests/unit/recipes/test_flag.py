@@ -6,13 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import holdfast.recipes.flag as module
-from holdfast.errors import Unavailable
-from tests.unit.recipes.faults import until
+from holdfast.errors import DatabaseError, Unavailable
+from holdfast.testing.exact import refusal
+from tests.unit.recipes.faults import Faulty, steps, until
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast.clock import ManualClock
+    from holdfast.engine import JournalPage
     from holdfast.kv import KV
     from holdfast.model import Entry
     from holdfast.store import Store
@@ -80,6 +82,23 @@ async def test_a_journal_that_does_not_reach_back(kv: KV, store: Store, clock: M
             await kv.set("other", change)
             await store.upkeep()
             await until(lambda value=change: cached.value == value)  # type: ignore[misc]
+
+
+async def test_a_journal_that_fails(
+    kv: KV, engine: Faulty, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache whose watch has failed for good says so, to its reader and to the log."""
+
+    async def fail(query: object) -> JournalPage:
+        raise DatabaseError("the journal can't be read")
+
+    async with kv.flag("dark", 0).cached() as cached:
+        monkeypatch.setattr(engine, "journal", fail)
+        await kv.set("flag/dark", 1)
+        await until(lambda: "flag 'dark' is followed no longer: the journal can't be read" in caplog.text)
+        await steps(5)
+        with refusal(Unavailable, says="'dark'"):
+            assert cached.value
 
 
 async def test_nothing_is_left_running(kv: KV) -> None:

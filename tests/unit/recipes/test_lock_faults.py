@@ -149,16 +149,21 @@ async def test_a_waiter_outlasts_an_outage(kv: KV, engine: Faulty, clock: Manual
     await lock.release()
 
 
-async def test_a_waiter_that_lost_its_place(kv: KV) -> None:
-    """A waiter whose place is gone, as after a long sleep, gets a new one at the end of the line."""
-    lock = kv.lock("a", ttl=60)
+async def test_a_waiter_that_lost_its_place(kv: KV, clock: ManualClock) -> None:
+    """A waiter whose place has expired, as after a long sleep, gets a new one at the end of the line."""
+    lock = kv.lock("a", ttl=600)
     await lock.acquire()
-    late, other = kv.lock("a", ttl=60), kv.lock("a", ttl=60)
+    late, other = kv.lock("a", ttl=30), kv.lock("a", ttl=600)
     sleeper = asyncio.create_task(late.acquire())
     await waiting(kv, 1)
     follower = asyncio.create_task(other.acquire())
     await waiting(kv, 2)
-    await kv.delete((await kv.list("lock/a/waiting/")).keys[0])
+    last = (await kv.list("lock/a/waiting/")).keys[-1]
+    await steps(50)
+    clock.advance(30)
+    await waiting(kv, 1)
+    await waiting(kv, 2)
+    assert (await kv.list("lock/a/waiting/")).keys[0] == last
     await lock.release()
     async with asyncio.timeout(20):
         await asyncio.wait({sleeper, follower}, return_when=asyncio.FIRST_COMPLETED)
@@ -168,6 +173,29 @@ async def test_a_waiter_that_lost_its_place(kv: KV) -> None:
         await second.release()
     assert first is other
     assert (await kv.list()).keys == []
+
+
+async def test_a_journal_that_does_not_reach_back(
+    kv: KV, store: Store, engine: Faulty, clock: ManualClock
+) -> None:
+    """A waiter for a lock that is older than the journal waits in peace, and hears when it is free."""
+    await kv.set("lock/a", {"holder": "long"}, ttl=10 * 86_400)
+    clock.advance(86_400)
+    await kv.set("other", 1)
+    clock.advance(86_400)
+    await store.upkeep()
+    assert (await kv.changes(since=1)).gap
+    lock = kv.lock("a", ttl=30)
+    waiter = asyncio.create_task(lock.acquire())
+    await waiting(kv, 1)
+    await steps(200)
+    looked = engine.walks
+    await steps(200)
+    assert engine.walks == looked
+    await kv.delete("lock/a")
+    async with asyncio.timeout(20):
+        assert await waiter
+    await lock.release()
 
 
 async def test_a_lock_changes_hands_at_the_same_cost(store: Store, engine: Faulty) -> None:

@@ -82,6 +82,7 @@ class Locks(Fixtures):
         await asyncio.gather(*tasks)
         assert served == [0, 1, 2, 3]
         assert (await kv.list()).keys == []
+        assert {change.purpose for change in (await kv.changes()).changes} == {"lock"}
 
     async def test_locks_do_not_meet(self, kv: KV) -> None:
         """Locks of different names, and of different namespaces, are independent."""
