@@ -236,10 +236,10 @@ class KV:
 
     async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
         """What changed after version `since`, oldest first. No changes means that there are none yet."""
-        start = self.verbs.prefix(prefix)
-        _, page = await changes_after(
-            self.store, self.namespace, start, rules.version(since, field="since"), rules.limit(limit)
-        )
+        start, since = self.verbs.prefix(prefix), rules.version(since, field="since")
+        limit = rules.limit(limit)
+        self.store.admit(self.namespace)
+        _, page = await changes_after(self.store, self.namespace, start, since, limit)
         return page
 
     def watch(self, prefix: str = "", since: int | None = None) -> AsyncIterator[Change]:
@@ -255,6 +255,7 @@ class KV:
         """What is known of the changes of a key, newest first."""
         key = self.verbs.key(key)
         query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
+        self.store.admit(self.namespace)
         page = await self.store.journal(query)
         return [change_of(record) for record in page.records]
 

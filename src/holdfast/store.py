@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
 from holdfast.auditing import Audit
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from holdfast.model import Entry, Policy
     from holdfast.rows import Record
+    from holdfast.verbs import Provenance
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
@@ -170,20 +171,29 @@ class Store:
         found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))
         return policy_of(found[0].namespace.policy if found else None)
 
-    async def set_policy(self, namespace: str, policy: Policy | dict[str, Any]) -> Policy:
+    async def set_policy(
+        self, namespace: str, policy: Policy | dict[str, Any], **provenance: Unpack[Provenance]
+    ) -> Policy:
         """Put a namespace under a policy, in place of the one it has; it applies at every door."""
-        command = self.verbs(rules.namespace(namespace)).set_policy(policy)
+        command = self.verbs(rules.namespace(namespace)).set_policy(policy, **provenance)
         await self.execute(command)
         return policy_of(command.policy)
 
-    async def load(self, namespace: str, entries: Sequence[Entry], *, keep_versions: bool) -> int:
+    async def load(
+        self,
+        namespace: str,
+        entries: Sequence[Entry],
+        *,
+        keep_versions: bool,
+        **provenance: Unpack[Provenance],
+    ) -> int:
         """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
 
         Those that have expired are left out. With `keep_versions` an entry keeps its version where that is
         greater than the namespace's last one, which then goes on from there; else it gets a new one.
         """
         verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        result = await self.execute(verbs.load(entries, keep_versions=keep_versions))
+        result = await self.execute(verbs.load(entries, keep_versions=keep_versions, **provenance))
         assert isinstance(result, Written)
         return result.count
 

@@ -18,6 +18,7 @@ from holdfast.commands import (
     Guard,
     Incr,
     Many,
+    Origin,
     Restore,
     Results,
     Set,
@@ -48,7 +49,8 @@ def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None
     return None if make is None else make(verbs, fields)
 
 
-def _provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
+def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks, as the verbs take it."""
     return {
         "request_id": fields.get("request_id"),
         "writer": fields.get("last_writer"),
@@ -64,7 +66,7 @@ def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         ttl=ttl_field(fields),
         expected_version=fields.get("expected_version"),
         semantics=fields.get("semantics"),
-        **_provenance(fields),
+        **provenance(fields),
     )
     return Write(command, _shown_stored(fields))
 
@@ -72,7 +74,7 @@ def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
 def _delete(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     expected = fields.get("expected_version")
     return Write(
-        verbs.delete(required(fields, "key"), expected_version=expected, **_provenance(fields)),
+        verbs.delete(required(fields, "key"), expected_version=expected, **provenance(fields)),
         _shown_deleted,
     )
 
@@ -83,7 +85,7 @@ def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         fields.get("by", 1),
         ttl=ttl_field(fields),
         expected_version=fields.get("expected_version"),
-        **_provenance(fields),
+        **provenance(fields),
     )
     shown = _shown_stored(fields)
     return Write(command, lambda result: {**shown(result), "value": stored_value(result.key, result.row)})
@@ -95,14 +97,14 @@ def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         required(fields, "key"),
         required(fields, "ttl_seconds") if seconds is None else seconds,
         expected_version=fields.get("expected_version"),
-        **_provenance(fields),
+        **provenance(fields),
     )
     return Write(command, _shown_stored(fields))
 
 
 def _remove_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     expected = fields.get("expected_version")
-    command = verbs.remove_ttl(required(fields, "key"), expected_version=expected, **_provenance(fields))
+    command = verbs.remove_ttl(required(fields, "key"), expected_version=expected, **provenance(fields))
     return Write(command, _shown_stored(fields))
 
 
@@ -111,24 +113,24 @@ def _restore(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         required(fields, "key"),
         ttl=ttl_field(fields),
         expected_version=fields.get("expected_version"),
-        **_provenance(fields),
+        **provenance(fields),
     )
     return Write(command, _shown_stored(fields))
 
 
 def _set_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    command, members = verbs.set_many(required(fields, "items"), **_provenance(fields))
+    command, members = verbs.set_many(required(fields, "items"), **provenance(fields))
     return Write(command if command.items else None, _shown_many(members, _shown_stored(fields)))
 
 
 def _delete_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    command, members = verbs.delete_many(required(fields, "keys"), **_provenance(fields))
+    command, members = verbs.delete_many(required(fields, "keys"), **provenance(fields))
     return Write(command if command.items else None, _shown_many(members, _shown_deleted))
 
 
 def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     command = verbs.batch(
-        checks=fields.get("checks", ()), writes=required(fields, "writes"), **_provenance(fields)
+        checks=fields.get("checks", ()), writes=required(fields, "writes"), **provenance(fields)
     )
     return Write(command, lambda result: {"versions": list(result.versions)})
 
@@ -174,8 +176,12 @@ WRITING_VERBS: Final = frozenset(_MAKE)
 def message_of(command: Change) -> tuple[str, dict[str, Any]]:
     """The verb and the fields that ask a service for a command."""
     verb, fields = _fields_of(command)
-    origin = command.origin
-    fields["envelope"] = True
+    return verb, fields | {"envelope": True} | origin_fields(command.origin)
+
+
+def origin_fields(origin: Origin) -> dict[str, Any]:
+    """Who asks, as far as the caller has said so: the rest is known to the service."""
+    fields: dict[str, Any] = {}
     if origin.repeatable:
         fields["request_id"] = origin.request_id
     if origin.writer:
@@ -184,7 +190,7 @@ def message_of(command: Change) -> tuple[str, dict[str, Any]]:
         fields["spec_ref"] = origin.spec_ref
     if origin.fence is not None:
         fields["fence"] = {"lock": origin.fence.lock, "token": origin.fence.token}
-    return verb, fields
+    return fields
 
 
 def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ spelled is settled before and after.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,6 +23,8 @@ from holdfast.wire.replies import (
     shown_entry,
     stats_fields,
 )
+from holdfast.wire.subjects import OPERATOR
+from holdfast.wire.writes import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -37,7 +40,7 @@ FIELDS: Final = frozenset(
         *("fence", "items", "keep_ttl", "keep_versions", "key", "keys", "last_writer", "limit", "namespace"),
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
-        *("expires_before", "producer", "purpose"),
+        *("after", "anchor", "expires_before", "op", "producer", "purpose", "until"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""
@@ -91,13 +94,10 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Beside what was asked for, the bounds of the journal: what a client needs to go on without a gap."""
-    page, changes = await changes_after(
-        kv.store,
-        kv.namespace,
-        kv.verbs.prefix(fields.get("prefix", "")),
-        rules.version(fields.get("since", 0), field="since"),
-        rules.limit(fields.get("limit")),
-    )
+    prefix = kv.verbs.prefix(fields.get("prefix", ""))
+    since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
+    kv.store.admit(kv.namespace)
+    page, changes = await changes_after(kv.store, kv.namespace, prefix, since, limit)
     bounds = {"floor": page.floor, "head": page.head, "epoch": page.epoch}
     return changes_fields(changes) | bounds
 
@@ -158,7 +158,8 @@ async def _set_policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
     policy = required(fields, "policy")
     if not isinstance(policy, dict):
         raise ValidationError("policy must be an object", field="policy")
-    set_to = await store.set_policy(required(fields, "namespace"), policy)
+    namespace = required(fields, "namespace")
+    set_to = await store.set_policy(namespace, policy, **_operator(fields))
     return {"policy": msgspec.structs.asdict(set_to)}
 
 
@@ -168,7 +169,9 @@ async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
         raise ValidationError("entries must be a list", field="entries")
     namespace = rules.namespace(required(fields, "namespace"))
     keep_versions = fields.get("keep_versions", False) is True
-    return {"written": await store.load(namespace, list(map(_entry, entries)), keep_versions=keep_versions)}
+    loaded = list(map(_entry, entries))
+    written = await store.load(namespace, loaded, keep_versions=keep_versions, **_operator(fields))
+    return {"written": written}
 
 
 def _entry(fields: Any) -> Entry:
@@ -179,6 +182,43 @@ def _entry(fields: Any) -> Entry:
     if entry is None:
         raise ValidationError("each of entries must have the fields of an entry", field="entries")
     return entry
+
+
+def _operator(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks: an operator, unless the request says it better."""
+    said = provenance(fields)
+    return said | {"writer": said["writer"] or OPERATOR.lower()}
+
+
+async def _audit(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    page = await store.audit(required(fields, "namespace")).log(
+        after=fields.get("after", 0),
+        limit=fields.get("limit"),
+        prefix=fields.get("prefix", ""),
+        writer=fields.get("last_writer"),
+        op=fields.get("op"),
+        purpose=fields.get("purpose"),
+        request_id=fields.get("request_id"),
+        since=_time(fields, "since"),
+        until=_time(fields, "until"),
+    )
+    return {"records": page.records, "count": len(page.records), "next": page.next}
+
+
+async def _audit_verify(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    anchor = fields.get("anchor", "")
+    if not isinstance(anchor, str):
+        raise ValidationError("anchor must be text", field="anchor")
+    audit = store.audit(required(fields, "namespace"))
+    after = rules.version(fields.get("after", 0), field="after")
+    return msgspec.structs.asdict(await audit.verify_part(after=after, anchor=anchor))
+
+
+def _time(fields: Mapping[str, Any], name: str) -> datetime | None:
+    try:
+        return msgspec.convert(fields.get(name), datetime | None)
+    except msgspec.ValidationError:
+        raise ValidationError(f"{name} must be a time as ISO 8601 writes it", field=name) from None
 
 
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +233,8 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "upkeep": _upkeep,
     "policy": _policy,
     "set_policy": _set_policy,
+    "audit": _audit,
+    "audit_verify": _audit_verify,
     "load": _load,
     "ready": _ready,
 }

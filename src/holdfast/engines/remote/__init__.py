@@ -17,18 +17,18 @@ import msgspec
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide import Outcome
-from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected, Totals
+from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import entry_of
+from holdfast.model import AuditPage, entry_of, moment
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
-from holdfast.wire.writes import message_of, result_of
+from holdfast.wire.writes import message_of, origin_fields, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from holdfast.commands import Command
-    from holdfast.engine import Due, Filter, JournalQuery, Later, Scan
+    from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Scan
     from holdfast.rows import Address, Row
 
 
@@ -140,6 +140,27 @@ class RemoteEngine:
         """See `Housekeeper.upkeep`: for operators."""
         await self._ask_operator("upkeep", {})
 
+    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
+        """See `Auditor.audit_log`: for operators."""
+        fields = {
+            "namespace": namespace,
+            "after": query.after,
+            "limit": query.limit,
+            "prefix": query.prefix,
+            "last_writer": query.writer,
+            "op": query.op,
+            "purpose": query.purpose,
+            "request_id": query.request_id,
+            "since": None if query.since is None else moment(query.since),
+            "until": None if query.until is None else moment(query.until),
+        }
+        return msgspec.convert(await self._ask_operator("audit", fields), AuditPage)
+
+    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
+        """See `Auditor.audit_verify`: for operators."""
+        fields = {"namespace": namespace, "after": after, "anchor": anchor}
+        return msgspec.convert(await self._ask_operator("audit_verify", fields), AuditPart)
+
     async def ready(self) -> None:
         """See `Engine.ready`: whether a service answers that its store is.
 
@@ -198,7 +219,7 @@ class RemoteEngine:
             "namespace": command.namespace,
             "entries": entries,
             "keep_versions": command.keep_versions,
-        }
+        } | origin_fields(command.origin)
         try:
             return Written((await self._ask_operator("load", fields, self._unknown("load")))["written"])
         except HoldfastError as error:
@@ -206,6 +227,7 @@ class RemoteEngine:
 
     async def _set_policy(self, command: SetPolicy) -> Done | HoldfastError:
         fields = {"namespace": command.namespace, "policy": msgspec.Raw(command.policy.encode())}
+        fields |= origin_fields(command.origin)
         try:
             await self._ask_operator("set_policy", fields, self._unknown("set_policy"))
         except HoldfastError as error:
