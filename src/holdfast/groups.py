@@ -17,7 +17,7 @@ from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded
 from holdfast.report import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
@@ -43,6 +43,7 @@ class Groups:
         self._clock = clock
         self._reaper = reaper
         self._tell = tell
+        self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
 
     async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
         """Have commands done in one transaction, and tell of it; a result or an error for each."""
@@ -50,17 +51,29 @@ class Groups:
             outcome = await self._engine.transact(commands, self._clock.now())
         except Exception as error:
             if isinstance(error, HoldfastError) and not isinstance(error, Defect):
+                self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)
         outcome = await self._after_sweeping(commands, outcome)
-        try:
-            self._tell(outcome)
-            for command, result in zip(commands, outcome.results, strict=True):
-                report(command, result)
-        except Exception as defect:
-            # The group is committed: whatever those who are told of it do can't change its outcome.
-            _log.error("a commit could not be told of", exc_info=defect)
+        self._report(commands, outcome.results, outcome)
         return outcome.results
+
+    def _report(
+        self,
+        commands: Sequence[Command],
+        results: Sequence[Result | HoldfastError],
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Tell what became of commands, and of their commit. Whoever is told can't change it by failing."""
+        try:
+            if outcome is not None:
+                self._tell(outcome)
+            for command, result in zip(commands, results, strict=True):
+                report(command, result)
+                if self.decided is not None:
+                    self.decided(command, result)
+        except Exception as defect:
+            _log.error("a commit could not be told of", exc_info=defect)
 
     async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
         """Do each command for itself, so that one which can't be done fails alone.

@@ -27,6 +27,7 @@ from holdfast.reaper import Reaper
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
+from holdfast.survey import Survey, stats_of
 from holdfast.verbs import Verbs, id_maker
 from holdfast.watch import Bell
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         JournalQuery,
         Scan,
         Selected,
-        Totals,
     )
     from holdfast.model import Entry, Policy
     from holdfast.rows import Record
@@ -146,14 +146,14 @@ class Store:
 
     async def namespaces(self) -> list[Stats]:
         """What every namespace holds, by name."""
-        return [_stats(totals) for totals in await self._reading().totals(self.now())]
+        return [stats_of(totals) for totals in await self._reading().totals(self.now())]
 
     async def stats(self, namespace: str) -> Stats:
         """What one namespace holds, at a cost that does not grow with it. One never written to is empty."""
         await self._batcher.settled(namespace)
         found = await self._reading().totals(self.now(), namespace=namespace)
         if found:
-            return _stats(found[0])
+            return stats_of(found[0])
         return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
 
     async def sweep(self) -> int:
@@ -216,10 +216,30 @@ class Store:
         due = await self._reading().due(KV_SPACE, now, limit=1)
         return (now - due[0].expires_at) / 1000 if due else 0.0
 
-    def measure(self, *, grouped: Callable[[int], None], swept: Callable[[int, float], None]) -> None:
-        """Have the size of every group passed on, and of every sweep what it removed and the seconds."""
+    def measure(
+        self,
+        *,
+        grouped: Callable[[int], None],
+        swept: Callable[[int, float], None],
+        failed: Callable[[], None] | None = None,
+        decided: Callable[[Command, Result | HoldfastError], None] | None = None,
+    ) -> None:
+        """Have the size of every group passed on, of every sweep what it removed and the seconds, and more.
+
+        Args:
+            grouped: Is given the size of a group.
+            swept: Is given what a sweep removed and the seconds that it took.
+            failed: Is called when a sweep of this store's own failed.
+            decided: Is given every command and what became of it.
+        """
         self._batcher.grouped = grouped
         self._reaper.swept = swept
+        self._reaper.failed = failed
+        self._groups.decided = decided
+
+    def survey(self) -> Survey:
+        """What monitoring looks up, at a bounded cost."""
+        return Survey(self._reading(), self.now)
 
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""
@@ -355,14 +375,3 @@ class Store:
 def _default_writer(engine: Engine) -> str:
     """Who writes when nobody says: a service knows its callers by itself."""
     return "embedded" if engine.capabilities.batching else ""
-
-
-def _stats(totals: Totals) -> Stats:
-    namespace = totals.namespace
-    return Stats(
-        namespace=namespace.name,
-        keys=namespace.keys - totals.due_keys,
-        bytes=namespace.bytes - totals.due_bytes,
-        version=namespace.revision,
-        changed_at=moment(namespace.changed_at),
-    )

@@ -87,6 +87,15 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         'holdfast_kv_get_total{plugin="trivia"}': 2,
         'holdfast_kv_delete_total{plugin="quotes"}': 1,
         'holdfast_kv_list_total{plugin="trivia"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="set"}': 4,
+        'holdfast_requests_total{plugin="acme/web",verb="set"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="get"}': 2,
+        'holdfast_requests_total{plugin="quotes",verb="delete"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="list"}': 1,
+        'holdfast_request_duration_seconds_count{verb="set"}': 5,
+        'holdfast_request_duration_seconds_count{verb="get"}': 2,
+        'holdfast_request_duration_seconds_count{verb="delete"}': 1,
+        'holdfast_request_duration_seconds_count{verb="list"}': 1,
         'holdfast_kv_set_duration_seconds_count{plugin="trivia"}': 4,
         'holdfast_kv_set_duration_seconds_count{plugin="acme/web"}': 1,
         'holdfast_kv_get_duration_seconds_count{plugin="trivia"}': 2,
@@ -94,6 +103,10 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         'holdfast_kv_list_duration_seconds_count{plugin="trivia"}': 1,
         'holdfast_kv_errors_total{error_code="VERSION_CONFLICT",plugin="trivia"}': 1,
         'holdfast_conflicts_total{plugin="trivia"}': 1,
+        'holdfast_writes_total{outcome="ok",plugin="trivia",purpose="none"}': 3,
+        'holdfast_writes_total{outcome="ok",plugin="acme/web",purpose="none"}': 1,
+        'holdfast_writes_total{outcome="ok",plugin="quotes",purpose="none"}': 1,
+        'holdfast_writes_total{outcome="conflict",plugin="trivia",purpose="none"}': 1,
         'holdfast_kv_keys_total{plugin="trivia"}': 3,
         'holdfast_kv_keys_total{plugin="acme/web"}': 1,
         'holdfast_kv_storage_bytes{plugin="trivia"}': 3 * (2 + 12),
@@ -102,6 +115,8 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         "holdfast_batch_size_sum": 6,
         "holdfast_events_published_total": 4,
         "holdfast_store_up": 1,
+        'holdfast_audit_head{plugin="acme/web"}': 1,
+        'holdfast_audit_records{plugin="acme/web"}': 1,
         "holdfast_nats_connected": 1,
     }
 
@@ -128,6 +143,15 @@ async def test_refusals_are_counted_by_code(nats_server: NatsServer, tmp_path: P
         'holdfast_dropped_total{reason="reply_subject"}': 1,
     }
     assert found['holdfast_kv_get_total{plugin="trivia"}'] == 1
+    assert {name: value for name, value in found.items() if "requests_total" in name} == {
+        'holdfast_requests_total{plugin="trivia",verb="UNKNOWN"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="set"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="get"}': 1,
+        'holdfast_requests_total{plugin="UNKNOWN",verb="UNKNOWN"}': 1,
+        'holdfast_requests_total{plugin="UNKNOWN",verb="get"}': 1,
+        'holdfast_requests_total{plugin="OPERATOR",verb="namespaces"}': 1,
+        'holdfast_requests_total{plugin="OPERATOR",verb="UNKNOWN"}': 1,
+    }
 
 
 async def test_expiry_is_measured(nats_server: NatsServer, tmp_path: Path) -> None:

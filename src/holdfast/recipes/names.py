@@ -54,7 +54,7 @@ def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
 def lock_key(kv: KV, name: object) -> str:
     """The key of a lock's entry. Those who wait for it stand below it, so no lock may have such a name."""
     key = entry_key(kv, "lock", name, below=len(f"/{WAITING}/") + TICKET_DIGITS)
-    if WAITING in key.split("/"):
+    if WAITING in str(name).split("/"):
         raise ValidationError(f"the name of a lock must not have the component {WAITING!r}", field="name")
     return key
 

@@ -1,0 +1,81 @@
+"""What became of a write and what it was for, as the labels of a metric.
+
+Law: labels are few. A purpose that nobody foresaw is `other`, and every error has one of five outcomes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.commands import Batch, Deleted, KeyChange, Many, Results, Set, Stored, Versions
+from holdfast.decide.entries import purpose_of
+from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from holdfast.commands import Command, Result
+
+LOCK: Final = "lock"
+PURPOSES: Final = frozenset(
+    {"cache", "checkpoint", "config", "counter", "cursor", "feature_flag", LOCK, "session"}
+)
+"""The purposes that have a label of their own."""
+OUTCOMES: Final = ("ok", "conflict", "refused", "unavailable", "unknown", "error")
+
+
+def purpose_label(purpose: str | None) -> str:
+    """A purpose as a label."""
+    if purpose is None:
+        return "none"
+    return purpose if purpose in PURPOSES else "other"
+
+
+def writes_of(command: Command, result: Result | Exception) -> Iterator[tuple[str, str]]:
+    """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
+    if isinstance(command, Many):
+        items = result.items if isinstance(result, Results) else [result] * len(command.items)
+        for item, found in zip(command.items, items, strict=True):
+            yield from writes_of(item, found)
+    elif isinstance(command, KeyChange | Batch):
+        yield purpose_label(_purpose(command, result)), _outcome(result)
+
+
+def _outcome(result: Result | Exception) -> str:
+    match result:
+        case VersionConflict():
+            return "conflict"
+        case Refused():
+            return "refused"
+        case Transient():
+            return "unavailable"
+        case OutcomeUnknown():
+            return "unknown"
+        case Exception():
+            return "error"
+        case _:
+            return "ok"
+
+
+def _purpose(command: KeyChange | Batch, result: Result | Exception) -> str | None:
+    """The purpose of what is there after the write, of what it met, or of what it would have put."""
+    match result:
+        case Stored():
+            return purpose_of(result.row.semantics)
+        case Deleted():
+            return result.purpose
+        case Versions():
+            return _first(result.purposes)
+    wanted = command.writes if isinstance(command, Batch) else (command,)
+    named = _first(purpose_of(write.semantics) for write in wanted if isinstance(write, Set))
+    return named if named is not None else _met(result)
+
+
+def _met(result: Result | Exception) -> str | None:
+    """The purpose of the entry that a conflict shows."""
+    current = result.current if isinstance(result, VersionConflict) else None
+    return None if current is None or current.semantics is None else current.semantics.purpose
+
+
+def _first(purposes: Iterable[str | None]) -> str | None:
+    return next((purpose for purpose in purposes if purpose is not None), None)

@@ -1,0 +1,316 @@
+"""Metrics of what is stored and written: by purpose and outcome, locks, quotas, letters and the audit."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast import errors
+from holdfast.clock import ManualClock
+from holdfast.commands import Delete, DropLetter, Escalate, Many, Origin, Results, Set
+from holdfast.decide.entries import purpose_of
+from holdfast.edges import gauges
+from holdfast.edges.metrics import Metrics
+from holdfast.edges.outcomes import OUTCOMES, PURPOSES, purpose_label, writes_of
+from holdfast.engines.memory import MemoryEngine
+from holdfast.store import Store
+from tests.edges.running import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ORIGIN = Origin(writer="w", request_id="r")
+
+
+class Measured:
+    """A store under measurement."""
+
+    def __init__(self, store: Store, engine: MemoryEngine, clock: ManualClock) -> None:
+        self.store = store
+        self.engine = engine
+        self.clock = clock
+        self.metrics = Metrics("m", store)
+
+    async def values(self, name: str) -> dict[str, float]:
+        """The samples of one metric by what is within their braces."""
+        text = (await self.metrics.exposition()).decode()
+        found = re.findall(rf"^m_{name}(?:{{(\S*)}})? (\S+)$", text, re.MULTILINE)
+        return {labels: float(value) for labels, value in found}
+
+
+@pytest.fixture
+async def at() -> AsyncIterator[Measured]:
+    """A store in memory whose clock stands still and that sweeps when it is told to."""
+    engine, clock = MemoryEngine(), ManualClock()
+    async with Store(engine, clock=clock, reap=False) as store:
+        yield Measured(store, engine, clock)
+
+
+def written(plugin: str, purpose: str, outcome: str) -> str:
+    """The labels of a write."""
+    return f'outcome="{outcome}",plugin="{plugin}",purpose="{purpose}"'
+
+
+async def test_writes_are_counted_by_purpose_and_outcome(at: Measured) -> None:
+    """Each write counts once under what it was for and what became of it; one of many for itself."""
+    kv = at.store.kv("a")
+    await kv.set("k", 1, semantics={"purpose": "config"})
+    with pytest.raises(errors.VersionConflict):
+        await kv.set("k", 2, expected_version=9, semantics={"purpose": "cursor"})
+    with pytest.raises(errors.VersionConflict):
+        await kv.delete("k", expected_version=9)
+    await kv.set_many([{"key": "n", "value": 1}, {"key": "k", "value": 1, "expected_version": 9}])
+    with pytest.raises(errors.VersionConflict):
+        await kv.batch(
+            checks=[{"key": "n", "version": 9}],
+            writes=[{"key": "n", "delete": True}, {"key": "o", "value": 1, "semantics": {"purpose": "odd"}}],
+        )
+    await kv.batch(writes=[{"key": "n", "incr": 1}, {"key": "k", "delete": True}])
+    with pytest.raises(errors.KeyNotFound):
+        await kv.set_ttl("k", 10)
+    assert await at.values("writes_total") == {
+        written("a", "config", "ok"): 2,
+        written("a", "cursor", "conflict"): 1,
+        written("a", "config", "conflict"): 2,
+        written("a", "none", "ok"): 1,
+        written("a", "other", "conflict"): 1,
+        written("a", "none", "refused"): 1,
+    }
+
+
+async def test_a_storage_that_fails_shows_in_every_write(
+    at: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a whole group fails, each of its writes counts, and the error is told apart from a defect."""
+    failures: list[Exception] = [
+        errors.Unavailable("gone"),
+        errors.OutcomeUnknown("cut off"),
+        errors.DatabaseError("broken"),
+    ]
+
+    async def fail(*ignored: Any) -> Any:
+        raise failures[0]
+
+    monkeypatch.setattr(at.engine, "transact", fail)
+    while failures:
+        writes = [at.store.kv("a").set("k", 1), at.store.kv("a").set_many([{"key": "n", "value": 1}] * 1)]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert all(isinstance(result, errors.HoldfastError) for result in results)
+        failures.pop(0)
+    found = await at.values("writes_total")
+    assert found == {written("a", "none", outcome): 2 for outcome in ("unavailable", "unknown", "error")}
+
+
+def test_labels_of_purposes_and_outcomes_are_bounded() -> None:
+    """A purpose that is not among the known ones is `other`, and there are no outcomes but those listed."""
+    assert {purpose_label(purpose) for purpose in (*PURPOSES, "odd", "even", None)} == {
+        *PURPOSES,
+        "other",
+        "none",
+    }
+    key = Delete(namespace="kv/a", key="k", origin=ORIGIN)
+    outcomes = {next(writes_of(key, cls("no")))[1] for cls in errors.error_classes()}
+    assert outcomes | {"ok"} == set(OUTCOMES)
+    put = Set(namespace="kv/a", key="k", origin=ORIGIN, value="1", size=1, semantics='{"purpose":"lock"}')
+    assert purpose_of(put.semantics) == "lock"
+    many = Many(namespace="kv/a", origin=ORIGIN, items=(put, key))
+    assert list(writes_of(many, Results((errors.Fenced("no"), errors.Busy("no"))))) == [
+        ("lock", "refused"),
+        ("none", "unavailable"),
+    ]
+
+
+async def test_expirations_are_counted_by_purpose(at: Measured) -> None:
+    """What has expired counts once under its purpose, whether a sweep or a write noticed it."""
+    kv = at.store.kv("a")
+    await kv.set("cached", 1, ttl=1, semantics={"purpose": "cache"})
+    await kv.set("odd", 1, ttl=1, semantics={"purpose": "odd"})
+    await kv.set("plain", 1, ttl=1)
+    at.clock.advance(3)
+    await kv.set("plain", 2)
+    assert await at.values("reaper_lag_seconds") == {"": 2}
+    await at.store.sweep()
+    assert await at.values("expirations_total") == {
+        'plugin="a",purpose="cache"': 1,
+        'plugin="a",purpose="other"': 1,
+        'plugin="a",purpose="none"': 1,
+    }
+
+
+async def test_locks_that_are_held_and_waited_for(at: Measured) -> None:
+    """A lock shows while it is held, and so does whoever waits for it; nothing is left when all is over."""
+    kv = at.store.semantic("acme", "waiting")
+    first, second = kv.lock("door"), kv.lock("door")
+    assert await first.acquire(timeout=0)
+    waiter = asyncio.create_task(second.acquire(timeout=PATIENCE))
+    async with asyncio.timeout(PATIENCE):
+        while len(found := await at.values("locks")) < 2:
+            pass
+    assert found == {'plugin="acme/waiting",state="held"': 1, 'plugin="acme/waiting",state="waiting"': 1}
+    await first.release()
+    assert await waiter
+    assert await at.values("locks") == {'plugin="acme/waiting",state="held"': 1}
+    await second.release()
+    assert await at.values("locks") == {}
+
+
+async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured) -> None:
+    """A lock that expired, or whose entry another process changed, does not show for ever."""
+    kv = at.store.kv("a")
+    for key in ("released", "retired"):
+        await kv.set(key, 1, semantics={"purpose": "lock"})
+    await kv.set("expired", 1, ttl=5, semantics={"purpose": "lock"})
+    assert await at.values("locks") == {'plugin="a",state="held"': 3}
+    at.clock.advance(5)
+    assert await at.values("locks") == {'plugin="a",state="held"': 2}
+    async with Store(at.engine, clock=at.clock, reap=False) as other:
+        await other.kv("a").delete("released")
+        await other.kv("a").set("retired", 1)
+        assert await at.values("locks") == {}
+
+
+async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many locks there are, a scrape looks at no more than the bound: the newest."""
+    monkeypatch.setattr(gauges, "MOST_LOCKS", 3)
+    for number in range(5):
+        await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
+    assert await at.values("locks") == {f'plugin="p{number}",state="held"': 1 for number in (2, 3, 4)}
+
+
+async def test_how_much_of_a_quota_is_used(at: Measured) -> None:
+    """Each quota shows which share of it is used, by what is alive; a namespace without one shows none."""
+    await at.store.set_policy("kv/a", {"quota_keys": 4, "quota_bytes": 100})
+    await at.store.set_policy("kv/b", {"quota_keys": 10})
+    await at.store.kv("a").set("k", "x" * 22)
+    await at.store.kv("a").set("gone", 1, ttl=1)
+    await at.store.kv("c").set("k", 1)
+    at.clock.advance(1)
+    assert await at.values("quota_ratio") == {
+        'plugin="a",quota="keys"': 0.25,
+        'plugin="a",quota="bytes"': 0.25,
+        'plugin="b",quota="keys"': 0.0,
+    }
+
+
+async def test_dead_letters_are_counted(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A letter shows at the next scrape, and no more when it is dropped; of very many only the bound does."""
+    monkeypatch.setattr(gauges, "MOST_LETTERS", 2)
+
+    async def escalate(namespace: str) -> int:
+        command = Escalate(namespace=namespace, origin=ORIGIN, key="k", letter="{}", code="BUSY", attempts=5)
+        result: Any = await at.store.execute(command)
+        version: int = result.row.version
+        return version
+
+    await at.store.kv("b").set("k", 1)
+    assert await at.values("dead_letters") == {}
+    number = await escalate("kv/a")
+    assert await at.values("dead_letters") == {'plugin="a"': 1}
+    for _ in range(3):
+        await escalate("kv/b")
+    assert await at.values("dead_letters") == {'plugin="a"': 1, 'plugin="b"': 2}
+    await at.store.execute(DropLetter(namespace="kv/a", origin=ORIGIN, number=number))
+    assert await at.values("dead_letters") == {'plugin="b"': 2}
+
+
+async def test_letters_are_looked_for_where_something_changed(
+    at: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape looks into few namespaces, those first that wait longest, and only where something changed."""
+    monkeypatch.setattr(gauges, "LETTER_LOOKS", 2)
+    scans: list[str] = []
+    scan = at.engine.scan
+
+    async def watched(query: Any, now: int) -> Any:
+        scans.append(query.namespace)
+        return await scan(query, now)
+
+    monkeypatch.setattr(at.engine, "scan", watched)
+    for plugin in ("a", "b", "c"):
+        await at.store.kv(plugin).set("k", 1)
+    for expected in (["kv/a", "kv/b"], ["kv/c"], []):
+        scans.clear()
+        await at.metrics.exposition()
+        assert scans == expected
+    for plugin in ("c", "b", "a"):
+        await at.store.kv(plugin).set("k", 2)
+    for expected in (["kv/a", "kv/b"], ["kv/c"]):
+        scans.clear()
+        await at.metrics.exposition()
+        assert scans == expected
+
+
+async def test_the_end_of_each_audit_shows(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator sees how long each audit is, how old its newest record, and that a head was spoiled."""
+    web = at.store.semantic("acme", "web")
+    for number in range(3):
+        await web.set("k", number)
+    await at.store.kv("plain").set("k", 1)
+    at.clock.advance(7)
+    assert await at.values("audit_head") == {'plugin="acme/web"': 3}
+    assert await at.values("audit_records") == {'plugin="acme/web"': 3}
+    assert await at.values("audit_head_age_seconds") == {'plugin="acme/web"': 7}
+    read = at.engine.read
+
+    async def spoiled(addresses: Any, now: int) -> Any:
+        rows = await read(addresses, now)
+        return [
+            row if row is None or address.key else msgspec.structs.replace(row, value="?")
+            for address, row in zip(addresses, rows, strict=True)
+        ]
+
+    monkeypatch.setattr(at.engine, "read", spoiled)
+    assert await at.values("audit_head") == {'plugin="acme/web"': 0}
+
+
+async def test_what_is_pruned_is_no_longer_among_the_records(at: Measured) -> None:
+    """The number of the newest record only grows; how many are kept goes down when old ones are pruned."""
+    web = at.store.semantic("acme", "web")
+    await web.set("k", 1)
+    await at.store.set_policy("semantic/acme/web", {"audit_retention": 86_400})
+    pruned = await at.store.audit("semantic/acme/web").log()
+    at.clock.advance(2 * 86_400)
+    await web.set("k", 2)
+    await at.store.upkeep()
+    [[_, head]] = (await at.values("audit_head")).items()
+    assert head == len(pruned.records) + 1
+    assert await at.values("audit_records") == {'plugin="acme/web"': 1}
+
+
+async def test_failed_sweeps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that cleanup fails counts, and a sweep that succeeds does not."""
+    engine, clock = MemoryEngine(), ManualClock()
+    done = asyncio.Event()
+    outcomes: list[Exception | None] = [errors.Unavailable("gone"), RuntimeError("what"), None]
+    due = engine.due
+
+    async def sometimes(*args: Any, **options: Any) -> Any:
+        if outcomes and (error := outcomes.pop(0)) is not None:
+            raise error
+        if not outcomes:
+            done.set()
+        return await due(*args, **options)
+
+    monkeypatch.setattr(engine, "due", sometimes)
+    monkeypatch.setattr("holdfast.reaper.TICK", 0.0)
+    async with Store(engine, clock=clock, sweep_interval=0.001) as store:
+        at = Measured(store, engine, clock)
+        await asyncio.wait_for(done.wait(), PATIENCE)
+        assert await at.values("kv_cleanup_failures_total") == {"": 2}
+
+
+async def test_a_storage_that_is_gone_leaves_the_rest(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the storage does not answer the counters are there all the same, and the gauge says so."""
+    await at.store.kv("a").set("k", 1)
+
+    async def fail(*ignored: Any, **options: Any) -> Any:
+        raise errors.Unavailable("gone")
+
+    monkeypatch.setattr(at.engine, "totals", fail)
+    assert await at.values("store_up") == {"": 0}
+    assert await at.values("kv_keys_total") == {}
+    assert await at.values("writes_total") == {written("a", "none", "ok"): 1}
