@@ -179,13 +179,19 @@ def test_other_prefixes_are_part_of_what_comes_next(config: Callable[..., Said],
     assert "nats://acme.web:PASSWORD@127.0.0.1:4222?inbox=_INBOX.acme.web&prefix=x.y" in said.err
 
 
-@pytest.fixture(params=[("accounts", "nkeys"), ("permissions", "nkeys"), ("permissions", "passwords")])
+@pytest.fixture(
+    params=[
+        ("--mode", "accounts", "--credentials", "nkeys", "--own-connection", "trivia"),
+        ("--mode", "permissions", "--credentials", "nkeys", "--own-connection", "trivia"),
+        ("--mode", "permissions", "--credentials", "passwords"),
+    ],
+    ids=["accounts", "permissions", "passwords"],
+)
 def up(
     request: pytest.FixtureRequest, config: Callable[..., Said], tmp_path: Path
 ) -> Iterator[dict[str, str]]:
     """The service, started as the command says; what the users open it with."""
-    mode, kind = request.param
-    said = config(*USERS, "--mode", mode, "--credentials", kind, "--out", tmp_path / "bus")
+    said = config(*USERS, *request.param, "--out", tmp_path / "bus")
     [step] = re.findall(r"next: (.*)", said.err)
     [address] = re.findall(r"trivia then opens (.*)", said.err)
     port = _free_port()
@@ -204,6 +210,7 @@ def up(
 async def test_what_comes_next_works(up: dict[str, str]) -> None:
     """After the printed step the printed address opens a store with the plugin's own data, and no other's."""
     async with holdfast.open(up["trivia"]) as store:
+        await store.ready()
         await store.kv("trivia").set("k", 1)
         entry = await store.kv("trivia").get("k")
         assert entry is not None
