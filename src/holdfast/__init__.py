@@ -53,6 +53,8 @@ from holdfast.model import (
     Policy,
     Semantics,
     Stats,
+    TrashEntry,
+    TrashPage,
     Verdict,
 )
 from holdfast.recipes.identifiers import request_id
@@ -96,6 +98,8 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "Timeout",
+    "TrashEntry",
+    "TrashPage",
     "TtlNotConfigured",
     "Unavailable",
     "Unsupported",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.model import AuditPage
+    from holdfast.model import AuditPage, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -244,6 +244,15 @@ class Selector(Protocol):
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
         """The entries of a page that a filter lets through; without one all of them."""
+        ...
+
+
+@runtime_checkable
+class TrashKeeper(Protocol):
+    """What an engine also has whose other side shows operators the trash."""
+
+    async def trash(self, query: Scan) -> TrashPage:
+        """What a walk over the trash finds, with the values if it asks for them."""
         ...
 
 

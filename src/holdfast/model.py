@@ -130,6 +130,33 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
 
 
+class TrashEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that was removed and can be restored until `purged_at`.
+
+    `op` is `deleted` or `expired`, `at` is when that was and `by` is who deleted it, or wrote it last. The
+    `version` is the one that it had, and `expires_at` the deadline. The value is there on request, else
+    `msgspec.UNSET`.
+    """
+
+    key: str
+    op: str
+    at: datetime
+    by: str
+    version: int
+    purpose: str | None
+    expires_at: datetime | None
+    purged_at: datetime
+    value: Any = msgspec.UNSET
+
+
+class TrashPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the trash, in the order of the keys. `cursor` continues it and is None at the end."""
+
+    entries: list[TrashEntry]
+    truncated: bool
+    cursor: str | None
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the audit: who changed what, and when.
 

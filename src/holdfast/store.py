@@ -28,6 +28,7 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
 from holdfast.survey import Survey, stats_of
+from holdfast.trash import trash_page, trash_query
 from holdfast.verbs import Verbs, id_maker
 from holdfast.watch import Bell
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         Scan,
         Selected,
     )
-    from holdfast.model import Entry, Policy
+    from holdfast.model import Entry, Policy, TrashPage
     from holdfast.rows import Record
     from holdfast.verbs import Provenance
 
@@ -332,6 +333,25 @@ class Store:
             RateLimited: The namespace is over the rate that its policy allows.
         """
         self._rates.admit(namespace)
+
+    async def trash(
+        self,
+        namespace: str,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        values: bool = False,
+    ) -> TrashPage:
+        """What was removed of the keys that begin with a prefix and can be restored, for operators.
+
+        A page ends as that of a listing does. An entry is in the trash once its expiry has been noticed.
+        """
+        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        query = trash_query(namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values)
+        with self._batcher.reading(namespace):
+            await self._batcher.settled(namespace)
+            return await trash_page(self._reading(), query, self.now())
 
     def audit(self, namespace: str) -> Audit:
         """The record of who changed what in a namespace, for operators."""

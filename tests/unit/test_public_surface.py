@@ -18,7 +18,7 @@ from holdfast.verbs import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "request_id"),
-    *("AuditEntry", "AuditPage", "Verdict"),
+    *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
@@ -74,6 +74,8 @@ FIELDS: Final = {
         "previous signature"
     ),
     "AuditPage": "records next",
+    "TrashEntry": "key op at by version purpose expires_at purged_at value",
+    "TrashPage": "entries truncated cursor",
     "Verdict": "whole records head broken_at reason",
 }
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.engine import Filter
-    from holdfast.model import Change, Changes, Stats
+    from holdfast.model import Change, Changes, Stats, TrashPage
 
 
 _LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -168,6 +168,16 @@ def changes_fields(page: Changes) -> dict[str, Any]:
     if page.gap:
         fields["oldest"] = page.oldest
     return fields
+
+
+def trash_fields(page: TrashPage) -> dict[str, Any]:
+    """A part of the trash."""
+    return {
+        "entries": page.entries,
+        "count": len(page.entries),
+        "truncated": page.truncated,
+        "cursor": page.cursor,
+    }
 
 
 def stats_fields(stats: Stats) -> dict[str, Any]:

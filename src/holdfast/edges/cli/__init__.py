@@ -59,6 +59,9 @@ ttl.command("holdfast.edges.cli.ttl:get_ttl", name="get")
 ttl.command("holdfast.edges.cli.ttl:set_ttl", name="set")
 ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
 
+app.command(trash := App(name="trash", help="Look through what was removed and can be restored."))
+trash.command("holdfast.edges.cli.trash:list_trash", name="list")
+
 app.command(migrate := App(name="migrate", help="Move a store between revisions of its schema."))
 migrate.command("holdfast.edges.cli.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.migrate:down", name="down")

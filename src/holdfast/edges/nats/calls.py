@@ -22,6 +22,7 @@ from holdfast.wire.replies import (
     entry_of_fields,
     shown_entry,
     stats_fields,
+    trash_fields,
 )
 from holdfast.wire.subjects import OPERATOR
 from holdfast.wire.writes import provenance
@@ -66,10 +67,15 @@ async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _values(fields: Mapping[str, Any]) -> bool:
     values = fields.get("values", False)
     if not isinstance(values, bool):
         raise ValidationError("values must be true or false", field="values")
+    return values
+
+
+async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = _values(fields)
     page = await kv.list(
         fields.get("prefix", ""),
         limit=fields.get("limit"),
@@ -163,6 +169,17 @@ async def _set_policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
     return {"policy": msgspec.structs.asdict(set_to)}
 
 
+async def _trash(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    page = await store.trash(
+        required(fields, "namespace"),
+        fields.get("prefix", ""),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        values=_values(fields),
+    )
+    return trash_fields(page)
+
+
 async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     entries = required(fields, "entries")
     if not isinstance(entries, list):
@@ -236,6 +253,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "audit": _audit,
     "audit_verify": _audit_verify,
     "load": _load,
+    "trash": _trash,
     "ready": _ready,
 }
 """The verbs for operators."""

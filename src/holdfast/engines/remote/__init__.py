@@ -22,7 +22,7 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, entry_of, moment
+from holdfast.model import AuditPage, TrashPage, entry_of, moment
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
@@ -160,6 +160,15 @@ class RemoteEngine:
         """See `Auditor.audit_verify`: for operators."""
         fields = {"namespace": namespace, "after": after, "anchor": anchor}
         return msgspec.convert(await self._ask_operator("audit_verify", fields), AuditPart)
+
+    async def trash(self, query: Scan) -> TrashPage:
+        """See `TrashKeeper.trash`: for operators."""
+        assert isinstance(query.start, bytes)
+        fields = {"namespace": query.namespace, "prefix": query.start.decode(), "limit": query.limit}
+        if isinstance(query.after, bytes):
+            fields["cursor"] = cursor_after(query.after.decode())
+        reply = await self._ask_operator("trash", fields | {"values": query.values})
+        return msgspec.convert(reply, TrashPage)
 
     async def ready(self) -> None:
         """See `Engine.ready`: whether a service answers that its store is.

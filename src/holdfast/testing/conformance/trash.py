@@ -1,13 +1,16 @@
 """What becomes of entries that go: the trash, and bringing them back.
 
-Law: whether something is in the trash is seen by restoring it, which is the one way a caller has.
+Law: whether something is in the trash is seen by restoring it, which is the one way a caller has, or by
+looking through it, as operators do.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import KeyNotFound, VersionConflict
+from msgspec import UNSET
+
+from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal, same
@@ -190,3 +193,87 @@ class Trash(Fixtures):
         entry = await again.kv("trivia").restore("k")
         assert same(entry.value, {"a": 1.0})
         assert (entry.semantics, entry.version) == (first.semantics, first.version + 2)
+
+    async def test_looking_through_the_trash(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """The trash shows how an entry went, when, by whom, what it was for, and until when it is kept."""
+        first = await kv.set("b", {"n": 1.0}, ttl=5, semantics={"purpose": "config"}, writer="w")
+        last = await kv.set("a", None, semantics={"producer": "p"})
+        clock.advance(1)
+        await kv.delete("a", writer="ops")
+        clock.advance(5)
+        await store.sweep()
+        page = await store.trash("kv/trivia")
+        assert (page.truncated, page.cursor) == (False, None)
+        deleted, expired = page.entries
+        assert (deleted.key, deleted.op, deleted.by, deleted.version) == ("a", "deleted", "ops", last.version)
+        assert (deleted.purpose, deleted.expires_at) == (None, None)
+        assert deleted.at == moment(clock.now() - 5_000)
+        assert deleted.purged_at == moment(clock.now() - 5_000 + 7 * DAY * 1000)
+        assert (expired.key, expired.op, expired.by, expired.version) == ("b", "expired", "w", first.version)
+        assert (expired.purpose, expired.expires_at) == ("config", first.expires_at)
+        assert (deleted.value, expired.value) == (UNSET, UNSET)
+        shown = (await store.trash("kv/trivia", values=True)).entries
+        assert [entry.key for entry in shown] == ["a", "b"]
+        assert same([entry.value for entry in shown], [None, {"n": 1.0}])
+
+    async def test_the_trash_shows_what_can_be_restored(
+        self, kv: KV, store: Store, clock: ManualClock
+    ) -> None:
+        """What was restored, is kept no longer, or belongs to another namespace is not in it."""
+        assert (await store.trash("kv/trivia")).entries == []
+        for key in ("a", "b"):
+            await kv.set(key, 1, semantics={"purpose": "config"})
+            await kv.delete(key)
+        await kv.restore("a")
+        assert [entry.key for entry in (await store.trash("kv/trivia")).entries] == ["b"]
+        assert (await store.trash("kv/other")).entries == []
+        clock.advance(7 * DAY - 0.001)
+        assert len((await store.trash("kv/trivia")).entries) == 1
+        clock.advance(0.001)
+        assert (await store.trash("kv/trivia")).entries == []
+
+    async def test_pages_of_the_trash(self, store: Store) -> None:
+        """The trash is walked in the order of keys, by prefix, page by page, and a full page ends it."""
+        project = store.semantic("acme", "web")
+        for number in range(6):
+            await project.set(f"{'ab'[number % 2]}/{number}", "x" * 65_000)
+        await project.delete_many([f"{'ab'[number % 2]}/{number}" for number in range(6)])
+        for prefix, keys in (
+            ("", "a/0 a/2 a/4 b/1 b/3 b/5"),
+            ("b/", "b/1 b/3 b/5"),
+            ("tenant/acme/project/web/b/5", "b/5"),
+        ):
+            for limit in (1, 2, 3, 6):
+                seen: list[str] = []
+                cursor = None
+                for _ in range(10):
+                    page = await store.trash("semantic/acme/web", prefix, limit=limit, cursor=cursor)
+                    seen += [entry.key for entry in page.entries]
+                    assert page.truncated == (page.cursor is not None)
+                    if (cursor := page.cursor) is None:
+                        break
+                assert seen == [f"tenant/acme/project/web/{key}" for key in keys.split()]
+
+    async def test_a_page_of_the_trash_is_bounded(self, store: Store) -> None:
+        """A page of the trash holds at most 512 KB, and the next goes on behind it."""
+        kv = store.kv("trivia")
+        for number in range(10):
+            await kv.set(f"{number}", "x" * 65_000, semantics={"purpose": "config"})
+        await kv.delete_many([f"{number}" for number in range(10)])
+        page = await store.trash("kv/trivia", values=True)
+        assert 0 < len(page.entries) < 9
+        rest = await store.trash("kv/trivia", values=True, cursor=page.cursor)
+        assert [entry.key for entry in page.entries + rest.entries] == [f"{number}" for number in range(10)]
+
+    async def test_wrong_questions_about_the_trash(self, store: Store) -> None:
+        """A namespace, prefix, limit or cursor that can't be is refused with its field."""
+        wrong: tuple[tuple[str, str, dict[str, Any]], ...] = (
+            ("namespace", "trivia", {}),
+            ("prefix", "kv/trivia", {"prefix": 5}),
+            ("prefix", "semantic/acme/web", {"prefix": "tenant/other/project/web/"}),
+            ("limit", "kv/trivia", {"limit": 0}),
+            ("cursor", "kv/trivia", {"cursor": "?"}),
+        )
+        for field, namespace, given in wrong:
+            with refusal(ValidationError, field=field, about=(namespace, given)):
+                await store.trash(namespace, **given)

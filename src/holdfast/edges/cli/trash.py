@@ -1,0 +1,75 @@
+"""`holdfast trash`: what was removed and can be restored.
+
+Law: nothing here writes; `holdfast restore` brings a key back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.output import document, rows, say, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, Target, number
+
+_COLUMNS = ("key", "op", "at", "by", "version", "purpose", "purged at")
+
+
+async def list_trash(
+    prefix: str = "",
+    /,
+    *,
+    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    cursor: str | None = None,
+    everything: Annotated[bool, Parameter(name="--all")] = False,
+    values: bool = False,
+    target: Target = HERE,
+) -> None:
+    """List what of a namespace was deleted or has expired and can be restored: how, when and by whom.
+
+    Parameters
+    ----------
+    prefix
+        The beginning of the keys; all if not given.
+    limit
+        At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.
+    cursor
+        Go on where a page has ended; the cursor is in its JSON.
+    everything
+        All of it, page by page.
+    values
+        The values too; they are in the JSON alone.
+    """
+    async with target.open() as store:
+        namespace = target.keys(store).namespace
+        while True:
+            page = await store.trash(namespace, prefix, limit=limit, cursor=cursor, values=values)
+            _print(page, target, by_line=everything)
+            cursor = page.cursor
+            if not everything or cursor is None:
+                break
+    if cursor is not None and not target.json:
+        say(f"there is more in the trash: --all lists it, --cursor {cursor} goes on")
+
+
+def _print(page: holdfast.TrashPage, target: Target, *, by_line: bool) -> None:
+    if not target.json:
+        rows(_COLUMNS, map(_cells, page.entries))
+    elif by_line:
+        for entry in page.entries:
+            document(entry)
+    else:
+        document(page)
+
+
+def _cells(entry: holdfast.TrashEntry) -> tuple[Any, ...]:
+    return (
+        shown_key(entry.key),
+        entry.op,
+        shown_time(entry.at),
+        entry.by,
+        entry.version,
+        entry.purpose,
+        shown_time(entry.purged_at),
+    )

@@ -1,0 +1,83 @@
+"""Looking through the trash: what of a namespace was removed and can still be restored.
+
+Law: nothing is written here, and only operators look. A key is brought back with `restore`, which
+is a verb like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import rules
+from holdfast.cursors import cursor_after, last_seen
+from holdfast.decide.entries import Trashed, purpose_of
+from holdfast.engine import Scan, TrashKeeper, successor
+from holdfast.errors import DatabaseError
+from holdfast.model import TrashEntry, TrashPage, moment, value_of
+from holdfast.rows import TRASH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.engine import Engine, Scanned
+    from holdfast.rows import Row
+
+_log = logging.getLogger("holdfast")
+
+
+def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str | None, values: bool) -> Scan:
+    """The walk over what was removed of the keys that begin with a prefix."""
+    stop = successor(prefix)
+    return Scan(
+        namespace=namespace,
+        space=TRASH,
+        start=prefix.encode(),
+        stop=None if stop is None else stop.encode(),
+        after=None if cursor is None else last_seen(cursor, prefix).encode(),
+        limit=rules.limit(limit),
+        max_bytes=rules.MAX_TRANSFER_BYTES,
+        values=values,
+    )
+
+
+async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
+    """What a walk finds, with the values if it asks for them."""
+    if isinstance(engine, TrashKeeper):
+        return await engine.trash(query)
+    found = await engine.scan(msgspec.structs.replace(query, values=True), now)
+    return TrashPage(
+        entries=list(_entries(found, values=query.values)),
+        truncated=found.more,
+        cursor=cursor_after(found.keys[-1].decode()) if found.more else None,
+    )
+
+
+def _entries(found: Scanned, *, values: bool) -> Iterator[TrashEntry]:
+    for key, row in zip(found.keys, found.rows, strict=True):
+        try:
+            yield _entry(key.decode(), row, values=values)
+        except DatabaseError as error:
+            _log.error("%s", error.message)  # it can't be restored either, and must not hide the others
+
+
+def _entry(key: str, row: Row, *, values: bool) -> TrashEntry:
+    try:
+        removed = msgspec.json.decode(row.value or "", type=Trashed)
+    except msgspec.DecodeError:
+        raise DatabaseError(f"what the trash keeps of key {key!r} can't be read", field="key") from None
+    assert row.expires_at is not None
+    value = value_of(key, msgspec.structs.replace(row, value=bytes(removed.value).decode()))
+    return TrashEntry(
+        key=key,
+        op=removed.op,
+        at=moment(removed.at),
+        by=removed.by,
+        version=row.version,
+        purpose=purpose_of(row.semantics),
+        expires_at=None if removed.expires_at is None else moment(removed.expires_at),
+        purged_at=moment(row.expires_at),
+        value=value if values else msgspec.UNSET,
+    )
