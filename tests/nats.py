@@ -12,10 +12,11 @@ import contextlib
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import nkeys  # type: ignore[import-untyped]
+from nats.aio.client import Client
 
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.remote.connection import Connection
@@ -24,9 +25,9 @@ from holdfast.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from nats.aio.client import Client
-
     from holdfast.edges.nats.permissions import Credentials
+
+C = TypeVar("C", bound=Client)
 
 
 @contextlib.asynccontextmanager
@@ -52,17 +53,15 @@ async def nats_server(config: str | None = None) -> AsyncIterator[NatsServer]:
 
 
 @contextlib.asynccontextmanager
-async def connection(
-    url: str, credentials: Credentials | None = None, *, client: Client | None = None
-) -> AsyncIterator[Client]:
-    """A connected client for the length of a block.
+async def connection(url: str, credentials: Credentials | None = None) -> AsyncIterator[Connection]:
+    """A connected client that no message can derail, for the length of a block."""
+    async with connected(Connection(), url, credentials) as client:
+        yield client
 
-    Args:
-        url: The server.
-        credentials: What to show there.
-        client: The client to connect; without it one that no message can derail.
-    """
-    client = client or Connection()
+
+@contextlib.asynccontextmanager
+async def connected(client: C, url: str, credentials: Credentials | None = None) -> AsyncIterator[C]:
+    """A client of any kind, connected for the length of a block."""
     await log_in(client, url, credentials)
     try:
         yield client

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-import nats
 import pytest
 
 import holdfast
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.remote.connection import Connection
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from tests.nats import nats_server
@@ -39,7 +39,8 @@ class Ground:
         behind = await self._service.enter_async_context(
             holdfast.open(self._storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
         )
-        connection = await nats.connect(self._url)
+        connection = Connection()
+        await connection.reach(self._url)
         self._service.push_async_callback(connection.close)
         service = NatsService(behind, connection, Settings())
         await service.start()

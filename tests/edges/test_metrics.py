@@ -199,14 +199,14 @@ async def test_what_waits_and_is_under_way_shows(
         monkeypatch.setattr(at.store, "select", hesitate)
         inbox = at.client.new_inbox()
         replies = await at.client.subscribe(inbox)
-        for _ in range(130):
+        for _ in range(34):
             await at.client.publish("db.kv.trivia.list", b'{"deadline_ms": 60000}', reply=inbox)
         await ask(at.client, "db.kv.quotes.get", key="k")
         found = await at.values()
         go_on.set()
-        answers = [json.loads((await replies.next_msg(timeout=30)).data) for _ in range(130)]
+        answers = [json.loads((await replies.next_msg(timeout=30)).data) for _ in range(34)]
         after = await at.values()
-    assert found["holdfast_requests_under_way"] == 128
+    assert found["holdfast_requests_under_way"] == 32
     assert found['holdfast_queue_depth{queue="requests"}'] == 2
     assert all(answer["success"] for answer in answers)
     assert not {"holdfast_requests_under_way", 'holdfast_queue_depth{queue="requests"}'} & after.keys()

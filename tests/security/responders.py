@@ -19,9 +19,10 @@ from holdfast import rules
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.permissions import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.remote.connection import Connection
 from holdfast.errors import InvalidPluginName
 from holdfast.wire.subjects import OPERATOR, QUEUE
-from tests.nats import connection
+from tests.nats import connected, connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -118,8 +119,8 @@ async def stand_in(
     client: Client | None = None,
 ) -> AsyncIterator[Responder]:
     """The stand-in, with the service's credentials and, if given, a client of another kind."""
-    async with connection(url, credentials[SERVICE], client=client) as connected:
-        responder = StandIn(connected, permissions, guarded=guarded)
+    async with connected(client or Connection(), url, credentials[SERVICE]) as bus:
+        responder = StandIn(bus, permissions, guarded=guarded)
         await responder.start()
         yield responder
 

@@ -199,7 +199,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64 * 1024 * 1024
     max_under_way: Annotated[
         Amount, About("limits.under_way", "How many requests of one plugin may be under way.")
-    ] = 128
+    ] = 32
     max_all_under_way: Annotated[
         Amount, About("limits.all_under_way", "How many requests may be under way together.")
     ] = 1_024

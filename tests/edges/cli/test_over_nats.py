@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import nats
-
 import holdfast
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.remote.connection import Connection
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 async def test_commands_over_nats(cli: Cli, nats_server: NatsServer) -> None:
     """Nothing depends on where a store is: every kind of command works through a service."""
     async with holdfast.open("memory://") as store:
-        connection = await nats.connect(nats_server.url)
+        connection = Connection()
+        await connection.reach(nats_server.url)
         service = NatsService(store, connection, Settings())
         await service.start()
         try:

@@ -1,7 +1,8 @@
 """What a service says: the answer to a request, the refusal of a message, and events.
 
 Law: who observes is told what the caller is told, also when the answer turns out not to fit. Nothing here
-waits for the connection.
+waits for the connection. What it can't take is dropped and counted: the caller has given up, and a watcher
+looks for itself.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import change_fields
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-
     from holdfast.edges.nats.intake import Request
     from holdfast.edges.nats.observer import Observer
-    from holdfast.edges.nats.outbox import Outbox
+    from holdfast.engines.remote.connection import Connection
     from holdfast.rows import Record
     from holdfast.store import Store
 
@@ -34,20 +33,17 @@ class Answers:
     Args:
         store: Whose time goes with every answer.
         client: The connection, which says how much it can carry.
-        outbox: What sends.
         observer: Who is told of every operation.
         prefix: What the subjects of events begin with.
     """
 
-    def __init__(
-        self, store: Store, client: Client, *, outbox: Outbox, observer: Observer, prefix: str
-    ) -> None:
+    def __init__(self, store: Store, client: Connection, *, observer: Observer, prefix: str) -> None:
         self._store = store
         self._client = client
-        self._outbox = outbox
         self._observer = observer
         self._prefix = prefix
         self.events = 0
+        self.unsent = 0
 
     def finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
         """Answer a request with fields or with an error, and tell who observes."""
@@ -62,13 +58,18 @@ class Answers:
         """Answer a message that is no request."""
         self._send(reply, dialect.refusal(error), error)
 
+    def send(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
+        """Have a message sent, if that can be."""
+        if not self._client.send(subject, payload, headers):
+            self.unsent += 1
+
     def publish_changes(self, journal: list[Record]) -> None:
         """Tell whoever listens what has changed."""
         self.events += len(journal)
         for record in journal:
             subject = subjects.event_subject(self._prefix, record.namespace, record.op)
             dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
-            self._outbox.put(subject, dialect.request(change_fields(change_of(record))))
+            self.send(subject, dialect.request(change_fields(change_of(record))))
 
     def _reply(
         self, reply: str, dialect: Dialect, fields: dict[str, Any], error: HoldfastError | None
@@ -85,7 +86,7 @@ class Answers:
         headers = {"Holdfast-Time": str(self._store.now())}
         if error is not None:
             headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
-        self._outbox.put(reply, payload, headers)
+        self.send(reply, payload, headers)
 
 
 def _told(error: Exception) -> HoldfastError:

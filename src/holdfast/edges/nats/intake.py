@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.micro import Endpoint
     from holdfast.wire.subjects import Route
 
-TURN: Final = 128
-"""How many requests are begun before the loop gets to do something else."""
+TURN: Final = 8
+"""How many requests are begun before the loop gets to do something else.
+
+What comes in and what goes out takes a few rounds of the loop, so everybody waits for a few turns.
+"""
 
 
 class Request(msgspec.Struct, gc=False):
@@ -46,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 4_096
     waiting_bytes: int = 16 * 1024 * 1024
     all_waiting_bytes: int = 64 * 1024 * 1024
-    under_way: int = 128
+    under_way: int = 32
     all_under_way: int = 1_024
 
 

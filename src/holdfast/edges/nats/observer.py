@@ -1,7 +1,8 @@
 """What the service tells of its work: log lines, and numbers for whoever counts them.
 
 Law: values never appear in logs. A line for each operation is DEBUG, and only one in a hundred of them is
-written when there are more than a thousand a second.
+written when there are more than a thousand a second. Of what is slow or refused all is counted, and as much
+is written as somebody could read: who floods the service must not flood its log.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter as Tally
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
+LINES: Final = 20
+ALL_LINES: Final = 500
+"""How many lines a second are written of one plugin and kind, and of all together."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
 """Why a message is left unexecuted and unanswered."""
 
@@ -67,6 +72,7 @@ class Observer:
         self._counter = counter
         self._second = 0
         self._in_second = 0
+        self._lines = _Lines()
 
     def done(
         self, request: Request, seconds: float, *, hit: bool | None, error: HoldfastError | None
@@ -74,7 +80,7 @@ class Observer:
         """A request has been answered, with an error or without."""
         verb = request.route.verb
         slow = seconds >= (self._slow_walk if verb in self.WALKS else self._slow)
-        if slow:
+        if slow and self._lines.may_be_written(request.route.owner, verb, "slow"):
             _log.warning(
                 "slow: %s of %s took %.0f ms",
                 verb,
@@ -83,7 +89,8 @@ class Observer:
                 extra=_extra(request, seconds),
             )
         if error is not None:
-            _log_error(request, error)
+            if self._lines.may_be_written(request.route.owner, verb, error.code):
+                _log_error(request, error)
         elif _log.isEnabledFor(logging.DEBUG) and self._sampled():
             _log.debug("%s of %s", verb, request.route.owner, extra=_extra(request, seconds) | {"hit": hit})
         if self._counter is not None:
@@ -95,13 +102,15 @@ class Observer:
 
     def dropped(self, reason: str, subject: str) -> None:
         """A message was left unexecuted and unanswered."""
-        _log.warning("a message at %r was dropped: %s", subject[:200], DROPPED[reason])
+        if self._lines.may_be_written("", reason):
+            _log.warning("a message at %r was dropped: %s", subject[:200], DROPPED[reason])
         if self._counter is not None:
             self._counter.dropped(reason)
 
     def unrouted(self, subject: str, error: HoldfastError) -> None:
         """A message was refused whose subject leads nowhere: nobody is known to have asked."""
-        _log.warning("a message at %r was refused: %s", subject[:200], error.message)
+        if self._lines.may_be_written("", error.code):
+            _log.warning("a message at %r was refused: %s", subject[:200], error.message)
         if self._counter is not None:
             self._counter.operation(Operation("", "", "", "", 0.0, False, error.code))
 
@@ -111,6 +120,39 @@ class Observer:
             self._second, self._in_second = second, 0
         self._in_second += 1
         return self._in_second <= SAMPLE_ABOVE or random.random() < SAMPLE
+
+
+class _Lines:
+    """Which lines are written within a second, and of whom the others would have been."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._written: Tally[tuple[str, ...]] = Tally()
+        self._left_out: Tally[str] = Tally()
+
+    def may_be_written(self, owner: str, *kind: str) -> bool:
+        """Whether one more line of this kind may be written."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._tell_what_was_left_out()
+            self._written.clear()
+        if self._written[owner, *kind] >= LINES or self._written.total() >= ALL_LINES:
+            self._left_out[owner] += 1
+            return False
+        self._written[owner, *kind] += 1
+        return True
+
+    def _tell_what_was_left_out(self) -> None:
+        if self._left_out:
+            [(owner, most)] = self._left_out.most_common(1)
+            _log.warning(
+                "%d more lines of a second were left out, %d of them about %s",
+                self._left_out.total(),
+                most,
+                owner or "messages that lead nowhere",
+            )
+            self._left_out.clear()
 
 
 def _log_error(request: Request, error: HoldfastError) -> None:

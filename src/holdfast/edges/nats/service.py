@@ -28,7 +28,6 @@ from holdfast.edges.nats.intake import Intake, Limits, Request
 from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
-from holdfast.edges.nats.outbox import Outbox
 from holdfast.engine import Later
 from holdfast.errors import (
     Busy,
@@ -50,11 +49,11 @@ from holdfast.wire.writes import WRITING_VERBS, write_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
     from holdfast.commands import Result
+    from holdfast.engines.remote.connection import Connection
     from holdfast.store import Store
     from holdfast.wire.writes import Write
 
@@ -90,7 +89,7 @@ class NatsService:
     def __init__(
         self,
         store: Store,
-        client: Client,
+        client: Connection,
         settings: Settings,
         observer: Observer | None = None,
         *,
@@ -103,10 +102,7 @@ class NatsService:
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds
         )
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
-        self._outbox = Outbox(client)
-        self._answers = Answers(
-            store, client, outbox=self._outbox, observer=self._observer, prefix=settings.prefixes[0]
-        )
+        self._answers = Answers(store, client, observer=self._observer, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
         self._intake = Intake(self._begin, settings.limits)
         self._listening = Listening(
@@ -121,22 +117,18 @@ class NatsService:
         self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sender: asyncio.Task[None] | None = None
         self.unknown_fields = 0
         self.under_way = 0
 
     async def start(self) -> None:
         """Begin to answer."""
         _log.info("the service is starting")
-        self._sender = asyncio.create_task(self._outbox.run(), name="holdfast outbox")
         for prefix in self._listening.prefixes:
             take = partial(self._take, prefix)
             for pattern in self._listening.patterns(prefix):
-                self._subscriptions.append(
-                    await self._client.subscribe(pattern, queue=subjects.QUEUE, cb=take)
-                )
+                self._subscriptions.append(await self._client.listen(pattern, take, queue=subjects.QUEUE))
         for subject in self._micro.subjects():
-            self._subscriptions.append(await self._client.subscribe(subject, cb=self._introduce))
+            self._subscriptions.append(await self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._answers.publish_changes)
         await self._client.flush()
@@ -152,12 +144,8 @@ class NatsService:
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._store.unlisten(self._answers.publish_changes)
-        await self._outbox.flushed()
         if self._client.is_connected:
             await self._client.flush()
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
         _log.info("the service has stopped")
 
     @property
@@ -168,14 +156,14 @@ class NatsService:
     @property
     def unsent(self) -> int:
         """How many replies and events could not be sent."""
-        return self._outbox.dropped
+        return self._answers.unsent
 
     @property
     def events(self) -> int:
         """How many changes were published."""
         return self._answers.events
 
-    async def _take(self, prefix: str, message: Msg) -> None:
+    def _take(self, prefix: str, message: Msg) -> None:
         """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
         try:
             route = subjects.route(message.subject, prefix)
@@ -337,9 +325,9 @@ class NatsService:
             kv = self._handles[route.namespace] = KV(self._store, verbs)
         return kv
 
-    async def _introduce(self, message: Msg) -> None:
+    def _introduce(self, message: Msg) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
-            self._outbox.put(message.reply, self._micro.answer(message.subject))
+            self._answers.send(message.reply, self._micro.answer(message.subject))
 
 
 def _forget_verb(request: Request) -> str:

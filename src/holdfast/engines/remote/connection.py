@@ -6,8 +6,12 @@ subscription's, or cut the connection. It stops reading for good when a subject 
 is odd, and it closes for good at most errors that a server reports. Its flush is no barrier: the PING goes
 out ahead of what waits to be sent.
 
+Between a message and who takes it the library has a queue and a task, and as many again between a reply and
+the server. Each costs everybody a turn of the loop, and the queues fill; `listen` and `send` do without.
+
 Law: a message that can't be read is dropped and counted, and the next one is read. Whatever the server thinks
-fatal it ends by itself; then this connects again, for as long as it is open.
+fatal it ends by itself; then this connects again, for as long as it is open. What waits to be sent is
+bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -23,7 +27,14 @@ from nats.errors import Error as NatsError
 from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, Parser
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nats.aio.subscription import Subscription
+
 PING_SECONDS: Final = 5
+MOST_UNSENT: Final = 16 * 1024 * 1024
+"""How many bytes may wait for a server that does not take them."""
 CLOSE_SECONDS: Final = 1.0
 """For how long the end of a connection is waited for."""
 _CRLF: Final = b"\r\n"
@@ -38,6 +49,7 @@ class Connection(Client):
     def __init__(self) -> None:
         super().__init__()
         self._ps = _Parser(self)
+        self._takers: dict[int, Callable[[Msg], None]] = {}
         self.unreadable = 0
 
     async def reach(self, servers: str | list[str], **options: Any) -> None:
@@ -57,6 +69,42 @@ class Connection(Client):
                 await self.close()
             raise
         self.options |= _LATER
+
+    async def listen(self, subject: str, take: Callable[[Msg], None], *, queue: str = "") -> Subscription:
+        """Have each message at a subject taken as soon as it is read, in the order of the connection.
+
+        Args:
+            subject: Where to listen; it may hold wildcards.
+            take: Is given each message, without its headers. It must put it away rather than deal with it.
+            queue: The group whose members share the messages.
+        """
+
+        async def at_first(message: Msg) -> None:
+            take(message)
+
+        subscription = await self.subscribe(subject, queue=queue, cb=at_first)
+        self._takers[subscription._id] = take
+        return subscription
+
+    def send(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> bool:
+        """Have a message sent, without waiting; False if it can't be and is dropped.
+
+        Args:
+            subject: Where to; that it is one is the caller's business.
+            payload: No more than the server takes.
+            headers: Names and values of one line each.
+        """
+        command = _publication(subject.encode(), payload, headers)
+        room = MOST_UNSENT if self.is_connected else self._max_pending_size
+        if self.is_closed or self._pending_data_size + len(command) > room:
+            return False
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+        return True
 
     async def close(self) -> None:
         """Disconnect, soon; what could not be sent to a server that is gone is dropped."""
@@ -92,6 +140,19 @@ class Connection(Client):
             return None
         return message
 
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        take = self._takers.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        if sid in self._subs and (message := self._build_message(sid, subject, reply, data, None)):
+            try:
+                take(message)
+            except Exception as defect:  # reading must go on
+                await self._error_cb(defect)
+
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
             return await super()._process_headers(headers)
@@ -100,6 +161,15 @@ class Connection(Client):
 
     async def _process_err(self, err_msg: str) -> None:
         await self._error_cb(NatsError(f"nats: {err_msg}"))
+
+
+def _publication(subject: bytes, payload: bytes, headers: Mapping[str, str] | None) -> bytes:
+    """A message as it is told to the server."""
+    if not headers:
+        return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(head), len(head) + len(payload), head, payload)
 
 
 class _Parser(Parser):
