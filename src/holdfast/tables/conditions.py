@@ -163,6 +163,8 @@ def type_of(value: Any) -> str:
 
 def same(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON; the order of an object's members does not matter."""
+    if type(one) is type(other) and type(one) in _SCALARS:
+        return bool(one == other)
     kind = type_of(one)
     if kind != type_of(other):
         return False
@@ -222,6 +224,7 @@ def _has_type(found: Any, value: Any) -> bool:
 
 
 _Operator: TypeAlias = Callable[[Any, Any], bool]
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _PRESENCE: Final = frozenset({"exists", "not_exists"})
 OPERATORS: Final[dict[str, _Operator]] = {
     "eq": same,

@@ -11,7 +11,7 @@ something else is in the way, and where a list would get a gap.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -113,6 +113,18 @@ def discard(item: dict[str, Any], path: Path) -> None:
 def in_order(path: Path) -> list[tuple[bool, str | int]]:
     """What to sort paths by: what begins with a path follows it, and positions are counted."""
     return [(isinstance(step, int), step) for step in path]
+
+
+def tree_of(paths: Iterable[Path]) -> Tree:
+    """Paths by their steps; where one ends there are no branches, whatever others lead further."""
+    root: Tree = {}
+    for path in sorted(paths, key=len):
+        tree = root
+        for step in path:
+            if step in tree and not tree[step]:
+                break
+            tree = tree.setdefault(step, {})
+    return root
 
 
 def _put(container: Any, path: Path, value: Any, field: str) -> None:

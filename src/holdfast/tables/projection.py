@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ValidationError
-from holdfast.tables.paths import MISSING, lookup, paths_of
+from holdfast.tables.paths import MISSING, lookup, paths_of, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,18 +34,8 @@ def project(item: dict[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     The chosen members of a list close up in their order. Of two paths of which one begins with the other, the
     shorter tells.
     """
-    tree: Tree = {}
-    for path in sorted(paths, key=len):
-        _plant(tree, path)
-    part = _part(item, tree)
+    part = _part(item, tree_of(paths))
     return {} if part is MISSING else part
-
-
-def _plant(tree: Tree, path: Path) -> None:
-    for step in path:
-        if step in tree and not tree[step]:
-            return
-        tree = tree.setdefault(step, {})
 
 
 def _part(value: Any, tree: Tree) -> Any:

@@ -16,7 +16,19 @@ from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.tables.conditions import type_of
 from holdfast.tables.items import MAX_ITEM_BYTES
-from holdfast.tables.paths import MISSING, Path, assign, discard, in_order, lookup, path_of, paths_of, shown
+from holdfast.tables.paths import (
+    MISSING,
+    Path,
+    Tree,
+    assign,
+    discard,
+    in_order,
+    lookup,
+    path_of,
+    paths_of,
+    shown,
+    tree_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.tables.schema import TableSchema
@@ -77,7 +89,8 @@ def updated(item: Mapping[str, Any], update: Update) -> dict[str, Any]:
         ValidationError: A path leads through something that has no such members, a list would get a gap, or
             `add` meets what it can't be added to.
     """
-    after: dict[str, Any] = _copied(item)
+    places = [*(path for path, _ in update.set), *update.remove, *(path for path, _ in update.add)]
+    after: dict[str, Any] = _opened(dict(item), tree_of(places))
     for path, value in sorted(update.set, key=lambda pair: in_order(pair[0])):
         if not isinstance(value, IfNotExists):
             assign(after, path, value, field="set")
@@ -191,9 +204,13 @@ def _not_addable(path: Path, wanted: str) -> ValidationError:
     return ValidationError(f"add: what is at {shown(path)} is not {wanted}", field="add")
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _copied(member) for name, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copied(member) for member in value]
-    return value
+def _opened(value: Any, tree: Tree) -> Any:
+    """A copy of the objects and lists on the way to the ends of a tree; all that lies beside is shared."""
+    if not tree or not isinstance(value, (dict, list)):
+        return value
+    copy: Any = value.copy()
+    for step, branch in tree.items():
+        found = lookup(value, (step,))
+        if found is not MISSING:
+            copy[step] = _opened(found, branch)
+    return copy

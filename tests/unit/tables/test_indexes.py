@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError, ValidationError
+from holdfast.rows import Row
 from holdfast.tables.indexes import IndexEntry, entry_changes, entry_of, index_range, item_key_of
 from holdfast.tables.items import key_of
 from holdfast.tables.keys import encode_key
@@ -128,6 +129,10 @@ def test_entries_go_with_their_item() -> None:
     assert changes.gone == ()
     assert [one.expires_at for one in changes.put] == [200_000]
     assert entry_changes(SCHEMA, after, after).put == ()
+    stored = Row(value="{}", size=2, version=5, created_at=1, updated_at=3, expires_at=100_000)
+    row = entry(before).row(stored)
+    assert (row.version, row.updated_at, row.expires_at) == (5, 3, 100_000)
+    assert row.size == len(row.value or "")
 
 
 def test_each_index_has_its_space() -> None:

@@ -15,6 +15,7 @@ from holdfast.tables.items import encode_item, key_of, legal_item, named_key, pa
 from holdfast.tables.keys import encode_key
 from holdfast.tables.schema import (
     MAX_INDEXES,
+    STREAMS,
     Index,
     KeyAttribute,
     TableSchema,
@@ -61,6 +62,7 @@ def test_a_schema_is_kept_as_json() -> None:
         ({"sort_key": ("user", "number")}, "sort_key", "the partition key 'user' again"),
         ({"ttl_attribute": 1}, "ttl_attribute", "text of 1 to 255"),
         ({"ttl_attribute": "at"}, "ttl_attribute", "part of the key"),
+        ({"stream": "all"}, "stream", "one of keys, new, old, both"),
     ],
 )
 def test_schemas_that_are_none(changes: dict[str, Any], field: str, words: str) -> None:
@@ -84,6 +86,12 @@ def test_any_name_of_an_attribute() -> None:
     """The attributes of a key may have any name that JSON has; dots in it are dots."""
     schema = table_schema("t", partition_key=("a.b\x00[é", "string"))
     assert key_of({"a.b\x00[é": "x"}, schema) == encode_key("x", "string", field="")
+
+
+def test_what_the_journal_keeps() -> None:
+    """The journal keeps both images of an item unless the table says otherwise."""
+    assert events().stream == "both"
+    assert [events(stream=view).stream for view in STREAMS] == ["keys", "new", "old", "both"]
 
 
 def test_indexes_come_and_go() -> None:

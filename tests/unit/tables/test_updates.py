@@ -194,6 +194,15 @@ def test_updates_that_are_none(actions: dict[str, Any], field: str, words: str) 
         update_of(SCHEMA, **actions)
 
 
+def test_what_an_update_does_not_touch_is_not_copied() -> None:
+    """An update of a large item costs what it changes, and still leaves the item before as it was."""
+    before: dict[str, Any] = {"large": [[1], [2]], "a": {"b": [1, 2], "c": [3]}}
+    result = after(before, set={"a.b[0]": 9}, remove=["large[0]"])
+    assert result == {"large": [[2]], "a": {"b": [9, 2], "c": [3]}}
+    assert result["large"][0] is before["large"][1]
+    assert result["a"]["c"] is before["a"]["c"]
+
+
 def test_the_size_of_an_update() -> None:
     """An update brings no more than an item can hold."""
     half = "x" * 250_000
