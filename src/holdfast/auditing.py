@@ -24,7 +24,7 @@ from holdfast.audit import (
 )
 from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan
 from holdfast.errors import ValidationError
-from holdfast.model import AuditEntry, AuditPage, Verdict, milliseconds, moment
+from holdfast.model import AuditEntry, AuditPage, Verdict, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,10 +59,12 @@ class Audit:
         op: str | None = None,
         purpose: str | None = None,
         request_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> AuditPage:
         """Records in their order, of keys with a prefix, and by whatever else is given.
+
+        Times are UTC unless they say otherwise: from `since` on, and before `until`.
 
         A page may hold fewer records than `limit`, or none, and there may be more all the same: the audit
         goes on as long as `next` is not None.
@@ -75,8 +77,8 @@ class Audit:
             op=None if op is None else rules.identity(op, field="op"),
             purpose=None if purpose is None else rules.identity(purpose, field="purpose"),
             request_id=None if request_id is None else rules.identity(request_id, field="request_id"),
-            since=None if since is None else milliseconds(since),
-            until=None if until is None else milliseconds(until),
+            since=None if since is None else rules.time(since, field="since"),
+            until=None if until is None else rules.time(until, field="until"),
         )
         return await self.page(query)
 
@@ -112,7 +114,7 @@ class Audit:
         Raises:
             ValidationError: One of the heads is none.
         """
-        noted = sorted(set(map(_noted, heads)))
+        noted = sorted(set(map(noted_head, heads)))
         part = await self.verify_part(after=0, anchor="")
         while not part.complete:
             part = await self.verify_part(after=part.number, anchor=part.signature)
@@ -203,7 +205,12 @@ class Audit:
         return await self._engine.scan(query, self._now())
 
 
-def _noted(head: str) -> tuple[int, str]:
+def noted_head(head: str) -> tuple[int, str]:
+    """The number and the signature in a head that was noted as `number:signature`.
+
+    Raises:
+        ValidationError: It is none.
+    """
     number, _, signature = head.partition(":")
     if not number.isdecimal() or not signature:
         raise ValidationError("a head is a number, a colon and a signature", field="heads")

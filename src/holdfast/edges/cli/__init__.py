@@ -68,6 +68,17 @@ migrate.command("holdfast.edges.cli.migrate:down", name="down")
 migrate.command("holdfast.edges.cli.migrate:current", name="current")
 migrate.command("holdfast.edges.cli.migrate:check", name="check")
 
+app.command(namespace := App(name="namespace", help="Namespaces, and what is asked of each."))
+namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list")
+namespace.command("holdfast.edges.cli.namespace:show", name="show")
+namespace.command("holdfast.edges.cli.namespace:set_policy", name="set")
+
+app.command(audit := App(name="audit", help="Who changed what, and whether the record of it is whole."))
+audit.command("holdfast.edges.cli.audit:log", name="log")
+audit.command("holdfast.edges.cli.audit:verify", name="verify")
+audit.command("holdfast.edges.cli.audit:export", name="export")
+audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
+
 app.command(nats := App(name="nats", help="Set up a NATS server for Holdfast."))
 nats.command("holdfast.edges.cli.nats:config", name="config")
 

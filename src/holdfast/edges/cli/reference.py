@@ -138,8 +138,9 @@ def _group(argument: Argument) -> str:
 
 def _shown(argument: Argument) -> str:
     """An argument as it is typed: its names, and what follows them."""
-    names = "/".join(argument.parameter.name or ())
-    if argument.is_positional_only() or argument.is_flag():
+    opposite = argument.parameter.negative or ()
+    names = "/".join((*(argument.parameter.name or ()), *opposite))
+    if argument.is_positional_only() or argument.is_flag() or opposite:
         return names
     return f"{names} {argument.field_info.name.upper().replace('_', '-')}"
 

@@ -15,6 +15,7 @@ import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
 import holdfast
+from holdfast import rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,9 +83,9 @@ class Place:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
         if not self.url and "://" not in self.address:
             Path(self.address).parent.mkdir(parents=True, exist_ok=True)
-        return holdfast.open(self.address, writer=WRITER, reap=reap, audit_key=self._audit_key())
+        return holdfast.open(self.address, writer=WRITER, reap=reap, audit_key=self.audit_key())
 
-    def _audit_key(self) -> str | Path | None:
+    def audit_key(self) -> str | Path | None:
         """What signs the audit of a store that is opened here; a service has its own."""
         from holdfast.edges.config import audit_key_of, read_config
 
@@ -111,6 +112,10 @@ class Target(Place):
     def named(self) -> bool:
         """Whether a namespace was named at all."""
         return bool(self.plugin or self.tenant or self.project)
+
+    def namespace(self, store: holdfast.Store, full_name: str | None) -> str:
+        """The namespace's full name, which an operator may also have given as it is."""
+        return self.keys(store).namespace if full_name is None else rules.namespace(full_name)
 
     def keys(self, store: holdfast.Store) -> holdfast.KV:
         """The handle on the namespace."""

@@ -47,7 +47,7 @@ async def export_entries(*, prefix: str = "", out: str | None = None, target: Ta
                         sorter.add(entry)
                     advance(page.count)
             header = Header(holdfast=FORMAT, namespace=keys.namespace, exported_at=moment(store.now()))
-            with _output(out) as file:
+            with opened_output(out) as file:
                 file.write(header.line())
                 file.writelines(sorter.lines())
     if out is not None and target.json:
@@ -148,7 +148,7 @@ def _input(name: str) -> Iterator[Iterator[bytes]]:
 
 
 @contextlib.contextmanager
-def _output(name: str | None) -> Iterator[BinaryIO]:
+def opened_output(name: str | None) -> Iterator[BinaryIO]:
     """Stdout, or a file that takes its name once all is written."""
     if name is None:
         yield sys.stdout.buffer

@@ -1,0 +1,228 @@
+"""`holdfast audit`: who changed what, and whether the record of it is whole.
+
+Law: what a record is and when it is broken is settled by `holdfast.audit`; what an export looks like and how
+the heads in a log are found stands in `trails`. Here it is asked for and printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from cyclopts import Group, Parameter
+
+import holdfast
+from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, STORE, Place, Target, number
+from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
+from holdfast.edges.cli.transfer import opened_output
+from holdfast.keyring import FileKeyring, add_key
+from holdfast.model import moment
+from holdfast.registry import engine_for, keyring_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.audit import Keys
+    from holdfast.model import AuditEntry, AuditPage
+
+FullName = Annotated[
+    str | None,
+    Parameter(help="A full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
+]
+LIMIT: Final = 1_000
+_COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose", "request")
+
+
+@Parameter(name="*", group=Group("Records", sort_key=5))
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which records to show; what is given must all fit."""
+
+    prefix: Annotated[str, Parameter(name="--key")] = ""
+    """Only those of keys with this beginning."""
+
+    writer: str | None = None
+    """Only changes that this writer made."""
+
+    op: str | None = None
+    """Only changes of this kind: set, deleted, expired, restored or policy."""
+
+    purpose: str | None = None
+    """Only those of entries with this purpose."""
+
+    request_id: str | None = None
+    """Only those of this request."""
+
+    since: str | None = None
+    """Only changes from this time on, such as 2031-05-01T12:30:00Z."""
+
+    until: str | None = None
+    """Only changes before this time."""
+
+
+ANY: Final = Wanted()
+
+
+async def log(
+    namespace: FullName = None,
+    /,
+    *,
+    after: Annotated[int, Parameter(converter=number)] = 0,
+    limit: Annotated[int, Parameter(converter=number)] = LIMIT,
+    wanted: Wanted = ANY,
+    target: Target = HERE,
+) -> None:
+    """Print records in their order: number, time, what was done, version, key, writer, purpose and request.
+
+    Parameters
+    ----------
+    after
+        Begin after the record with this number.
+    limit
+        At most so many; 1,000 if not given.
+    """
+    if type(limit) is not int or limit < 1:
+        raise holdfast.ValidationError("limit must be a whole number from 1", field="limit")
+    count, more = 0, None
+    async with target.open() as store:
+        async for page in _pages(store, target.namespace(store, namespace), wanted, after, limit):
+            count, more = count + len(page.records), page.next
+            if target.json:
+                for record in page.records:
+                    document(record)
+            elif page.records:
+                rows(_COLUMNS, map(_cells, page.records))
+    if more is not None and count == limit:
+        say(f"there may be more: go on with --after {more}")
+
+
+async def verify(
+    namespace: FullName = None,
+    /,
+    *,
+    head: tuple[str, ...] = (),
+    log: str | None = None,
+    file: str | None = None,
+    target: Target = HERE,
+) -> int:
+    """Find out whether every record is there, unchanged and in its place; exit with 1 if not.
+
+    Without a namespace all of a store are verified. A chain that was cut short or put back together with its
+    own older head looks whole by itself: name heads that were noted earlier to find that too.
+
+    Parameters
+    ----------
+    head
+        The head of a namespace as it was once, as number:signature; may be given several times.
+    log
+        The log of a service, as lines or as JSON, which tells such heads now and then.
+    file
+        Verify an export of the audit instead, with the keys of the store.
+    """
+    noted = {} if log is None else heads_in(log)
+    if file is not None:
+        return _told(target, verify_trail(file, _keys(target), head, noted))
+    async with target.open() as store:
+        if namespace is not None or target.named:
+            names = [target.namespace(store, namespace)]
+        elif head:
+            raise holdfast.MissingField("of which namespace is the head? Name it", field="namespace")
+        else:
+            names = sorted({one.namespace for one in await store.namespaces()} | noted.keys())
+        verdicts = {}
+        for name in names:
+            verdict = await store.audit(name).verify(heads=[*head, *noted.get(name, ())])
+            if len(names) == 1 or not verdict.whole or verdict.head != "0:":
+                verdicts[name] = verdict
+    return _told(target, verdicts)
+
+
+async def export(namespace: FullName = None, /, *, out: str | None = None, target: Target = HERE) -> None:
+    """Write the audit of a namespace as JSON Lines, which `audit verify --file` can verify later.
+
+    Parameters
+    ----------
+    out
+        The file to write instead of stdout; it appears when it is complete.
+    """
+    count = 0
+    async with target.open() as store:
+        name = target.namespace(store, namespace)
+        with opened_output(out) as file:
+            file.write(Trail(holdfast_audit=1, namespace=name, exported_at=moment(store.now())).line())
+            async for page in _pages(store, name, ANY, 0, None):
+                count += len(page.records)
+                file.writelines(record_line(record) for record in page.records)
+    if out is not None and target.json:
+        document({"namespace": name, "records": count, "file": out})
+    elif out is not None:
+        say(f"exported {count} records of {name} to {out}")
+
+
+async def rotate(*, target: Place = STORE) -> None:
+    """Add a new secret to the audit's key file: it signs from the next start of the store on.
+
+    The older secrets stay, since each verifies what it signed.
+    """
+    keys = _keys(target)
+    if not isinstance(keys, FileKeyring):
+        raise holdfast.Unsupported(
+            "only a key in a file can be rotated: add a secret at the end of audit_key, where the store is "
+            "opened"
+        )
+    try:
+        name = add_key(keys.path)
+    except OSError as error:
+        raise file_trouble(error, keys.path, field="audit_key_file") from None
+    if target.json:
+        document({"file": str(keys.path), "signs": name})
+    else:
+        say(f"the new key {name} is in {keys.path}: restart what writes to the store, and it signs")
+
+
+async def _pages(
+    store: holdfast.Store, namespace: str, wanted: Wanted, after: int, limit: int | None
+) -> AsyncIterator[AuditPage]:
+    """Pages of records until there are no more, or as many as were asked for."""
+    audit, left = store.audit(namespace), limit
+    following: int | None = after
+    while following is not None and left != 0:
+        size = LIMIT if left is None else min(left, LIMIT)
+        page = await audit.log(after=following, limit=size, **asdict(wanted))
+        yield page
+        following = page.next
+        left = None if left is None else left - len(page.records)
+
+
+def _keys(target: Place) -> Keys:
+    """What signs the audit of the store, which is not opened for this."""
+    if target.address.startswith(("nats://", "tls://")):
+        raise holdfast.Unsupported("a service keeps its keys to itself: do this where the service runs")
+    return engine_for(target.address, keyring_for(target.audit_key())).keys
+
+
+def _told(target: Place, verdicts: dict[str, holdfast.Verdict]) -> int:
+    for name, verdict in verdicts.items():
+        if target.json:
+            document({"namespace": name, **msgspec.structs.asdict(verdict)})
+        elif verdict.whole:
+            line(f"{name}\twhole\t{verdict.records}\t{verdict.head}")
+        else:
+            line(f"{name}\tbroken\t{verdict.broken_at}\t{verdict.reason}")
+    return OK if all(verdict.whole for verdict in verdicts.values()) else ERROR
+
+
+def _cells(record: AuditEntry) -> tuple[str | int | None, ...]:
+    return (
+        record.number,
+        shown_time(record.at),
+        record.op,
+        record.version,
+        shown_key(record.key),
+        record.writer,
+        record.purpose,
+        record.request_id,
+    )

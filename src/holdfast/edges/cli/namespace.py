@@ -1,0 +1,143 @@
+"""`holdfast namespace`: which namespaces there are, and what an operator asks of each.
+
+Law: a policy is shown and set field by field; what a field may be and what it means is settled elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.output import document, rows, say, shown_time
+from holdfast.edges.cli.target import HERE, STORE, UNNAMED, Origin, Place, Target, number
+
+Number = Annotated[int | None, Parameter(converter=number)]
+
+FIELDS: Final = holdfast.Policy.__struct_fields__
+
+
+async def list_namespaces(*, target: Place = STORE) -> None:
+    """Print what each namespace holds: live keys, bytes, last version and time of the last change."""
+    async with target.open() as store:
+        found = await store.namespaces()
+    if target.json:
+        document({"namespaces": found})
+    else:
+        rows(
+            ("namespace", "keys", "bytes", "version", "changed"),
+            ((one.namespace, one.keys, one.bytes, one.version, shown_time(one.changed_at)) for one in found),
+        )
+
+
+async def show(namespace: str | None = None, /, *, target: Target = HERE) -> None:
+    """Print what a namespace holds and its policy, a field on each line; `-` for what nobody asked for.
+
+    Parameters
+    ----------
+    namespace
+        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
+    """
+    async with target.open() as store:
+        name = target.namespace(store, namespace)
+        stats, policy = await store.stats(name), await store.policy(name)
+    fields = msgspec.structs.asdict(policy)
+    if target.json:
+        document({**msgspec.structs.asdict(stats), "policy": fields})
+        return
+    held = {"namespace": stats.namespace, "keys": stats.keys, "bytes": stats.bytes, "version": stats.version}
+    rows(("field", "value"), ((name, _shown(value)) for name, value in (held | fields).items()))
+
+
+async def set_policy(
+    namespace: str | None = None,
+    /,
+    *,
+    quota_keys: Number = None,
+    quota_bytes: Number = None,
+    rate_limit: Number = None,
+    ttl_default: Number = None,
+    ttl_min: Number = None,
+    ttl_max: Number = None,
+    ttl_required: Annotated[bool | None, Parameter(negative="--no-ttl-required")] = None,
+    trash: Annotated[bool | None, Parameter(negative="--no-trash")] = None,
+    trash_retention: Number = None,
+    journal_retention: Number = None,
+    audit: Annotated[bool | None, Parameter(negative="--no-audit")] = None,
+    audit_retention: Number = None,
+    clear: tuple[str, ...] = (),
+    target: Target = HERE,
+    origin: Origin = UNNAMED,
+) -> None:
+    """Change the policy of a namespace: only what is named, the rest stays.
+
+    Parameters
+    ----------
+    namespace
+        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
+    quota_keys
+        How many keys it may hold.
+    quota_bytes
+        How many bytes of keys and values it may hold.
+    rate_limit
+        How many requests a second each process that serves it accepts.
+    ttl_default
+        The ttl in seconds of an entry that is put without one.
+    ttl_min
+        The shortest ttl that is accepted.
+    ttl_max
+        The longest ttl that is accepted.
+    ttl_required
+        Whether an entry must have a deadline.
+    trash
+        Whether what is deleted or expires can be restored.
+    trash_retention
+        For how many seconds.
+    journal_retention
+        For how many seconds a change is told of.
+    audit
+        Whether changes are recorded for ever.
+    audit_retention
+        For how many seconds, if not for ever.
+    clear
+        A field of these that nobody is to ask for any more; may be given several times.
+    """
+    given = locals()
+    asked = {name: given[name] for name in FIELDS if given[name] is not None}
+    cleared = {_field(name) for name in clear}
+    if not asked and not cleared:
+        raise holdfast.MissingField("what is to change? Name a field, or clear one", field="clear")
+    if both := cleared & asked.keys():
+        raise holdfast.ValidationError(f"{min(both)} is both set and cleared", field="clear")
+    async with target.open() as store:
+        name = target.namespace(store, namespace)
+        before = msgspec.structs.asdict(await store.policy(name))
+        policy = await store.set_policy(name, before | dict.fromkeys(cleared) | asked, **origin.fields)
+    fields = msgspec.structs.asdict(policy)
+    if target.json:
+        document({"namespace": name, "policy": fields})
+    else:
+        say(f"{name}: {_told(fields)}")
+
+
+def _field(name: str) -> str:
+    field = name.replace("-", "_")
+    if field not in FIELDS:
+        known = ", ".join(one.replace("_", "-") for one in FIELDS)
+        raise holdfast.ValidationError(f"a policy has no field {name!r}; there are {known}", field="clear")
+    return field
+
+
+def _told(fields: dict[str, Any]) -> str:
+    """A policy in one line: what is asked for."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in fields.items() if value is not None) or (
+        "nothing is asked of it"
+    )
+
+
+def _shown(value: Any) -> str | int | None:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if value is None or isinstance(value, int) else str(value)

@@ -1,0 +1,130 @@
+"""What is known of an audit outside its store: exports, and the heads that a service has logged.
+
+Law: the format of an export stands here. Whether it is whole is settled by the same functions as for a store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+import holdfast
+from holdfast.audit import AuditRecord, Break, first_break
+from holdfast.auditing import noted_head
+from holdfast.edges.cli.output import file_trouble
+from holdfast.model import AuditEntry, milliseconds
+from holdfast.rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from holdfast.audit import Keys
+
+_HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
+
+
+class Trail(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of an export: of which namespace the records are, and when they were read."""
+
+    holdfast_audit: int
+    namespace: str
+    exported_at: datetime
+
+    def line(self) -> bytes:
+        """As it is written."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+def record_line(record: AuditEntry) -> bytes:
+    """A record as it is written."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def heads_in(log: str) -> dict[str, list[str]]:
+    """The heads that a log tells of, by namespace."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for line in _lines(log, field="log"):
+        for namespace, head in _HEAD.findall(line):
+            found[namespace.decode()].append(head.decode())
+    return found
+
+
+def verify_trail(
+    file: str, keys: Keys, heads: Iterable[str], noted: Mapping[str, Iterable[str]]
+) -> dict[str, holdfast.Verdict]:
+    """Whether an export is whole, by namespace.
+
+    It must lead to all of `heads`; those that were noted of its namespace may be of a time after its own.
+    """
+    lines = _lines(file, field="file")
+    namespace = _trail(next(lines, b"")).namespace
+    must = dict(map(noted_head, heads))
+    known = dict(map(noted_head, noted.get(namespace, ()))) | must
+    verdict = _verdict(namespace, keys, lines, known)
+    last = int(verdict.head.partition(":")[0])
+    if verdict.whole and any(number > last for number in must):
+        reason = f"the export was cut off: there were {max(must)} records once"
+        verdict = msgspec.structs.replace(verdict, whole=False, broken_at=last + 1, reason=reason)
+    return {namespace: verdict}
+
+
+def _verdict(
+    namespace: str, keys: Keys, lines: Iterable[bytes], known: Mapping[int, str]
+) -> holdfast.Verdict:
+    number, signature, count = 0, "", 0
+    broken: Break | None = None
+    for position, line in enumerate(lines, start=2):
+        record = _record(line, position)
+        if not count:
+            number, signature = record.number - 1, record.previous
+        stored = [_stored(record)]
+        broken, number, signature = first_break(namespace, keys, stored, after=number, anchor=signature)
+        if broken is None and known.get(number, signature) != signature:
+            broken = Break(number=number, reason=f"record {number} is not the one that was noted")
+        if broken is not None:
+            break
+        count += 1
+    return holdfast.Verdict(
+        whole=broken is None,
+        records=count,
+        head=f"{number}:{signature}",
+        broken_at=None if broken is None else broken.number,
+        reason=None if broken is None else broken.reason,
+    )
+
+
+def _stored(record: AuditRecord) -> tuple[bytes, Row]:
+    """A record as a store has it."""
+    value = msgspec.json.encode(record)
+    row = Row(value=value.decode(), size=len(value), version=0, created_at=record.at, updated_at=record.at)
+    return record.number.to_bytes(8, "big"), row
+
+
+def _lines(name: str, *, field: str) -> Iterator[bytes]:
+    try:
+        with Path(name).open("rb") as file:
+            yield from file
+    except OSError as error:
+        raise file_trouble(error, name, field=field) from None
+
+
+def _trail(line: bytes) -> Trail:
+    try:
+        return msgspec.json.decode(line, type=Trail)
+    except msgspec.MsgspecError:
+        raise holdfast.ValidationError(
+            "line 1 is not the header of an audit's export", field="file"
+        ) from None
+
+
+def _record(line: bytes, position: int) -> AuditRecord:
+    try:
+        entry = msgspec.json.decode(line, type=AuditEntry)
+    except msgspec.MsgspecError:
+        raise holdfast.ValidationError(f"line {position} is no record of the audit", field="file") from None
+    return AuditRecord(**msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)})
