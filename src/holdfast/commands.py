@@ -120,9 +120,11 @@ class Many(Change, frozen=True, kw_only=True):
 class Escalate(Change, frozen=True, kw_only=True, gc=False):
     """Keep a request that was given up as a dead letter, which is JSON text, and tell of it.
 
-    `key` is the key that it was about and `value` the JSON text that it would have put there, if any.
+    `request` is the id of that request, `key` the key that it was about, and `value` the JSON text that it
+    would have put there, if any. The origin is that of the escalation, which is a request of its own.
     """
 
+    request: str
     key: str
     letter: str
     code: str
@@ -219,6 +221,12 @@ class Done(Result, frozen=True, tag=True, gc=False):
     """It is done, and there is nothing more to say."""
 
 
+class Kept(Result, frozen=True, tag=True, gc=False):
+    """The number under which a letter was kept."""
+
+    number: int
+
+
 class Written(Result, frozen=True, tag=True, gc=False):
     """How many entries were put."""
 
@@ -244,6 +252,8 @@ def cost(command: Command) -> int:
             return sum(row.size + 256 for _, row in command.entries)
         case Expire():
             return 512 * len(command.keys)
+        case Escalate():
+            return len(command.letter) + 256
         case _:
             return int(getattr(command, "size", 0)) + 256
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.model import AuditPage, TrashPage
+    from holdfast.model import AuditPage, LetterPage, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -294,6 +294,23 @@ class Auditor(Protocol):
 
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
         """Verify what follows a record whose signature is `anchor`, as far as one part goes."""
+        ...
+
+
+@runtime_checkable
+class LetterBox(Protocol):
+    """What an engine also has whose other side deals with dead letters, since they lie there."""
+
+    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
+        """The dead letters of a namespace after a number."""
+        ...
+
+    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
+        """Do what a letter asks for and drop it; the fields of the reply."""
+        ...
+
+    async def drop_letter(self, namespace: str, number: int) -> bool:
+        """Remove a letter; whether it was there."""
         ...
 
 

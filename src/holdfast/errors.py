@@ -9,6 +9,7 @@
     ├── Transient              nothing was written; the same call may succeed later
     │   └── RateLimited  Busy  Timeout  Unavailable  StorageFull
     ├── OutcomeUnknown         it may or may not have been written: read, or retry with the same request id
+    ├── Escalated              a retry gave up; it has the code of the error that it met last
     └── Defect                 report it
         └── DatabaseError  InternalError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class HoldfastError(Exception):
     """The root. `code` is stable, `field` names the offending input where there is one."""
 
-    code: ClassVar[str]
+    code: str
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
@@ -237,6 +238,33 @@ class OutcomeUnknown(HoldfastError):
     """The write may or may not have happened: read, or retry with the same request id."""
 
     code = "OUTCOME_UNKNOWN"
+
+
+class Escalated(HoldfastError):
+    """A write was repeated and given up; it is kept as a dead letter, for somebody to deal with.
+
+    It has no code of its own. Codes say what happened to a request, and that is told by `error`, the one that
+    it met last; so `code` is that error's, and whoever sorts by codes needs no case for this class. As with
+    that error nothing was written, unless it is `OutcomeUnknown`.
+
+    `attempts` is how often the write was tried, and `letter` the number of the dead letter; None if it could
+    not be kept, which the log tells.
+    """
+
+    def __init__(self, message: str, *, error: HoldfastError, attempts: int, letter: int | None) -> None:
+        super().__init__(message, field=error.field)
+        self.code = error.code
+        self.error = error
+        self.attempts = attempts
+        self.letter = letter
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _escalated, (self.message, self.error, self.attempts, self.letter)
+
+
+def _escalated(message: str, error: HoldfastError, attempts: int, letter: int | None) -> Escalated:
+    """An `Escalated` as another process had it."""
+    return Escalated(message, error=error, attempts=attempts, letter=letter)
 
 
 class Defect(HoldfastError):

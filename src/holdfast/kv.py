@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.flag import Flag
     from holdfast.recipes.lock import Lock
     from holdfast.recipes.progress import Progress
+    from holdfast.recipes.retry import Retry
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.verbs import Provenance, Verbs
@@ -335,6 +336,16 @@ class KV:
         from holdfast.recipes.flag import Flag
 
         return Flag(self, name, default, owner=owner)
+
+    @property
+    def retry(self) -> Retry:
+        """The writing verbs, each repeated on conflicts and transient errors, and then kept as a dead letter.
+
+        `await kv.retry.update(key, change)` reads, computes and sets until nobody has come between.
+        """
+        from holdfast.recipes.retry import Retry
+
+        return Retry(self)
 
     async def hashed_key(self, prefix: str, identifier: str) -> str:
         """The key in full for an identifier that is too long or of the wrong form to be part of one.

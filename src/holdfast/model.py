@@ -77,9 +77,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the journal. It carries no value.
 
-    `op` is `set`, `deleted`, `expired` or `restored`; a watch may also yield `gap`, which says that changes
-    up to and including `version` are no longer known. `expired_version` and `lag_ms` (how late the expiry
-    was noticed) are there for `expired` alone.
+    `op` is `set`, `deleted`, `expired`, `restored` or `escalated`; a watch may also yield `gap`, which says
+    that changes up to and including `version` are no longer known. `expired_version` and `lag_ms` (how late
+    the expiry was noticed) are there for `expired` alone; `error_code`, `attempts` and `value_hash` (the
+    keyed hash of the value that was not written) for `escalated` alone.
     """
 
     op: str
@@ -91,6 +92,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     purpose: str | None = None
     lag_ms: int | None = None
     expired_version: int | None = None
+    error_code: str | None = None
+    attempts: int | None = None
+    value_hash: str | None = None
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +234,40 @@ class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
     current: Item | None
 
 
+class Escalation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the record of an escalation says besides: why it was given up, and the keyed hash of the value."""
+
+    error_code: str
+    attempts: int
+    value_hash: str | None = None
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter: a write that was given up, kept whole.
+
+    `verb` and `request` are the call as it goes over NATS in the plugin dialect, its request id and writer
+    included. `error_code` and `message` say what it failed with in the end, after so many `attempts`.
+    """
+
+    number: int
+    at: datetime
+    key: str
+    verb: str
+    request: dict[str, Any]
+    error_code: str
+    message: str
+    attempts: int
+    writer: str
+    request_id: str
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the dead letters, the oldest first. `next` is the `after` of the following call, if any."""
+
+    letters: list[Letter]
+    next: int | None
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operator asks of a namespace. None leaves a thing as it is without a policy.
 
@@ -342,6 +380,7 @@ def item_of(row: Row) -> Item:
 
 def change_of(record: Record) -> Change:
     """The change that a record of the journal stands for."""
+    escalation = _escalation_of(record)
     return Change(
         op=record.op,
         key=record.key,
@@ -352,4 +391,13 @@ def change_of(record: Record) -> Change:
         purpose=record.purpose,
         lag_ms=record.lag_ms,
         expired_version=record.expired_version,
+        error_code=None if escalation is None else escalation.error_code,
+        attempts=None if escalation is None else escalation.attempts,
+        value_hash=None if escalation is None else escalation.value_hash,
     )
+
+
+def _escalation_of(record: Record) -> Escalation | None:
+    if record.op != "escalated" or record.detail is None:
+        return None
+    return msgspec.json.decode(record.detail, type=Escalation)

@@ -1,7 +1,8 @@
 """What the log tells of a command, after it has taken effect.
 
 Law: logs name namespaces, keys, versions and request ids, never values. A conflict is a WARNING, since
-somebody lost a race; a write of the semantic family is an INFO line with its directive; a defect is an ERROR.
+somebody lost a race, and so is a request that was given up; a write of the semantic family is an INFO line
+with its directive; a defect is an ERROR.
 """
 
 from __future__ import annotations
@@ -9,7 +10,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.commands import Batch, Change, Deleted, Guard, KeyChange, Many, Results, Stored, Versions
+from holdfast.commands import (
+    Batch,
+    Change,
+    Deleted,
+    Escalate,
+    Guard,
+    Kept,
+    KeyChange,
+    Many,
+    Results,
+    Stored,
+    Versions,
+)
 from holdfast.decide.entries import purpose_of
 from holdfast.errors import Defect, HoldfastError, VersionConflict
 
@@ -28,6 +41,8 @@ def report(command: Command, result: Result | Exception) -> None:
     elif isinstance(command, Many) and isinstance(result, Results):
         for item, found in zip(command.items, result.items, strict=True):
             report(item, found)
+    elif isinstance(command, Escalate) and isinstance(result, Kept):
+        _report_letter(command, result.number)
     elif command.namespace.startswith("semantic/") and isinstance(command, Change):
         for key, version, purpose in _written(command, result):
             _report_write(command, key, version, purpose)
@@ -46,6 +61,17 @@ def _report_error(command: Command, error: HoldfastError) -> None:
             error.message,
             exc_info=error,
         )
+
+
+def _report_letter(command: Escalate, number: int) -> None:
+    _log.warning(
+        "given up in %s, request %s: %s after %d attempts, kept as dead letter %d",
+        command.namespace,
+        command.request,
+        command.code,
+        command.attempts,
+        number,
+    )
 
 
 def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:

@@ -27,11 +27,16 @@ MAX_LIMIT: Final = 10_000
 DEFAULT_LIMIT: Final = 1_000
 MAX_IDENTITY_CHARACTERS: Final = 200
 MAX_SPEC_REF_CHARACTERS: Final = 500
+MAX_REASON_CHARACTERS: Final = 500
 MAX_HINTS: Final = 16
 MAX_HINT_CHARACTERS: Final = 100
 MAX_BATCH: Final = 1_000
 MAX_TRANSFER_BYTES: Final = 524_288
 """What one page, one batch and one reply of get_many may hold."""
+MAX_LETTER_BYTES: Final = 786_432
+"""What one dead letter may hold: a batch at its limit, with the names of its fields."""
+MAX_LETTERS_BYTES: Final = 67_108_864
+"""What all dead letters of a namespace may hold, at 256 bytes and its content for each."""
 MAX_VERSION: Final = 2**63 - 1
 
 TRASH_RETENTION: Final = 7 * 86_400
@@ -190,6 +195,20 @@ def version(number: object, *, field: str = "expected_version") -> int:
     if type(number) is not int or not 0 <= number <= MAX_VERSION:
         raise ValidationError(f"{field} must be a whole number from 0, not {shown(number)}", field=field)
     return number
+
+
+def positive(number: object, *, field: str, most: int = MAX_VERSION) -> int:
+    """A whole number from 1, such as that of a dead letter."""
+    if type(number) is not int or not 1 <= number <= most:
+        raise ValidationError(
+            f"{field} must be a whole number from 1 to {most}, not {shown(number)}", field=field
+        )
+    return number
+
+
+def reason(text: object) -> str:
+    """What somebody was told went wrong."""
+    return _text(text, field="message", most=MAX_REASON_CHARACTERS)
 
 
 def increment(by: object) -> int | float:

@@ -15,12 +15,13 @@ from holdfast import rules
 from holdfast.auditing import Audit
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, Get, Got, SetPolicy, Written
+from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import LATER, Housekeeper, Later
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.groups import Groups
 from holdfast.kv import KV
+from holdfast.letters import Letters
 from holdfast.model import Stats, moment
 from holdfast.rates import Rates
 from holdfast.reaper import Reaper
@@ -264,7 +265,7 @@ class Store:
     def submit(self, command: Command) -> asyncio.Future[Result]:
         """Hand a command over to be grouped with others; the future gets its result or its error."""
         self._reading()
-        if isinstance(command, Change) and not isinstance(command, SetPolicy):
+        if isinstance(command, Change) and not isinstance(command, (SetPolicy, DropLetter)):
             self._rates.admit(command.namespace)
         return self._batcher.submit(command)
 
@@ -356,6 +357,11 @@ class Store:
     def audit(self, namespace: str) -> Audit:
         """The record of who changed what in a namespace, for operators."""
         return Audit(self._reading(), rules.namespace(namespace), self.now)
+
+    def letters(self, namespace: str) -> Letters:
+        """The dead letters of a namespace, for operators."""
+        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        return Letters(self._reading(), verbs, now=self.now, execute=self.execute)
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""

@@ -89,7 +89,7 @@ class Survey:
 
     async def letters(self, namespace: str, *, most: int) -> int:
         """How many dead letters a namespace has; `most` if there are more."""
-        query = Scan(namespace=namespace, space=LETTER, start=b"", limit=most, max_bytes=most * 16)
+        query = Scan(namespace=namespace, space=LETTER, start=b"\0", limit=most, max_bytes=most * 16)
         return len((await self._engine.scan(query, self._now())).keys)
 
 

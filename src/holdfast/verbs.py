@@ -17,10 +17,14 @@ import msgspec
 from holdfast import rules
 from holdfast.commands import (
     Batch,
+    Change,
     Check,
     Delete,
+    DropLetter,
+    Escalate,
     Guard,
     Incr,
+    KeyChange,
     Load,
     Many,
     Origin,
@@ -180,6 +184,31 @@ class Verbs:
             keep_versions=keep_versions,
         )
 
+    def escalate(
+        self, given_up: Change, *, letter: str, error_code: str, attempts: object, **provenance: Any
+    ) -> Escalate:
+        """Keep a command that was given up as a dead letter, whose text says all of it."""
+        key, value = about(given_up)
+        _fits(len(letter.encode()), "the dead letter", rules.MAX_LETTER_BYTES)
+        return Escalate(
+            namespace=self.namespace,
+            origin=self._origin(**provenance),
+            request=given_up.origin.request_id,
+            key=key,
+            letter=letter,
+            code=error_code,
+            attempts=rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT),
+            value=value,
+        )
+
+    def drop_letter(self, number: object, **provenance: Any) -> DropLetter:
+        """Remove a dead letter."""
+        return DropLetter(
+            namespace=self.namespace,
+            origin=self._origin(**provenance),
+            number=rules.positive(number, field="number"),
+        )
+
     def set_policy(self, policy: Policy | dict[str, Any], **provenance: Any) -> SetPolicy:
         """Put the namespace under a policy."""
         text = msgspec.json.encode(rules.policy(policy)).decode()
@@ -328,13 +357,26 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
     return declared
 
 
+def about(command: Change) -> tuple[str, str | None]:
+    """The key that a command is about, the first of several, and the JSON text that it would put there."""
+    match command:
+        case KeyChange():
+            return command.key, command.value if isinstance(command, Set) else None
+        case Batch(writes=members) | Many(items=members):
+            keys = [member.key for member in members if isinstance(member, KeyChange)]
+            values = [member.value for member in members if isinstance(member, Set)]
+            return keys[0] if keys else "", f"[{','.join(values)}]" if values else None
+        case _:
+            raise TypeError(f"{type(command).__name__} is no call of a client")
+
+
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
     _fits(sum(map(_size, writes)), verb)
 
 
-def _fits(size: int, verb: str) -> None:
-    if size > rules.MAX_TRANSFER_BYTES:
-        raise ValueTooLarge(f"{verb} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")
+def _fits(size: int, what: str, most: int = rules.MAX_TRANSFER_BYTES) -> None:
+    if size > most:
+        raise ValueTooLarge(f"{what} holds {size} bytes; at most {most} are allowed")
 
 
 def _size(write: Set | Delete | Incr | Guard) -> int:

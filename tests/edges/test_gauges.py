@@ -201,10 +201,12 @@ async def test_dead_letters_are_counted(at: Measured, monkeypatch: pytest.Monkey
     monkeypatch.setattr(gauges, "MOST_LETTERS", 2)
 
     async def escalate(namespace: str) -> int:
-        command = Escalate(namespace=namespace, origin=ORIGIN, key="k", letter="{}", code="BUSY", attempts=5)
+        command = Escalate(
+            namespace=namespace, origin=ORIGIN, request="r", key="k", letter="{}", code="BUSY", attempts=5
+        )
         result: Any = await at.store.execute(command)
-        version: int = result.row.version
-        return version
+        number: int = result.number
+        return number
 
     await at.store.kv("b").set("k", 1)
     assert await at.values("dead_letters") == {}

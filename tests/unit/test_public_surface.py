@@ -19,6 +19,7 @@ from holdfast.verbs import Provenance
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "request_id"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
+    *("Escalated", "Letter", "LetterPage"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
@@ -60,7 +61,12 @@ FIELDS: Final = {
     "Entry": "key value version created_at updated_at expires_at last_writer semantics request_id spec_ref",
     "Semantics": "purpose producer consumer_hints ttl_seconds",
     "Page": "keys truncated cursor entries",
-    "Change": "op key version at last_writer request_id purpose lag_ms expired_version",
+    "Change": (
+        "op key version at last_writer request_id purpose lag_ms expired_version error_code attempts "
+        "value_hash"
+    ),
+    "Letter": "number at key verb request error_code message attempts writer request_id",
+    "LetterPage": "letters next",
     "Changes": "changes next gap oldest",
     "BatchResult": "versions",
     "Conflict": "key expected_version current",

@@ -1,7 +1,8 @@
 """Dead letters: requests that were given up, kept whole until somebody deals with them.
 
-Law: a letter is a row whose key is the version at which it was kept. Of its value the journal and the events
-tell only the hash.
+Law: a letter is a row whose key is the version at which it was kept; the row with the empty key says how much
+all of them hold, so that nobody fills the storage with them. Of its value the journal and the events tell
+only the hash.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import rules
 from holdfast.audit import hash_of
-from holdfast.commands import Deleted, DropLetter, Escalate, Stored
-from holdfast.errors import Unsupported
+from holdfast.commands import Deleted, DropLetter, Escalate, Kept
+from holdfast.errors import QuotaExceeded, Unsupported
+from holdfast.model import Escalation
 from holdfast.rows import LETTER, Address, Record, Row
 
 if TYPE_CHECKING:
@@ -20,21 +23,22 @@ if TYPE_CHECKING:
 
     from holdfast.decide.draft import Draft, Needs
 
+_OVERHEAD: Final = 256
 
-class Escalation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of an escalation says besides: why it was given up, and the keyed hash of the value."""
 
-    code: str
-    attempts: int
-    value_hash: str | None = None
+class Held(msgspec.Struct, frozen=True):
+    """What the letters of a namespace come to."""
+
+    count: int = 0
+    bytes: int = 0
 
 
 def letter_address(namespace: str, number: int) -> Address:
-    """Where a letter is."""
-    return Address(namespace, LETTER, number.to_bytes(8, "big"))
+    """Where a letter is; 0 is what they come to."""
+    return Address(namespace, LETTER, number.to_bytes(8, "big") if number else b"")
 
 
-def _escalate(draft: Draft, command: Escalate) -> Stored:
+def _escalate(draft: Draft, command: Escalate) -> Kept:
     version, origin = draft.version(), command.origin
     row = Row(
         value=command.letter,
@@ -43,11 +47,14 @@ def _escalate(draft: Draft, command: Escalate) -> Stored:
         created_at=draft.now,
         updated_at=draft.now,
         last_writer=origin.writer,
-        request_id=origin.request_id,
+        request_id=command.request,
         spec_ref=origin.spec_ref,
     )
+    _hold(draft, letters=1, size=row.size)
     draft.put(letter_address(draft.name, version), row)
-    told = Escalation(code=command.code, attempts=command.attempts, value_hash=_hash(draft, command.value))
+    told = Escalation(
+        error_code=command.code, attempts=command.attempts, value_hash=_hash(draft, command.value)
+    )
     draft.record(
         Record(
             namespace=draft.name,
@@ -56,11 +63,39 @@ def _escalate(draft: Draft, command: Escalate) -> Stored:
             key=command.key,
             at=draft.now,
             last_writer=origin.writer,
-            request_id=origin.request_id,
+            request_id=command.request,
             detail=msgspec.json.encode(told).decode(),
         )
     )
-    return Stored(command.key, row)
+    return Kept(version)
+
+
+def _hold(draft: Draft, *, letters: int, size: int) -> None:
+    """Count a letter that comes or goes.
+
+    Raises:
+        QuotaExceeded: It comes, and there is no room for it.
+    """
+    address = letter_address(draft.name, 0)
+    row = draft.row(address)
+    held = Held() if row is None else msgspec.json.decode(row.value or "", type=Held)
+    now = Held(held.count + letters, held.bytes + letters * (size + _OVERHEAD))
+    if letters > 0 and now.bytes > rules.MAX_LETTERS_BYTES:
+        raise QuotaExceeded(
+            f"{draft.name} holds {held.count} dead letters of {held.bytes} bytes; together they may hold "
+            f"{rules.MAX_LETTERS_BYTES}: deal with some of them"
+        )
+    value = msgspec.json.encode(now).decode()
+    draft.put(
+        address,
+        Row(
+            value=value,
+            size=len(value),
+            version=draft.namespace.revision,
+            created_at=draft.now if row is None else row.created_at,
+            updated_at=draft.now,
+        ),
+    )
 
 
 def _hash(draft: Draft, value: str | None) -> str | None:
@@ -73,22 +108,26 @@ def _hash(draft: Draft, value: str | None) -> str | None:
 
 def _drop(draft: Draft, command: DropLetter) -> Deleted:
     address = letter_address(draft.name, command.number)
-    if draft.row(address) is None:
+    row = draft.row(address)
+    if row is None:
         return Deleted(None)
+    version = draft.version()
     draft.put(address, None)
-    return Deleted(draft.version())
+    _hold(draft, letters=-1, size=row.size)
+    return Deleted(version)
 
 
-def _needs_nothing(wanted: Needs, command: Escalate) -> None:
-    """A letter is written without looking."""
+def _needs_sum(wanted: Needs, command: Escalate) -> None:
+    wanted.row(letter_address(command.namespace, 0), value=True)
 
 
 def _needs_letter(wanted: Needs, command: DropLetter) -> None:
+    wanted.row(letter_address(command.namespace, 0), value=True)
     wanted.row(letter_address(command.namespace, command.number))
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
-    Escalate: _needs_nothing,
+    Escalate: _needs_sum,
     DropLetter: _needs_letter,
 }
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {Escalate: _escalate, DropLetter: _drop}

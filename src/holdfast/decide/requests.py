@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Change, Deleted, Done, KeyChange, Many, Results, Set, Stored, Versions, Written
+from holdfast.commands import (
+    Change,
+    Deleted,
+    Done,
+    Kept,
+    KeyChange,
+    Many,
+    Results,
+    Set,
+    Stored,
+    Versions,
+    Written,
+)
 from holdfast.decide.entries import live
 from holdfast.errors import VersionConflict
 from holdfast.model import Entry, entry_of
@@ -36,7 +48,7 @@ class Memory(msgspec.Struct, frozen=True):
     """What is remembered of a request: a digest of its content, and the reply."""
 
     content: str
-    reply: Stored | Deleted | Versions | Written | Done | Several | Defined | ItemDone | Transacted
+    reply: Stored | Deleted | Versions | Kept | Written | Done | Several | Defined | ItemDone | Transacted
 
 
 def request_address(command: Change) -> Address:

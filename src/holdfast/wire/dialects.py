@@ -35,6 +35,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """A request as it is sent."""
         return _ENCODE(_renamed(fields, _camel, DEEPEST) if self.camel else fields)
 
+    def event(self, fields: dict[str, Any]) -> bytes:
+        """A record of the journal as it is told."""
+        return self.request(_lowered(fields) if self.camel else fields)
+
     def answer(self, payload: bytes) -> dict[str, Any]:
         """The fields of a reply under their own names, for whoever asked."""
         fields: dict[str, Any] = decode(payload)
@@ -107,9 +111,10 @@ def _nested_member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lowered(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields with their error's code in lower case, and those of their results."""
+    """Fields with their error's code in lower case, and those of their results and changes."""
     if "error_code" in fields:
         fields = fields | {"error_code": fields["error_code"].lower()}
-    if "results" in fields:
-        fields = fields | {"results": [_lowered(member) for member in fields["results"]]}
+    for several in ("results", "changes"):
+        if several in fields:
+            fields = fields | {several: [_lowered(member) for member in fields[several]]}
     return fields

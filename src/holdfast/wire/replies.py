@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Entry, Semantics, milliseconds, moment, semantics_of
+from holdfast.model import Entry, Escalation, Semantics, milliseconds, moment, semantics_of
 from holdfast.rows import Record, Row
 
 if TYPE_CHECKING:
@@ -155,6 +155,12 @@ def change_fields(change: Change) -> dict[str, Any]:
     }
     if change.lag_ms is not None:
         fields |= {"lag_ms": change.lag_ms, "expired_version": change.expired_version}
+    if change.error_code is not None:
+        fields |= {
+            "error_code": change.error_code,
+            "attempts": change.attempts,
+            "value_hash": change.value_hash,
+        }
     return fields
 
 
@@ -198,7 +204,17 @@ def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:
         purpose=fields.get("purpose"),
         lag_ms=fields.get("lag_ms"),
         expired_version=fields.get("expired_version"),
+        detail=_detail(fields),
     )
+
+
+def _detail(fields: Mapping[str, Any]) -> str | None:
+    if "error_code" not in fields:
+        return None
+    told = Escalation(
+        error_code=fields["error_code"].upper(), attempts=fields["attempts"], value_hash=fields["value_hash"]
+    )
+    return msgspec.json.encode(told).decode()
 
 
 def _moment(text: str) -> datetime:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast import rules
 from holdfast.commands import (
     Batch,
     Change,
     Delete,
     Deleted,
+    Escalate,
     Guard,
     Incr,
+    Kept,
     Many,
     Origin,
     Restore,
@@ -26,10 +29,11 @@ from holdfast.commands import (
     Stored,
     Versions,
 )
-from holdfast.errors import HoldfastError
-from holdfast.fields import Several, required, ttl_field
-from holdfast.verbs import Verbs
-from holdfast.wire.refusals import error_fields, error_of
+from holdfast.errors import HoldfastError, MissingField, ValidationError
+from holdfast.fields import Several, as_object, required, ttl_field
+from holdfast.verbs import Verbs, about
+from holdfast.wire.letters import Content, content_fields, content_text
+from holdfast.wire.refusals import ERRORS, error_fields, error_of
 from holdfast.wire.replies import row_fields, row_of, stored_fields, stored_value
 
 if TYPE_CHECKING:
@@ -135,6 +139,56 @@ def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     return Write(command, lambda result: {"versions": list(result.versions)})
 
 
+def _escalate(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    """Keep a call that was given up: one that could be made here, under a request id of its own."""
+    code = str(required(fields, "error_code")).upper()
+    if code not in ERRORS:
+        raise ValidationError(f"there is no error code {rules.shown(code)}", field="error_code")
+    command = escalation(
+        verbs,
+        _given_up(verbs, fields),
+        error_code=code,
+        message=fields.get("message", ""),
+        attempts=required(fields, "attempts"),
+        **provenance(fields),
+    )
+    return Write(command, lambda result: {"letter": result.number})
+
+
+def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
+    verb, request = required(fields, "verb"), as_object(required(fields, "request"), field="request")
+    make = _MAKE.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
+    if make is None or make is _escalate:
+        raise ValidationError("verb must be one that writes", field="verb")
+    command = make(
+        verbs, {name: field for name, field in request.items() if field is not None or name == "value"}
+    )
+    if command.command is None:
+        raise ValidationError("the request would write nothing", field="request")
+    if not command.command.origin.repeatable:
+        raise MissingField("the request has no request_id", field="request.request_id")
+    return command.command
+
+
+def escalation(
+    verbs: Verbs, given_up: Change, *, error_code: str, message: object, attempts: object, **provenance: Any
+) -> Escalate:
+    """The command that keeps another, which was given up, as a dead letter."""
+    verb, request = message_of(given_up)
+    del request["envelope"]
+    content = Content(
+        verb=verb,
+        request=request,
+        key=about(given_up)[0],
+        error_code=error_code,
+        message=rules.reason(message),
+        attempts=rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT),
+    )
+    return verbs.escalate(
+        given_up, letter=content_text(content), error_code=error_code, attempts=attempts, **provenance
+    )
+
+
 def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
     """Version and deadline; all of the entry for a caller who asks for its `envelope`."""
     if fields.get("envelope") is True:
@@ -169,6 +223,7 @@ _MAKE: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
     "set_many": _set_many,
     "delete_many": _delete_many,
     "batch": _batch,
+    "escalate": _escalate,
 }
 WRITING_VERBS: Final = frozenset(_MAKE)
 
@@ -214,6 +269,8 @@ def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:
             if all(isinstance(item, Set) for item in command.items):
                 return "set_many", {"items": [_set_fields(item) for item in command.items]}
             return "delete_many", {"keys": [item.key for item in command.items]}
+        case Escalate():
+            return "escalate", content_fields(command.letter)
         case _:
             raise TypeError(f"{type(command).__name__} is no call of a client")
 
@@ -256,6 +313,8 @@ def result_of(command: Change, reply: Mapping[str, Any]) -> Any:
     match command:
         case Delete():
             return Deleted(reply.get("version"))
+        case Escalate():
+            return Kept(reply["letter"])
         case Batch():
             versions = tuple(reply["versions"])
             return Versions(versions, (None,) * len(versions))

@@ -69,7 +69,7 @@ class Answers:
         for record in journal:
             subject = subjects.event_subject(self._prefix, record.namespace, record.op)
             dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
-            self.send(subject, dialect.request(change_fields(change_of(record))))
+            self.send(subject, dialect.event(change_fields(change_of(record))))
 
     def _reply(
         self, reply: str, dialect: Dialect, fields: dict[str, Any], error: HoldfastError | None

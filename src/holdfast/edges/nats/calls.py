@@ -41,6 +41,7 @@ FIELDS: Final = frozenset(
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
         *("after", "anchor", "expires_before", "op", "producer", "purpose", "until"),
+        *("attempts", "error_code", "message", "number", "request", "verb"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""
@@ -230,6 +231,22 @@ async def _audit_verify(store: Store, fields: Mapping[str, Any]) -> dict[str, An
     return msgspec.structs.asdict(await audit.verify_part(after=after, anchor=anchor))
 
 
+async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    letters = store.letters(required(fields, "namespace"))
+    page = await letters.list(after=fields.get("after", 0), limit=fields.get("limit"))
+    return {"letters": page.letters, "count": len(page.letters), "next": page.next}
+
+
+async def _deadletter_retry(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    letters = store.letters(required(fields, "namespace"))
+    return {"reply": await letters.retry(required(fields, "number"))}
+
+
+async def _deadletter_drop(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    letters = store.letters(required(fields, "namespace"))
+    return {"dropped": await letters.drop(required(fields, "number"))}
+
+
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
     return {"ready": True}
@@ -246,6 +263,9 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "audit_verify": _audit_verify,
     "load": _load,
     "trash": _trash,
+    "deadletters": _deadletters,
+    "deadletter_retry": _deadletter_retry,
+    "deadletter_drop": _deadletter_drop,
     "ready": _ready,
 }
 """The verbs for operators."""

@@ -22,7 +22,7 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, TrashPage, entry_of, moment
+from holdfast.model import AuditPage, LetterPage, TrashPage, entry_of, moment
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
@@ -179,6 +179,25 @@ class RemoteEngine:
             fields["cursor"] = cursor_after(query.after.decode())
         reply = await self._ask_operator("trash", fields | {"values": query.values})
         return msgspec.convert(reply, TrashPage)
+
+    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
+        """See `LetterBox.letters`: for operators."""
+        fields = {"namespace": namespace, "after": after, "limit": limit}
+        return msgspec.convert(await self._ask_operator("deadletters", fields), LetterPage)
+
+    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
+        """See `LetterBox.retry_letter`: for operators."""
+        fields = {"namespace": namespace, "number": number}
+        late = self._unknown("deadletter_retry")
+        reply: dict[str, Any] = (await self._ask_operator("deadletter_retry", fields, late))["reply"]
+        return reply
+
+    async def drop_letter(self, namespace: str, number: int) -> bool:
+        """See `LetterBox.drop_letter`: for operators."""
+        fields = {"namespace": namespace, "number": number}
+        late = self._unknown("deadletter_drop")
+        dropped: bool = (await self._ask_operator("deadletter_drop", fields, late))["dropped"]
+        return dropped
 
     async def ready(self) -> None:
         """See `Engine.ready`: whether a service answers that its store is.

@@ -12,6 +12,7 @@ from holdfast.testing.conformance.fences import Fences
 from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Opened, Reopen
 from holdfast.testing.conformance.journal import Journal
 from holdfast.testing.conformance.keys import Keys
+from holdfast.testing.conformance.letters import Letters
 from holdfast.testing.conformance.listing import Listing
 from holdfast.testing.conformance.locks import Locks
 from holdfast.testing.conformance.many import Many
@@ -46,6 +47,7 @@ class Conformance(
     Upkeep,
     Locks,
     Recipes,
+    Letters,
 ):
     """All rules of keys. Subclass it, name the `scheme`, and supply the fixture `make_store`.
 

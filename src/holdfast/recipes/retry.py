@@ -1,0 +1,336 @@
+"""Writes that are repeated until they are done, refused for good, or given up and kept as dead letters.
+
+    conflict     again after 1, 2, 4, 8, 16 and 32 s; the seventh is given up
+    transient    again after a random part of 0.5, 1, 2 and 4 s, at least what it asks; the fifth is given up
+    fatal        raised at once
+
+Law: one request id for one content, so that a repeated attempt has one effect. Nothing is given up silently:
+it is logged, counted, raised as `Escalated`, and kept whole as far as the storage allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.commands import Kept
+from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
+from holdfast.model import KEEP, BatchResult, Entry, Keep, entry_of
+from holdfast.rules import MAX_REASON_CHARACTERS
+from holdfast.wire.writes import escalation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from holdfast.commands import Change, Deleted, Stored, Versions
+    from holdfast.kv import KV
+    from holdfast.model import Semantics
+    from holdfast.verbs import Provenance
+
+CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""How many seconds to wait after each conflict."""
+TRANSIENT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+"""Of how many seconds to wait a random part after each error that may pass."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger("holdfast.retry")
+
+
+class Attempts:
+    """How often one write has failed, and how long to wait before the next attempt."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._conflicts = iter(CONFLICT_PAUSES)
+        self._transients = iter(TRANSIENT_PAUSES)
+        self.failed = 0
+
+    def pause(self, error: HoldfastError) -> float | None:
+        """How many seconds to wait after an error that may pass; None if it is time to give up."""
+        if isinstance(error, VersionConflict):
+            return next(self._conflicts, None)
+        most = next(self._transients, None)
+        if most is None:
+            return None
+        asked = error.retry_after if isinstance(error, Transient) else None
+        return max(self._random() * most, asked or 0.0)
+
+
+class Retry:
+    """The writing verbs of a handle, repeated as this module says. Get it from `KV.retry`.
+
+    Every verb takes what its namesake of the handle takes. Without a `request_id` it makes one.
+
+    Args:
+        kv: Whose verbs.
+        sleep: Waits for so many seconds.
+        random: Gives a number from 0 to below 1.
+        count: Is told of everything unusual: `retried`, `fatal` or `escalated`, and the code of the error.
+
+    Raises:
+        Escalated: A conflict or a transient error has not passed. By every verb.
+        HoldfastError: Any other error, at once. By every verb.
+    """
+
+    def __init__(
+        self,
+        kv: KV,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Callable[[], float] = random.random,
+        count: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._kv = kv
+        self._sleep = sleep
+        self._random = random
+        self._count = count
+
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: int | Keep | None = None,
+        expected_version: int | None = None,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """See `KV.set`. A conflict is repeated as it is: to decide anew from what is there, use `update`."""
+        verb = partial(self._kv.verbs.set, key, value, ttl=ttl, expected_version=expected_version)
+        return _entry(await self._write(partial(verb, semantics=semantics), provenance))
+
+    async def update(
+        self,
+        key: str,
+        change: Callable[[Entry | None], Any],
+        *,
+        ttl: int | Keep | None = KEEP,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        writer: str | None = None,
+        spec_ref: str | None = None,
+        fence: Mapping[str, Any] | None = None,
+    ) -> Entry:
+        """Read an entry, compute its new value, and set it if nobody else has changed it; on conflict anew.
+
+        Each value that is computed is a request of its own. What is kept as a dead letter is the last one.
+
+        Args:
+            key: The entry's key.
+            change: Takes the entry, or None if there is none, and gives the value. It may be called several
+                times; what it raises comes out of `update`, and nothing is written.
+            ttl: As that of `set`; unless it is given the entry keeps the deadline that it has.
+            semantics: As those of `set`; unless they are given the entry keeps those that it has.
+            writer: Who writes.
+            spec_ref: The governing document.
+            fence: The lock that the write relies on.
+        """
+        attempts = Attempts(self._random)
+        known: Provenance = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
+        while True:
+            entry = await self._repeated(attempts, partial(self._kv.get, key), None)
+            verb = partial(
+                self._kv.verbs.set,
+                key,
+                change(entry),
+                ttl=ttl,
+                expected_version=0 if entry is None else entry.version,
+                semantics=_kept(entry) if semantics is None else semantics,
+            )
+            command = self._made(verb, known)
+            try:
+                return _entry(await self._repeated(attempts, self._doing(command), command, anew=True))
+            except VersionConflict as conflict:
+                await self._wait(attempts, conflict, command)
+
+    async def delete(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> bool:
+        """See `KV.delete`."""
+        verb = partial(self._kv.verbs.delete, key, expected_version=expected_version)
+        result: Deleted = await self._write(verb, provenance)
+        return result.version is not None
+
+    async def incr(
+        self,
+        key: str,
+        by: int | float = 1,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """See `KV.incr`."""
+        verb = partial(self._kv.verbs.incr, key, by, ttl=ttl, expected_version=expected_version)
+        return _entry(await self._write(verb, provenance))
+
+    async def set_ttl(
+        self,
+        key: str,
+        ttl_seconds: int,
+        *,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """See `KV.set_ttl`."""
+        verb = partial(self._kv.verbs.set_ttl, key, ttl_seconds, expected_version=expected_version)
+        return _entry(await self._write(verb, provenance))
+
+    async def remove_ttl(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> Entry:
+        """See `KV.remove_ttl`."""
+        verb = partial(self._kv.verbs.remove_ttl, key, expected_version=expected_version)
+        return _entry(await self._write(verb, provenance))
+
+    async def restore(
+        self,
+        key: str,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """See `KV.restore`. Over a live key it waits, as long as conflicts are waited for."""
+        verb = partial(self._kv.verbs.restore, key, ttl=ttl, expected_version=expected_version)
+        return _entry(await self._write(verb, provenance))
+
+    async def batch(
+        self,
+        *,
+        checks: Sequence[Mapping[str, Any]] = (),
+        writes: Sequence[Mapping[str, Any]],
+        **provenance: Unpack[Provenance],
+    ) -> BatchResult:
+        """See `KV.batch`."""
+        verb = partial(self._kv.verbs.batch, checks=checks, writes=writes)
+        result: Versions = await self._write(verb, provenance)
+        return BatchResult(versions=list(result.versions))
+
+    async def _write(self, verb: Callable[..., Change], provenance: Provenance) -> Any:
+        command = self._made(verb, provenance)
+        return await self._repeated(Attempts(self._random), self._doing(command), command)
+
+    def _made(self, verb: Callable[..., Change], provenance: Provenance) -> Change:
+        """The command, made once: what its caller does to the value meanwhile changes no attempt."""
+        try:
+            return verb(**{**provenance, "request_id": provenance.get("request_id") or secrets.token_hex(16)})
+        except HoldfastError as error:
+            self._tell_fatal(error, None)
+            raise
+
+    def _doing(self, command: Change) -> Callable[[], Awaitable[Any]]:
+        return partial(self._kv.store.execute, command)
+
+    async def _repeated(
+        self,
+        attempts: Attempts,
+        call: Callable[[], Awaitable[T]],
+        command: Change | None,
+        *,
+        anew: bool = False,
+    ) -> T:
+        """The result of a call that is repeated; with `anew` a conflict is left to whoever computes anew."""
+        while True:
+            try:
+                return await call()
+            except HoldfastError as error:
+                if anew and _is_race(error):
+                    raise
+                await self._wait(attempts, error, command)
+
+    async def _wait(self, attempts: Attempts, error: HoldfastError, command: Change | None) -> None:
+        """Wait for the next attempt; or raise the error that ends it all."""
+        attempts.failed += 1
+        if not _is_race(error) and not isinstance(error, (Transient, OutcomeUnknown)):
+            self._tell_fatal(error, command)
+            raise error
+        pause = attempts.pause(error)
+        if pause is None:
+            raise await self._escalated(attempts.failed, error, command) from error
+        self._tell("retried", error)
+        _log.info(
+            "%s in %s, request %s: attempt %d failed, the next is in %.3f s",
+            error.code,
+            self._kv.namespace,
+            _id(command),
+            attempts.failed,
+            pause,
+        )
+        await self._sleep(pause)
+
+    async def _escalated(self, failed: int, error: HoldfastError, command: Change | None) -> Escalated:
+        """What is raised in the end, after the request has been kept."""
+        self._tell("escalated", error)
+        letter = None if command is None else await self._keep(failed, error, command)
+        kept = "not kept" if letter is None else f"kept as dead letter {letter}"
+        message = f"given up after {failed} attempts and {kept}: {error.message}"
+        _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), message)
+        return Escalated(message, error=error, attempts=failed, letter=letter)
+
+    async def _keep(self, failed: int, error: HoldfastError, command: Change) -> int | None:
+        """The number of the dead letter; None if it could not be kept, in as many attempts as a write has."""
+        attempts = Attempts(self._random)
+        try:
+            keep = escalation(
+                self._kv.verbs,
+                command,
+                error_code=error.code,
+                message=error.message[:MAX_REASON_CHARACTERS],
+                attempts=failed,
+                request_id=secrets.token_hex(16),
+                writer=command.origin.writer or None,
+            )
+            while True:
+                try:
+                    result = await self._kv.store.execute(keep)
+                    assert isinstance(result, Kept)
+                    return result.number
+                except (Transient, OutcomeUnknown) as unkept:
+                    pause = attempts.pause(unkept)
+                    if pause is None:
+                        raise
+                    await self._sleep(pause)
+        except HoldfastError as unkept:
+            _log.error(
+                "request %s of %s could not be kept as a dead letter: %s %s",
+                _id(command),
+                self._kv.namespace,
+                unkept.code,
+                unkept.message,
+            )
+            return None
+
+    def _tell_fatal(self, error: HoldfastError, command: Change | None) -> None:
+        self._tell("fatal", error)
+        _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), error.message)
+
+    def _tell(self, what: str, error: HoldfastError) -> None:
+        if self._count is not None:
+            self._count(what, error.code)
+
+
+def _is_race(error: HoldfastError) -> bool:
+    """Whether somebody else was faster, which may pass; an id that was used for something else never will."""
+    return isinstance(error, VersionConflict) and error.reason is None
+
+
+def _id(command: Change | None) -> str | None:
+    return None if command is None else command.origin.request_id
+
+
+def _kept(entry: Entry | None) -> Semantics | None:
+    """The semantics that an entry has, but for their ttl: it was that of the write that brought them."""
+    if entry is None or entry.semantics is None:
+        return None
+    return msgspec.structs.replace(entry.semantics, ttl_seconds=None)
+
+
+def _entry(result: Stored) -> Entry:
+    return entry_of(result.key, result.row)
