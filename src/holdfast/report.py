@@ -3,12 +3,13 @@
 Law: logs name namespaces, keys, versions and request ids, never values. A conflict is a WARNING, since
 somebody lost a race, and so is a request that was given up; a write of the semantic family is an INFO line
 with its directive; a defect is an ERROR.
+What a line says in words it also has as fields, for logs that are read by programs.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import (
     Batch,
@@ -49,17 +50,24 @@ def report(command: Command, result: Result | Exception) -> None:
 
 
 def _report_error(command: Command, error: HoldfastError) -> None:
-    request_id = command.origin.request_id if isinstance(command, Change) else None
+    told = _told(command)
     if isinstance(error, VersionConflict):
-        _log.warning("conflict in %s, request %s: %s", command.namespace, request_id, error.message)
+        _log.warning(
+            "conflict in %s, request %s: %s",
+            command.namespace,
+            told.get("request_id"),
+            error.message,
+            extra=told | _met(command, error),
+        )
     elif isinstance(error, Defect):
         _log.error(
             "%s in %s, request %s: %s",
             error.code,
             command.namespace,
-            request_id,
+            told.get("request_id"),
             error.message,
             exc_info=error,
+            extra=told,
         )
 
 
@@ -71,7 +79,29 @@ def _report_letter(command: Escalate, number: int) -> None:
         command.code,
         command.attempts,
         number,
+        extra=_told(command) | {"request_id": command.request},
     )
+
+
+def _told(command: Command) -> dict[str, Any]:
+    """What a line about a command has as fields, beside its words: which it was, and whose."""
+    told = {"namespace": command.namespace, "operation": type(command).__name__.lower()}
+    if not isinstance(command, Change):
+        return told
+    writer = command.origin.writer
+    return told | {
+        "directive": writer.partition(":")[2] or writer,
+        "last_writer": writer,
+        "request_id": command.origin.request_id,
+    }
+
+
+def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
+    """What a command that lost a race met instead: keys, and the version of the one there is."""
+    if error.conflicts:
+        return {"keys": [conflict.key for conflict in error.conflicts]}
+    key = command.key if isinstance(command, KeyChange) else None
+    return {"key": key, "version": None if error.current is None else error.current.version}
 
 
 def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
@@ -90,12 +120,9 @@ def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str,
 
 
 def _report_write(command: Change, key: str, version: int, purpose: str | None) -> None:
+    told = _told(command) | {"key": key, "purpose": purpose, "version": version}
     _log.info(
         "%s directive=%s key=%s purpose=%s request_id=%s version=%d",
-        type(command).__name__.lower(),
-        command.origin.writer.partition(":")[2] or command.origin.writer,
-        key,
-        purpose,
-        command.origin.request_id,
-        version,
+        *(told[name] for name in ("operation", "directive", "key", "purpose", "request_id", "version")),
+        extra=told,
     )

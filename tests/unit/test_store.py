@@ -175,6 +175,14 @@ async def test_conflicts_are_logged(store: Store, caplog: pytest.LogCaptureFixtu
     with pytest.raises(VersionConflict):
         await kv.batch(checks=[{"key": "k", "version": 0}], writes=[], request_id="batch")
     await kv.set_many([{"key": "k", "value": "secret", "expected_version": 9}], request_id="many")
+    records = [vars(record) for record in caplog.records if record.levelno == logging.WARNING]
+    assert [told["request_id"] for told in records] == ["single", "batch", "many"]
+    assert [told["namespace"] for told in records] == ["kv/a"] * 3
+    assert [(told.get("key"), told.get("keys")) for told in records] == [
+        ("k", None),
+        (None, ["k"]),
+        ("k", None),
+    ]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 3
     for warning, request_id in zip(warnings, ("single", "batch", "many"), strict=True):

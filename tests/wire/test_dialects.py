@@ -166,3 +166,12 @@ def test_our_deepest_name_is_reached() -> None:
     member = {"success": False, "error_code": "VERSION_CONFLICT", "conflicts": [conflict]}
     [sent] = json.loads(SEMANTIC.reply({"results": [member]}))["results"]
     assert sent["conflicts"] == [{"current": {"lastWriter": "w", "semantics": {"consumerHints": ["x"]}}}]
+
+
+def test_an_error_names_its_field_in_the_dialect() -> None:
+    """The name of the wrong field is spelled as its caller spells it, and a client reads our own again."""
+    error = KeyNotFound("m", field="semantics.consumer_hints")
+    for dialect, name in ((PLUGIN, "semantics.consumer_hints"), (SEMANTIC, "semantics.consumerHints")):
+        sent = dialect.refusal(error)
+        assert json.loads(sent)["field"] == name
+        assert dialect.answer(sent)["field"] == "semantics.consumer_hints"

@@ -88,11 +88,15 @@ def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
     if room == 0:
         return fields
     if isinstance(fields, dict):
-        return {
-            rename(name): field if name in _UNTOUCHED else _renamed(field, rename, room - 1)
-            for name, field in fields.items()
-        }
+        return {rename(name): _within(name, field, rename, room) for name, field in fields.items()}
     return [_renamed(member, rename, room - 1) for member in fields] if isinstance(fields, list) else fields
+
+
+def _within(name: str, field: Any, rename: Callable[[str], str], room: int) -> Any:
+    """What a field holds: the name of another, as an error tells it, is spelled as that is."""
+    if name == "field" and isinstance(field, str):
+        return rename(field)
+    return field if name in _UNTOUCHED else _renamed(field, rename, room - 1)
 
 
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:
