@@ -50,6 +50,11 @@ from holdfast.model import (
     Changes,
     Conflict,
     Entry,
+    Item,
+    ItemChange,
+    ItemChanges,
+    ItemConflict,
+    ItemPage,
     Letter,
     LetterPage,
     Page,
@@ -63,6 +68,9 @@ from holdfast.model import (
 from holdfast.recipes.identifiers import request_id
 from holdfast.registry import open
 from holdfast.store import Store
+from holdfast.table import ReaperHandle, Tables
+from holdfast.tables.conditions import attr
+from holdfast.tables.updates import if_not_exists
 
 __all__ = [
     "KEEP",
@@ -85,7 +93,12 @@ __all__ = [
     "InvalidJson",
     "InvalidPluginName",
     "InvalidSubject",
+    "Item",
+    "ItemChange",
+    "ItemChanges",
+    "ItemConflict",
     "ItemNotFound",
+    "ItemPage",
     "KeyNotFound",
     "Letter",
     "LetterPage",
@@ -97,12 +110,14 @@ __all__ = [
     "Policy",
     "QuotaExceeded",
     "RateLimited",
+    "ReaperHandle",
     "Semantics",
     "Stats",
     "StorageFull",
     "Store",
     "TableExists",
     "TableNotFound",
+    "Tables",
     "Timeout",
     "TrashEntry",
     "TrashPage",
@@ -113,6 +128,8 @@ __all__ = [
     "ValueTooLarge",
     "Verdict",
     "VersionConflict",
+    "attr",
+    "if_not_exists",
     "open",
     "request_id",
 ]

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.audit import Keys
     from holdfast.commands import Command
@@ -253,6 +253,15 @@ class TrashKeeper(Protocol):
 
     async def trash(self, query: Scan) -> TrashPage:
         """What a walk over the trash finds, with the values if it asks for them."""
+        ...
+
+
+@runtime_checkable
+class TableDoor(Protocol):
+    """What an engine also has whose other side answers calls about tables."""
+
+    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a call: see `holdfast.table_calls`."""
         ...
 
 

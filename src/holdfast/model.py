@@ -227,6 +227,36 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.items)
 
 
+class ItemChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a table's journal.
+
+    `op` is `set`, `deleted` or `expired`. `old` and `new` are the item before and after it, if they were
+    asked for; `lag_ms` and `expired_version` are there for `expired` alone.
+    """
+
+    op: str
+    table: str
+    partition_key: Any
+    sort_key: Any = None
+    version: int
+    at: datetime
+    last_writer: str | None = None
+    request_id: str | None = None
+    lag_ms: int | None = None
+    expired_version: int | None = None
+    old: dict[str, Any] | None = None
+    new: dict[str, Any] | None = None
+
+
+class ItemChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a table's journal; see `Changes`."""
+
+    changes: list[ItemChange]
+    next: int
+    gap: bool = False
+    oldest: int | None = None
+
+
 class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a transaction that was not as expected: which one, and the item that is there instead."""
 
@@ -303,6 +333,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def moment(ms: int) -> datetime:
     """The instant of a stored time, which is milliseconds since 1970."""
     return EPOCH + timedelta(milliseconds=ms)
+
+
+def instant(at: datetime | str) -> datetime:
+    """A time of an answer, which a service spells as ISO 8601."""
+    return datetime.fromisoformat(at) if isinstance(at, str) else at
 
 
 def milliseconds(at: datetime) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
@@ -17,7 +18,7 @@ from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import LATER, Housekeeper, Later
+from holdfast.engine import LATER, Housekeeper, Later, TableDoor
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.groups import Groups
 from holdfast.kv import KV
@@ -29,12 +30,15 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
 from holdfast.survey import Survey, stats_of
+from holdfast.table import Tables
+from holdfast.table_calls import TableCalls
+from holdfast.tables.verbs import TableVerbs
 from holdfast.trash import trash_page, trash_query
 from holdfast.verbs import Verbs, id_maker
 from holdfast.watch import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -43,11 +47,13 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from holdfast.engine import (
         Capabilities,
+        Due,
         Engine,
         Filter,
         JournalPage,
         JournalQuery,
         Scan,
+        Scanned,
         Selected,
     )
     from holdfast.model import Entry, Policy, TrashPage
@@ -84,7 +90,7 @@ class Store:
         self._clock = SystemClock() if clock is None else clock
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
-        self._rates = Rates()
+        self._rates = Rates(self._clock.now)
         self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
         self._reaper.found = self._rates.learn
         self._groups = Groups(engine, self._clock, self._reaper, self._tell)
@@ -141,6 +147,25 @@ class Store:
         project = rules.tenant_part(project, field="project")
         namespace = f"semantic/{tenant}/{project}"
         return KV(self, self.verbs(namespace, root=rules.semantic_root(namespace)))
+
+    def tables(self, plugin: str) -> Tables:
+        """The tables of a plugin."""
+        namespace = f"table/{rules.plugin_name(plugin)}"
+        return Tables(namespace, self.table_calls(namespace), self._take_charge)
+
+    def table_calls(
+        self, namespace: str, *, writer: str | None = None
+    ) -> Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
+        """What answers calls about the tables of a namespace, for a door that knows who calls."""
+        engine = self._engine
+        if isinstance(engine, TableDoor):
+            return partial(engine.table, namespace)
+        verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer).origin)
+        return TableCalls(self, verbs).call
+
+    def _take_charge(self, task: asyncio.Task[None]) -> None:
+        """Have a task end with the store."""
+        self._tasks.append(task)
 
     def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
         """What makes commands for a namespace, for a door that knows who writes."""
@@ -320,6 +345,21 @@ class Store:
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await select(self._reading(), query, wanted, self.now)
+
+    async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """Rows of one namespace, whatever they are, that are alive; by position."""
+        for namespace in {address.namespace for address in addresses}:
+            await self._batcher.settled(namespace)
+        return await self._reading().read(addresses, self.now())
+
+    async def scan(self, query: Scan) -> Scanned:
+        """Rows of a range of keys of any space."""
+        await self._batcher.settled(query.namespace)
+        return await self._reading().scan(query, self.now())
+
+    async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
+        """Rows of a space that are past their deadline, the longest overdue first."""
+        return await self._reading().due(space, self.now(), limit=limit, namespace=namespace)
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Records of a namespace's journal."""

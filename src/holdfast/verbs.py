@@ -97,7 +97,7 @@ class Verbs:
     ) -> Set:
         """Put a value."""
         return self._set(
-            self._origin(**provenance),
+            self.origin(**provenance),
             key,
             value,
             ttl=ttl,
@@ -107,7 +107,7 @@ class Verbs:
 
     def delete(self, key: object, *, expected_version: object = None, **provenance: Any) -> Delete:
         """Remove a key."""
-        return self._delete(self._origin(**provenance), key, expected_version)
+        return self._delete(self.origin(**provenance), key, expected_version)
 
     def incr(
         self,
@@ -119,7 +119,7 @@ class Verbs:
         **provenance: Any,
     ) -> Incr:
         """Add to a number."""
-        return self._incr(self._origin(**provenance), key, by, ttl, expected_version)
+        return self._incr(self.origin(**provenance), key, by, ttl, expected_version)
 
     def set_ttl(
         self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
@@ -138,7 +138,7 @@ class Verbs:
         """Bring a key back from the trash."""
         return Restore(
             namespace=self.namespace,
-            origin=self._origin(**provenance),
+            origin=self.origin(**provenance),
             key=self.key(key),
             expected=_expected(expected_version),
             ttl=rules.ttl(ttl),
@@ -146,14 +146,14 @@ class Verbs:
 
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Put several values, each for itself. An item has the fields of a set."""
-        origin = self._origin(**provenance)
+        origin = self.origin(**provenance)
         sets = Several.of([partial(self._set_item, origin, item) for item in several(items, field="items")])
         _bound(sets.legal, "set_many")
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
 
     def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
         """Remove several keys, each for itself."""
-        origin = self._origin(**provenance)
+        origin = self.origin(**provenance)
         deletes = Several.of(
             [partial(self._delete, origin, key, None) for key in several(keys, field="keys")]
         )
@@ -161,7 +161,7 @@ class Verbs:
 
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
         """All of the writes or none."""
-        origin = self._origin(**provenance)
+        origin = self.origin(**provenance)
         made = tuple(self._write(origin, write) for write in several(writes, field="writes"))
         _bound(made, "batch")
         return Batch(
@@ -179,7 +179,7 @@ class Verbs:
         _fits(size, "load")
         return Load(
             namespace=self.namespace,
-            origin=self._origin(**provenance),
+            origin=self.origin(**provenance),
             entries=made,
             keep_versions=keep_versions,
         )
@@ -212,7 +212,7 @@ class Verbs:
     def set_policy(self, policy: Policy | dict[str, Any], **provenance: Any) -> SetPolicy:
         """Put the namespace under a policy."""
         text = msgspec.json.encode(rules.policy(policy)).decode()
-        return SetPolicy(namespace=self.namespace, origin=self._origin(**provenance), policy=text)
+        return SetPolicy(namespace=self.namespace, origin=self.origin(**provenance), policy=text)
 
     def _loaded(self, entry: object) -> tuple[str, Row]:
         if not isinstance(entry, Entry):
@@ -235,7 +235,7 @@ class Verbs:
         )
         return self.key(entry.key), row
 
-    def _origin(
+    def origin(
         self,
         *,
         request_id: object = None,
@@ -243,6 +243,7 @@ class Verbs:
         spec_ref: object = None,
         fence: object = None,
     ) -> Origin:
+        """Where a call comes from."""
         return Origin(
             writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
             request_id=self._new_id()
@@ -297,7 +298,7 @@ class Verbs:
     ) -> SetTtl:
         return SetTtl(
             namespace=self.namespace,
-            origin=self._origin(**provenance),
+            origin=self.origin(**provenance),
             key=self.key(key),
             expected=_expected(expected_version),
             ttl=seconds,

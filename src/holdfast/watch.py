@@ -76,7 +76,7 @@ class Bell:
 async def changes_after(
     source: Source, namespace: str, prefix: str, since: int, limit: int
 ) -> tuple[JournalPage, Changes]:
-    """One page of changes, and the journal's page that it was made of.
+    """One page of changes, and the journal's page that it was made of, which may hold more.
 
     A `since` that the journal does not reach back to, or has not reached yet, is a gap: the page then begins
     with the oldest record that is known.
@@ -131,7 +131,7 @@ def _fitting(records: Sequence[Record]) -> Sequence[Record]:
     """As many records as one reply may hold."""
     room = rules.MAX_TRANSFER_BYTES
     for position, record in enumerate(records):
-        room -= len(record.key.encode()) + 256
+        room -= len(record.key.encode()) + len((record.detail or "").encode()) + 256
         if room < 0 and position > 0:
             return records[:position]
     return records

@@ -18,6 +18,8 @@ from holdfast.verbs import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "request_id"),
+    *("Item", "ItemChange", "ItemChanges", "ItemConflict", "ItemPage", "ReaperHandle", "Tables"),
+    *("attr", "if_not_exists"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
     *("Escalated", "Letter", "LetterPage"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),

@@ -6,7 +6,7 @@ Law: a name is the table's and the values of the key, as JSON. Images are the it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from holdfast.tables.schema import TableSchema
 
 
-class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An item before and after a change; None where there was none."""
+_NULL: Final = msgspec.Raw(b"null")
 
-    old: msgspec.Raw | None = None
-    new: msgspec.Raw | None = None
+
+class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item before and after a change as JSON; null where there was none."""
+
+    old: msgspec.Raw = _NULL
+    new: msgspec.Raw = _NULL
 
     @staticmethod
     def of(schema: TableSchema, before: Row | None, after: Row | None) -> str | None:
@@ -48,5 +51,5 @@ def key_of_name(name: str) -> list[Any]:
     return values
 
 
-def _raw(row: Row | None) -> msgspec.Raw | None:
-    return None if row is None else msgspec.Raw((row.value or "").encode())
+def _raw(row: Row | None) -> msgspec.Raw:
+    return _NULL if row is None else msgspec.Raw((row.value or "").encode())

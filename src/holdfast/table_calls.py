@@ -1,0 +1,397 @@
+"""What tables answer: every verb, with the fields of a call going in and those of the answer coming out.
+
+Law: the embedded handle and the NATS service both call tables here, so that they answer alike. Times in
+answers are datetimes; each door spells them its own way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.decide.schemas import defined, schema_address
+from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
+from holdfast.fields import Several, as_object, required, several
+from holdfast.model import Item, item_of, milliseconds, moment
+from holdfast.rows import Address
+from holdfast.table_walks import (
+    Wanted,
+    check_index,
+    cursor_key,
+    fill_index,
+    page_of_index,
+    page_of_items,
+    purge,
+    schema_at,
+    sweep,
+    tables_at,
+)
+from holdfast.tables.commands import ItemDone
+from holdfast.tables.images import Images, key_of_name, table_prefix
+from holdfast.tables.items import named_key, partition_of
+from holdfast.tables.projection import project, projection_of
+from holdfast.tables.ranges import Range, beginning_with, sort_range
+from holdfast.tables.schema import index_name, stream_view, table_name
+from holdfast.tables.ttl import seconds_left
+from holdfast.tables.verbs import TableVerbs, legal_key, optional_condition
+from holdfast.watch import changes_after
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from holdfast.commands import Result
+    from holdfast.model import ItemPage
+    from holdfast.rows import Record, Row
+    from holdfast.store import Store
+    from holdfast.tables.schema import TableSchema
+
+_EVERYTHING: Final = Range(b"", None)
+
+
+class TableCalls:
+    """The tables of one namespace.
+
+    Args:
+        store: Where they are.
+        verbs: What makes commands for the namespace, for a caller whose name it knows.
+    """
+
+    def __init__(self, store: Store, verbs: TableVerbs) -> None:
+        self._store = store
+        self._verbs = verbs
+        self._namespace = verbs.namespace
+        self._known: dict[str, TableSchema] = {}
+
+    async def call(self, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a call of one of `VERBS`."""
+        self._store.admit(self._namespace)
+        return await VERBS[verb](self, fields)
+
+    async def create_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a table."""
+        done = await self._execute(self._verbs.create_table(fields))
+        return table_fields(done.schema) | {"version": done.version}
+
+    async def drop_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a table away. It is gone at once; its rows are removed after that."""
+        done = await self._execute(self._verbs.drop_table(fields))
+        await purge(self._store, self._namespace)
+        return {"dropped": True, "version": done.version}
+
+    async def describe_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What a table is like."""
+        return table_fields(await self._schema(fields))
+
+    async def list_tables(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The names of all tables."""
+        return {"tables": [schema.name for schema in await tables_at(self._store, self._namespace)]}
+
+    async def put_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Put an item."""
+        command = self._verbs.put_item(fields)
+        return _written(await self._execute(command), command.returns)
+
+    async def update_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Change attributes of an item."""
+        command = self._verbs.update_item(fields)
+        return _written(await self._execute(command), command.returns)
+
+    async def delete_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove an item."""
+        command = self._verbs.delete_item(fields)
+        done = await self._execute(command)
+        answer: dict[str, Any] = {"deleted": done.version is not None}
+        if done.version is not None:
+            answer["version"] = done.version
+        return answer | (_old(done.old) if command.returns == "old" else {})
+
+    async def get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """An item by its key."""
+        item = await self._item(fields)
+        if item is not None and fields.get("projection") is not None:
+            shown = project(item.value, projection_of(fields["projection"]))
+            item = msgspec.structs.replace(item, value=shown)
+        return item_fields(item)
+
+    async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Items of a partition, in the order of their sort keys."""
+        schema = await self._schema(fields)
+        partition = partition_of(schema, legal_key(required(fields, "partition_key"), field="partition_key"))
+        condition = fields.get("sort_key_condition")
+        if condition is None:
+            keys = beginning_with(partition)
+        elif schema.sort_key is None:
+            raise ValidationError(f"table {schema.name!r} has no sort key", field="sort_key_condition")
+        else:
+            keys = sort_range(partition, schema.sort_key.type, condition)
+        return page_fields(
+            await page_of_items(self._store, self._namespace, schema, keys, _wanted(fields, schema.id))
+        )
+
+    async def scan(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """All items of a table."""
+        schema = await self._schema(fields)
+        wanted = _wanted(fields, schema.id)
+        return page_fields(await page_of_items(self._store, self._namespace, schema, _EVERYTHING, wanted))
+
+    async def create_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an index, with the items that are there. Called again, it goes on where it was interrupted."""
+        command = self._verbs.create_index(fields)
+        done = await self._execute(command)
+        await fill_index(self._store, self._namespace, done.schema, done.schema.index(command.index))
+        return table_fields(await self._schema(fields)) | {"version": done.version}
+
+    async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Take an index away."""
+        done = await self._execute(self._verbs.drop_index(fields))
+        await purge(self._store, self._namespace)
+        return {"dropped": True, "version": done.version}
+
+    async def query_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Items by the value that an index has of them."""
+        schema = await self._schema(fields)
+        index = schema.index(index_name(required(fields, "index")))
+        key_value = legal_key(required(fields, "key_value"), field="key_value")
+        wanted = _wanted(fields, index.id)
+        return page_fields(
+            await page_of_index(
+                self._store, self._namespace, schema, index, key_value=key_value, wanted=wanted
+            )
+        )
+
+    async def check_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether an index agrees with the items."""
+        schema = await self._schema(fields)
+        index = schema.index(index_name(required(fields, "index")))
+        return await check_index(self._store, self._namespace, schema, index)
+
+    async def batch_get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Items by their keys, by position; None for one that is not there."""
+        schema = await self._schema(fields)
+        keys = [_key(schema, given) for given in several(required(fields, "keys"), field="keys")]
+        rows = await self._store.rows([Address(self._namespace, schema.item_space, key) for key in keys])
+        size = sum(row.size for row in rows if row is not None)
+        if size > rules.MAX_TRANSFER_BYTES:
+            raise ValueTooLarge(
+                f"the items have {size} bytes; an answer holds at most {rules.MAX_TRANSFER_BYTES}",
+                field="keys",
+            )
+        return items_fields([None if row is None else item_of(row) for row in rows])
+
+    async def batch_write_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Put and remove items, each for itself; what became of each, by position."""
+        command, writes = self._verbs.batch_write_item(fields)
+        done = (await self._execute(command)).items if command.writes else ()
+        return {"results": _merged(writes, done)}
+
+    async def transact_write(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """All of the writes or none; their versions by position."""
+        done = await self._execute(self._verbs.transact_write(fields))
+        return {"versions": [item.version for item in done.items]}
+
+    async def set_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Move the deadline of an item."""
+        command = self._verbs.set_ttl(fields)
+        return _written(await self._execute(command), command.returns)
+
+    async def remove_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the deadline of an item away."""
+        command = self._verbs.remove_ttl(fields)
+        return _written(await self._execute(command), command.returns)
+
+    async def get_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """How many seconds an item has left; None for ever, 0 if it is gone."""
+        schema = await self._with_ttl(fields)
+        item = await self._item(fields, schema)
+        if item is None:
+            return {"ttl": 0}
+        deadline = None if item.expires_at is None else milliseconds(item.expires_at)
+        return {"ttl": seconds_left(deadline, self._store.now())}
+
+    async def sweep_expired_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove at most 100 items that have expired."""
+        schema = await self._with_ttl(fields)
+        return {"removed": await sweep(self._store, self._namespace, schema)}
+
+    async def changes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What changed in a table, with images of the items on request."""
+        schema = await self._schema(fields)
+        view = "keys" if fields.get("view") is None else stream_view(fields["view"], field="view")
+        if view not in ("keys", schema.stream) and schema.stream != "both":
+            raise Unsupported(f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view")
+        page, changes = await changes_after(
+            self._store,
+            self._namespace,
+            table_prefix(schema.name),
+            rules.version(fields.get("since", 0), field="since"),
+            rules.limit(fields.get("limit")),
+        )
+        return {
+            "changes": [change_fields(record, view) for record in page.records[: len(changes.changes)]],
+            "next": changes.next,
+            "gap": changes.gap,
+            "oldest": changes.oldest,
+        }
+
+    async def _execute(self, command: Any) -> Any:
+        result: Result = await self._store.execute(command)
+        return result
+
+    async def _schema(self, fields: Mapping[str, Any]) -> TableSchema:
+        return await schema_at(self._store, self._namespace, table_name(required(fields, "table")))
+
+    async def _with_ttl(self, fields: Mapping[str, Any]) -> TableSchema:
+        schema = await self._schema(fields)
+        if schema.ttl_attribute is None:
+            raise TtlNotConfigured(f"table {schema.name!r} has no ttl_attribute", field="table")
+        return schema
+
+    async def _item(self, fields: Mapping[str, Any], schema: TableSchema | None = None) -> Item | None:
+        """The item with a key. The table as it was last seen is looked at again together with the item."""
+        table = table_name(required(fields, "table"))
+        seen = schema or self._known.get(table)
+        place = schema_address(self._namespace, table)
+        while True:
+            wanted = [place] if seen is None else [place, self._address(seen, fields)]
+            definition, *found = await self._store.rows(wanted)
+            now = defined(definition, table)
+            self._known[table] = now
+            if seen is not None and now == seen:
+                return None if found[0] is None else item_of(found[0])
+            seen = now
+
+    def _address(self, schema: TableSchema, fields: Mapping[str, Any]) -> Address:
+        return Address(self._namespace, schema.item_space, _key(schema, fields))
+
+
+def table_fields(schema: TableSchema) -> dict[str, Any]:
+    """A table as an answer describes it."""
+    return {
+        "table": schema.name,
+        "partition_key": msgspec.structs.asdict(schema.partition_key),
+        "sort_key": None if schema.sort_key is None else msgspec.structs.asdict(schema.sort_key),
+        "ttl_attribute": schema.ttl_attribute,
+        "stream": schema.stream,
+        "indexes": [
+            {"name": index.name, "key": msgspec.structs.asdict(index.key), "state": index.state}
+            for index in schema.indexes
+        ],
+        "created_at": moment(schema.created_at),
+    }
+
+
+def item_fields(item: Item | None) -> dict[str, Any]:
+    """An item as an answer shows it."""
+    if item is None:
+        return {"item": None}
+    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
+
+
+def items_fields(items: list[Item | None]) -> dict[str, Any]:
+    """Several items by position, and beside them their versions and deadlines."""
+    return {
+        "items": [None if item is None else item.value for item in items],
+        "versions": [None if item is None else item.version for item in items],
+        "expires_at": [None if item is None else item.expires_at for item in items],
+        "count": len(items),
+    }
+
+
+def page_fields(page: ItemPage) -> dict[str, Any]:
+    """A page as an answer shows it."""
+    return items_fields(list(page.items)) | {"truncated": page.truncated, "cursor": page.cursor}
+
+
+def change_fields(record: Record, view: str) -> dict[str, Any]:
+    """A change of an item, with the images that a view has."""
+    table, key = record.key.partition(":")[0], key_of_name(record.key)
+    fields: dict[str, Any] = {
+        "op": record.op,
+        "table": table,
+        "partition_key": key[0],
+        "version": record.version,
+        "at": moment(record.at),
+        "last_writer": record.last_writer,
+        "request_id": record.request_id,
+    }
+    if len(key) > 1:
+        fields["sort_key"] = key[1]
+    if record.op == "expired":
+        fields |= {"lag_ms": record.lag_ms, "expired_version": record.expired_version}
+    if view == "keys":
+        return fields
+    images = Images() if record.detail is None else msgspec.json.decode(record.detail, type=Images)
+    if view in ("old", "both"):
+        fields["old"] = _image(images.old)
+    if view in ("new", "both"):
+        fields["new"] = _image(images.new)
+    return fields
+
+
+def _image(raw: msgspec.Raw) -> Any:
+    return msgspec.json.decode(raw)
+
+
+def _written(done: ItemDone, returns: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"version": done.version}
+    if done.row is not None:
+        answer["expires_at"] = None if done.row.expires_at is None else moment(done.row.expires_at)
+    if returns == "new":
+        answer["item"] = None if done.row is None else item_of(done.row).value
+    return answer | (_old(done.old) if returns == "old" else {})
+
+
+def _old(row: Row | None) -> dict[str, Any]:
+    """The item before a write, with the version and the deadline that it had."""
+    if row is None:
+        return {"item": None}
+    old = item_of(row)
+    return {"item": old.value, "old_version": old.version, "old_expires_at": old.expires_at}
+
+
+def _merged(writes: Several[Any], done: tuple[ItemDone | Exception, ...]) -> list[Any]:
+    return [
+        {"version": found.version, "deleted": found.row is None and found.version is not None}
+        if isinstance(found, ItemDone)
+        else found
+        for found in writes.merge(done)
+    ]
+
+
+def _key(schema: TableSchema, given: object) -> bytes:
+    fields = as_object(given, field="keys")
+    key, _ = named_key(
+        schema,
+        legal_key(required(fields, "partition_key"), field="partition_key"),
+        legal_key(fields.get("sort_key"), field="sort_key"),
+    )
+    return key
+
+
+def _wanted(fields: Mapping[str, Any], owner: int) -> Wanted:
+    reverse, projection = fields.get("reverse"), fields.get("projection")
+    if reverse is not None and not isinstance(reverse, bool):
+        raise ValidationError("reverse must be true or false", field="reverse")
+    return Wanted(
+        limit=rules.limit(fields.get("limit")),
+        after=cursor_key(fields.get("cursor"), owner),
+        reverse=bool(reverse),
+        filter=optional_condition(fields, "filter"),
+        projection=None if projection is None else projection_of(projection),
+    )
+
+
+VERBS: Final[dict[str, Callable[[TableCalls, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+    verb.__name__: verb
+    for verb in (
+        *(TableCalls.create_table, TableCalls.drop_table, TableCalls.describe_table, TableCalls.list_tables),
+        *(TableCalls.put_item, TableCalls.get_item, TableCalls.update_item, TableCalls.delete_item),
+        *(TableCalls.query, TableCalls.scan, TableCalls.create_index, TableCalls.drop_index),
+        *(TableCalls.query_index, TableCalls.check_index, TableCalls.batch_get_item),
+        *(TableCalls.batch_write_item, TableCalls.transact_write, TableCalls.set_ttl, TableCalls.remove_ttl),
+        *(TableCalls.get_ttl, TableCalls.sweep_expired_ttl, TableCalls.changes),
+    )
+}
+"""Every verb that answers at any door."""

@@ -1,0 +1,227 @@
+"""The only way to make a caller's command about tables: fields go in, a legal command comes out.
+
+Law: as in `holdfast.verbs`. What depends on a table's schema is judged where the schema is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import rules
+from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.fields import Several, as_object, required, several
+from holdfast.tables.commands import (
+    CheckItem,
+    CreateIndex,
+    CreateTable,
+    DeleteItem,
+    DropIndex,
+    DropTable,
+    PutItem,
+    Returns,
+    SetItemTtl,
+    TransactWrite,
+    UpdateItem,
+    WriteItems,
+)
+from holdfast.tables.condition_json import condition_of
+from holdfast.tables.items import MAX_ITEM_BYTES, encode_item
+from holdfast.tables.keys import json_key
+from holdfast.tables.schema import index_name, key_attribute, table_name, table_schema
+from holdfast.tables.spelling import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Origin
+    from holdfast.tables.conditions import Condition
+
+_PROVENANCE: Final = {
+    "request_id": "request_id",
+    "last_writer": "writer",
+    "spec_ref": "spec_ref",
+    "fence": "fence",
+}
+
+
+class TableVerbs:
+    """The verbs that change tables of one namespace.
+
+    Args:
+        namespace: The namespace of every command made.
+        origin: Makes the origin of a command of its provenance.
+    """
+
+    def __init__(self, namespace: str, origin: Callable[..., Origin]) -> None:
+        self.namespace = namespace
+        self._origin_of = origin
+
+    def create_table(self, fields: Mapping[str, Any]) -> CreateTable:
+        """Make a table."""
+        schema = table_schema(
+            required(fields, "table"),
+            partition_key=required(fields, "partition_key"),
+            sort_key=fields.get("sort_key"),
+            ttl_attribute=fields.get("ttl_attribute"),
+            stream=fields.get("stream"),
+        )
+        return CreateTable(**self._common(fields), schema=schema)
+
+    def drop_table(self, fields: Mapping[str, Any]) -> DropTable:
+        """Take a table away."""
+        return DropTable(**self._common(fields))
+
+    def create_index(self, fields: Mapping[str, Any]) -> CreateIndex:
+        """Begin an index."""
+        return CreateIndex(
+            **self._common(fields),
+            index=index_name(required(fields, "index")),
+            key=key_attribute(required(fields, "index_key"), field="index_key"),
+        )
+
+    def drop_index(self, fields: Mapping[str, Any]) -> DropIndex:
+        """Take an index away."""
+        return DropIndex(**self._common(fields), index=index_name(required(fields, "index")))
+
+    def put_item(self, fields: Mapping[str, Any]) -> PutItem:
+        """Put an item."""
+        return self._put(self._origin(fields), fields)
+
+    def update_item(self, fields: Mapping[str, Any]) -> UpdateItem:
+        """Change attributes of an item."""
+        return self._update(self._origin(fields), fields)
+
+    def delete_item(self, fields: Mapping[str, Any]) -> DeleteItem:
+        """Remove an item."""
+        return self._delete(self._origin(fields), fields)
+
+    def set_ttl(self, fields: Mapping[str, Any]) -> SetItemTtl:
+        """Move the deadline of an item."""
+        seconds = rules.required_ttl(required(fields, "ttl_seconds"), field="ttl_seconds")
+        return SetItemTtl(**self._keyed(self._origin(fields), fields), ttl=seconds)
+
+    def remove_ttl(self, fields: Mapping[str, Any]) -> SetItemTtl:
+        """Take the deadline of an item away."""
+        return SetItemTtl(**self._keyed(self._origin(fields), fields), ttl=None)
+
+    def batch_write_item(self, fields: Mapping[str, Any]) -> tuple[WriteItems, Several[Any]]:
+        """Put and remove items, each for itself."""
+        origin = self._origin(fields)
+        kinds = {"put": self._put, "delete": self._delete}
+        given = several(required(fields, "writes"), field="writes")
+        writes = Several.of([partial(self._part, origin, kinds, fields, write) for write in given])
+        command = WriteItems(namespace=self.namespace, origin=origin, writes=tuple(writes.legal))
+        _fits(command.size, "batch_write_item")
+        return command, writes
+
+    def transact_write(self, fields: Mapping[str, Any]) -> TransactWrite:
+        """All of the writes or none."""
+        origin = self._origin(fields)
+        kinds = {"put": self._put, "update": self._update, "delete": self._delete, "check": self._check}
+        given = several(required(fields, "writes"), field="writes")
+        writes = tuple(self._part(origin, kinds, fields, write) for write in given)
+        command = TransactWrite(namespace=self.namespace, origin=origin, writes=writes)
+        _fits(command.size, "transact_write")
+        return command
+
+    def _part(
+        self,
+        origin: Origin,
+        kinds: Mapping[str, Callable[[Origin, Mapping[str, Any]], Any]],
+        fields: Mapping[str, Any],
+        write: object,
+    ) -> Any:
+        """A write of several: an object with one member, which says what it is; the table may be common."""
+        members = as_object(write, field="writes")
+        if len(members) != 1 or next(iter(members)) not in kinds:
+            raise ValidationError(f"a write has exactly one of {', '.join(kinds)}", field="writes")
+        [(kind, body)] = members.items()
+        own = as_object(body, field="writes")
+        if "table" not in own and "table" in fields:
+            own = {**own, "table": fields["table"]}
+        return kinds[kind](origin, own)
+
+    def _put(self, origin: Origin, fields: Mapping[str, Any]) -> PutItem:
+        given = required(fields, "item")
+        if not isinstance(given, Mapping):
+            raise ValidationError(f"item must be an object, not {rules.shown(given)}", field="item")
+        # Bytes may stand for a binary in a key. Which attributes are that is known where the schema is.
+        text, size = encode_item({name: json_key(value) for name, value in given.items()})
+        return PutItem(**self._expecting(origin, fields), item=text, size=size)
+
+    def _update(self, origin: Origin, fields: Mapping[str, Any]) -> UpdateItem:
+        given = {name: plain(fields.get(name)) for name in ("set", "remove", "add")}
+        size = sum(
+            rules.encode_value(value, most=2 * MAX_ITEM_BYTES, field=name)[1] for name, value in given.items()
+        )
+        return UpdateItem(**self._keyed(origin, fields), **given, size=size)
+
+    def _delete(self, origin: Origin, fields: Mapping[str, Any]) -> DeleteItem:
+        return DeleteItem(**self._keyed(origin, fields))
+
+    def _check(self, origin: Origin, fields: Mapping[str, Any]) -> CheckItem:
+        return CheckItem(**self._keyed(origin, fields))
+
+    def _keyed(self, origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return self._expecting(origin, fields) | {
+            "partition_key": legal_key(required(fields, "partition_key"), field="partition_key"),
+            "sort_key": legal_key(fields.get("sort_key"), field="sort_key"),
+        }
+
+    def _expecting(self, origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
+        expected = fields.get("expected_version")
+        return {
+            "namespace": self.namespace,
+            "origin": origin,
+            "table": table_name(required(fields, "table")),
+            "expected": None if expected is None else rules.version(expected),
+            "condition": optional_condition(fields, "condition"),
+            "returns": _returns(fields.get("return_values")),
+        }
+
+    def _common(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "origin": self._origin(fields),
+            "table": table_name(required(fields, "table")),
+        }
+
+    def _origin(self, fields: Mapping[str, Any]) -> Origin:
+        given = {name: fields.get(field) for field, name in _PROVENANCE.items()}
+        return self._origin_of(**given)
+
+
+def legal_key(value: object, *, field: str) -> Any:
+    """The value of a key in a form that every table could have; bytes are spelled as base64."""
+    plain = json_key(value)
+    if plain is not None and (isinstance(plain, bool) or not isinstance(plain, (str, int, float))):
+        raise ValidationError(
+            f"{field} must be text, a number or a binary, not {rules.shown(value)}", field=field
+        )
+    rules.encode_value(plain, field=field)
+    return plain
+
+
+def optional_condition(fields: Mapping[str, Any], name: str) -> Condition | None:
+    """A condition that a call may have."""
+    given = fields.get(name)
+    return None if given is None else condition_of(given, field=name)
+
+
+def _returns(given: object) -> Returns:
+    if given is None or given == "none":
+        return "none"
+    if given == "old":
+        return "old"
+    if given == "new":
+        return "new"
+    raise ValidationError(
+        f"return_values must be none, old or new, not {rules.shown(given)}", field="return_values"
+    )
+
+
+def _fits(size: int, verb: str) -> None:
+    if size > rules.MAX_TRANSFER_BYTES:
+        raise ValueTooLarge(f"{verb} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")
