@@ -5,14 +5,13 @@ Law: a rate is counted in the process that serves; it costs nothing where no pol
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from holdfast.decide.policies import policy_of
 from holdfast.errors import RateLimited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from holdfast.rows import Namespace
 
@@ -36,9 +35,14 @@ class Bucket:
 
 
 class Rates:
-    """The buckets of the namespaces that have a rate, as far as their policies are known."""
+    """The buckets of the namespaces that have a rate, as far as their policies are known.
 
-    def __init__(self) -> None:
+    Args:
+        now: Tells the time in milliseconds.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
         self._buckets: dict[str, Bucket] = {}
 
     def learn(self, namespaces: Iterable[Namespace]) -> None:
@@ -50,7 +54,7 @@ class Rates:
                 if bucket is not None:
                     del self._buckets[namespace.name]
             elif bucket is None or bucket.rate != rate:
-                self._buckets[namespace.name] = Bucket(rate, time.monotonic())
+                self._buckets[namespace.name] = Bucket(rate, self._now() / 1000)
 
     def admit(self, namespace: str) -> None:
         """Count a request.
@@ -61,7 +65,7 @@ class Rates:
         bucket = self._buckets.get(namespace)
         if bucket is None:
             return
-        wait = bucket.take(time.monotonic())
+        wait = bucket.take(self._now() / 1000)
         if wait:
             raise RateLimited(
                 f"{namespace} is over its rate of {bucket.rate} requests per second", retry_after=wait

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.audit import address_of, head_to_follow, record_of
 from holdfast.commands import Done, Expire, PruneAudit, Removed, SetPolicy, Trim
-from holdfast.decide.audit import audit, put_head
+from holdfast.decide.audit import add_record, put_head
 from holdfast.decide.entries import expire
 from holdfast.decide.policies import audit_seconds, audited
 from holdfast.rows import REQUEST, Address, Record, Row
@@ -67,7 +67,7 @@ def _set_policy(draft: Draft, command: SetPolicy) -> Done:
             last_writer=command.origin.writer,
             request_id=command.origin.request_id,
         )
-        audit(draft, record, old, _policy_row(draft, command.policy), spec_ref=command.origin.spec_ref)
+        add_record(draft, record, old, _policy_row(draft, command.policy), spec_ref=command.origin.spec_ref)
     return Done()
 
 

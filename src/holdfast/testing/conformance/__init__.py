@@ -4,6 +4,7 @@ Law: a test here holds on every engine and says which rule it protects. It sees 
 by the clock it is given, and skips nothing: where an engine declares less, the test demands the less.
 """
 
+from holdfast.testing.conformance.audit import Audit
 from holdfast.testing.conformance.batches import Batches
 from holdfast.testing.conformance.counters import Counters
 from holdfast.testing.conformance.envelope import Envelope
@@ -16,6 +17,7 @@ from holdfast.testing.conformance.letters import Letters
 from holdfast.testing.conformance.listing import Listing
 from holdfast.testing.conformance.locks import Locks
 from holdfast.testing.conformance.many import Many
+from holdfast.testing.conformance.policies import Policies
 from holdfast.testing.conformance.recipes import Recipes
 from holdfast.testing.conformance.requests import Requests
 from holdfast.testing.conformance.semantic import Semantic
@@ -45,6 +47,8 @@ class Conformance(
     Fences,
     Semantic,
     Upkeep,
+    Policies,
+    Audit,
     Locks,
     Recipes,
     Letters,

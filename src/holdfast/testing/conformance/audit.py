@@ -1,0 +1,283 @@
+"""Who changed what: that the audit has a record of every change and of nothing else, and that they chain.
+
+Law: records are read and verified as an operator does it, wherever the store is. That somebody has changed
+them behind the store's back is tested where that can be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import (
+    KeyNotFound,
+    QuotaExceeded,
+    ValidationError,
+    VersionConflict,
+)
+from holdfast.model import moment
+from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
+from holdfast.testing.exact import refusal
+
+if TYPE_CHECKING:
+    from holdfast.clock import ManualClock
+    from holdfast.kv import KV
+    from holdfast.model import AuditEntry
+    from holdfast.store import Store
+
+AUDITED = "semantic/acme/web"
+ROOT = "tenant/acme/project/web/"
+
+
+async def records(store: Store, namespace: str = AUDITED, **wanted: Any) -> list[AuditEntry]:
+    """All records of an audit."""
+    page = await store.audit(namespace).log(**wanted)
+    assert page.next is None
+    return page.records
+
+
+async def assert_told(store: Store, kv: KV) -> list[AuditEntry]:
+    """The records of a namespace that was audited from its beginning: those of its journal, and whole."""
+    found = await records(store, kv.namespace)
+    told = [
+        (one.op, one.key, one.version, one.at, one.writer, one.request_id, one.purpose)
+        for one in found
+        if one.op != "policy"
+    ]
+    changes = (await kv.changes()).changes
+    assert told == [
+        (one.op, one.key, one.version, one.at, one.last_writer, one.request_id, one.purpose)
+        for one in changes
+    ]
+    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    assert [one.previous for one in found] == ["", *(one.signature for one in found[:-1])]
+    verdict = await store.audit(kv.namespace).verify()
+    assert (verdict.whole, verdict.records, verdict.reason) == (True, len(found), None)
+    return found
+
+
+class Audit(Fixtures):
+    """The rules of the audit."""
+
+    async def test_every_change_leaves_a_record(self, store: Store, clock: ManualClock) -> None:
+        """Whatever verb makes a change, the audit has it once, with what was there before and after."""
+        kv = store.semantic("acme", "web")
+        config = {"purpose": "config"}
+        first = await kv.set("a", 1, semantics=config, writer="alice", request_id="r1", spec_ref="doc")
+        clock.advance(1)
+        await kv.set("a", 2, semantics=config)
+        await kv.incr("a", 3)
+        await kv.set_ttl("a", 60)
+        await kv.remove_ttl("a")
+        await kv.delete("a", writer="bob")
+        await kv.restore("a")
+        await kv.batch(
+            writes=[{"key": "b", "value": 1}, {"key": "a", "delete": True}, {"key": "n", "incr": 1}]
+        )
+        await kv.set_many([{"key": "c", "value": 1}, {"key": "d", "value": 1}])
+        await kv.delete_many(["c", "nothing"])
+        found = await assert_told(store, kv)
+        assert [one.op for one in found] == ["set"] * 5 + ["deleted", "restored", "set", "deleted"] + [
+            *(["set"] * 3),
+            "deleted",
+        ]
+        one = found[0]
+        assert (one.key, one.version_before, one.version) == (f"{ROOT}a", None, first.version)
+        assert (one.writer, one.request_id, one.spec_ref, one.purpose) == ("alice", "r1", "doc", "config")
+        assert one.at == moment(clock.now() - 1000)
+        assert [one.version_before for one in found[1:6]] == [one.version for one in found[:5]]
+        assert (found[5].writer, found[5].after, found[6].before) == ("bob", None, None)
+
+    async def test_what_is_refused_or_replayed_leaves_none(self, store: Store) -> None:
+        """A record exists if and only if the change does."""
+        kv = store.semantic("acme", "web")
+        await kv.set("a", 1, request_id="once")
+        await kv.set("a", 1, request_id="once")
+        with refusal(VersionConflict):
+            await kv.set("a", 2, request_id="once")
+        with refusal(VersionConflict):
+            await kv.set("a", 2, expected_version=9)
+        with refusal(VersionConflict):
+            await kv.batch(checks=[{"key": "b", "version": 7}], writes=[{"key": "b", "value": 1}])
+        await kv.set("text", "no number")
+        with refusal(ValidationError, field="value"):
+            await kv.batch(writes=[{"key": "b", "value": 1}, {"key": "text", "incr": 1}])
+        with refusal(KeyNotFound, field="key"):
+            await kv.restore("nothing")
+        assert await kv.delete("nothing") is False
+        await store.set_policy(AUDITED, {"quota_keys": 2})
+        done = await kv.set_many([{"key": "a", "value": 3}, {"key": "new", "value": 3}])
+        assert [isinstance(one, QuotaExceeded) for one in done] == [False, True]
+        found = await assert_told(store, kv)
+        assert [one.op for one in found] == ["set", "set", "policy", "set"]
+
+    async def test_expiry_is_recorded(self, store: Store, clock: ManualClock) -> None:
+        """An entry that expires leaves its own record, whether it is swept or written over."""
+        kv = store.semantic("acme", "web")
+        await kv.set("swept", "x", ttl=1, writer="alice", spec_ref="doc")
+        await kv.set("covered", "x", ttl=1)
+        clock.advance(2)
+        await kv.set("covered", "y")
+        await store.sweep()
+        found = await assert_told(store, kv)
+        assert [one.op for one in found] == ["set", "set", "expired", "set", "expired"]
+        swept = found[4]
+        assert (swept.key, swept.version_before, swept.writer) == (f"{ROOT}swept", 1, "alice")
+        assert (swept.before, swept.after, swept.spec_ref) == (found[0].after, None, "doc")
+        assert (found[3].version_before, found[3].before) == (None, None)
+
+    async def test_values_are_hashed_and_never_kept(self, store: Store) -> None:
+        """Equal values have equal hashes, other values others, and a value is nowhere in the audit."""
+        kv = store.semantic("acme", "web")
+        for value in ({"secret": "hunter2"}, "other", {"secret": "hunter2"}):
+            await kv.set("a", value)
+        await kv.set("b", "other")
+        one, two, three, four = await records(store)
+        assert one.after == two.before == three.after
+        assert two.after == three.before == four.after != one.after
+        assert (one.before, four.before) == (None, None)
+        assert b"hunter2" not in msgspec.json.encode([one, two, three, four])
+
+    async def test_a_policy_switches_it(self, store: Store, kv: KV) -> None:
+        """A plugin's changes are recorded while its policy says so, and switching is itself recorded."""
+        await kv.set("k", "old")
+        assert await records(store, "kv/trivia") == []
+        await store.set_policy("kv/trivia", {"audit": True}, writer="root", request_id="on", spec_ref="doc")
+        await kv.set("k", "new")
+        await store.load("kv/trivia", [_plain("k", await kv.get("k"))], keep_versions=False)
+        await kv.set("k", "old")
+        await store.set_policy("kv/trivia", {"audit": False})
+        await kv.set("k", "unseen")
+        found = await records(store, "kv/trivia")
+        assert [one.op for one in found] == ["policy", "set", "set", "set", "policy"]
+        assert (found[0].key, found[0].writer, found[0].request_id) == ("", "root", "on")
+        assert (found[0].spec_ref, found[0].before, found[4].before) == ("doc", None, found[0].after)
+        assert found[1].before == found[3].after, "a set that looks at nothing tells what was there"
+        assert found[2].before == found[2].after == found[1].after
+        assert (await store.audit("kv/trivia").verify()).whole
+        await store.set_policy(AUDITED, {"audit": False})
+        await store.semantic("acme", "web").set("k", 1)
+        assert [one.op for one in await records(store)] == ["policy"]
+
+    async def test_it_is_on_for_the_very_next_change(self, store: Store, kv: KV) -> None:
+        """A change that is handed in right after the policy is recorded with what was there before."""
+        await kv.batch(writes=[{"key": f"k{n}", "value": "old"} for n in range(60)])
+        sets = [kv.set(f"k{n}", "new") for n in range(60)]
+        await asyncio.gather(store.set_policy("kv/trivia", {"audit": True}), *sets)
+        found = [one for one in await records(store, "kv/trivia") if one.op == "set"]
+        assert found
+        assert len({one.before for one in found}) == len({one.after for one in found}) == 1
+        assert None not in {one.before for one in found}
+
+    async def test_an_import_is_recorded(self, store: Store, kv: KV) -> None:
+        """Entries that are loaded are recorded as the change of whoever loads them."""
+        entry = await kv.set("k", 1, writer="alice", request_id="hers")
+        given = msgspec.structs.replace(entry, key=f"{ROOT}k", version=40)
+        await store.load(AUDITED, [given], keep_versions=True, writer="importer", request_id="load")
+        [one] = await records(store)
+        assert (one.op, one.key, one.version, one.version_before) == ("set", f"{ROOT}k", 40, None)
+        assert (one.writer, one.request_id) == ("importer", "load")
+        loaded = await store.semantic("acme", "web").get("k")
+        assert loaded is not None
+        assert loaded.last_writer == "alice"
+
+    async def test_it_is_read_in_parts_and_by_what_is_sought(self, store: Store, clock: ManualClock) -> None:
+        """Pages follow each other without a gap, and each filter lets through what fits it."""
+        kv = store.semantic("acme", "web")
+        for number in range(6):
+            writer, purpose = ("alice", "config") if number % 2 else ("bob", "cursor")
+            await kv.set(f"k{number}", number, writer=writer, semantics={"purpose": purpose})
+            clock.advance(1)
+        await kv.delete("k1", request_id="gone")
+        audit = store.audit(AUDITED)
+        page, numbers = await audit.log(limit=2), list[int]()
+        while page.next is not None:
+            assert len(page.records) <= 2
+            numbers += [one.number for one in page.records]
+            page = await audit.log(limit=2, after=page.next)
+        assert numbers + [one.number for one in page.records] == [1, 2, 3, 4, 5, 6, 7]
+        began = clock.now() - 6_000
+        cases: dict[str, tuple[dict[str, Any], list[int]]] = {
+            "prefix": ({"prefix": f"{ROOT}k1"}, [2, 7]),
+            "writer": ({"writer": "bob"}, [1, 3, 5]),
+            "op": ({"op": "deleted"}, [7]),
+            "purpose": ({"purpose": "config"}, [2, 4, 6, 7]),
+            "request": ({"request_id": "gone"}, [7]),
+            "since": ({"since": moment(began + 4_000)}, [5, 6, 7]),
+            "until": ({"until": moment(began + 2_000).isoformat()}, [1, 2]),
+            "all": ({"writer": "alice", "op": "set", "after": 2}, [4, 6]),
+        }
+        for name, (wanted, expected) in cases.items():
+            assert [one.number for one in await records(store, **wanted)] == expected, name
+        wrong: tuple[dict[str, Any], ...] = (
+            {"limit": 0},
+            {"after": -1},
+            {"since": "yesterday"},
+            {"writer": ""},
+        )
+        for fields in wrong:
+            with refusal(ValidationError, field=next(iter(fields)), about=fields):
+                await audit.log(**fields)
+
+    async def test_chains_are_apart_and_kept(self, store: Store, reopen: Reopen) -> None:
+        """Each namespace has a chain of its own, which goes on when the storage is opened again."""
+        kv, other = store.semantic("acme", "web"), store.semantic("acme", "other")
+        await kv.set("a", 1)
+        await other.set("a", 1)
+        await kv.set("a", 2)
+        before = await store.audit(AUDITED).verify()
+        assert before.head == f"2:{(await records(store))[1].signature}"
+        assert (await store.audit("semantic/acme/other").verify()).records == 1
+        assert (await store.audit("semantic/never/written").verify()).head == "0:"
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        await again.semantic("acme", "web").set("a", 3)
+        after = await again.audit(AUDITED).verify(heads=[before.head])
+        assert (after.whole, after.records) == (True, 3)
+
+    async def test_noted_heads_are_compared(self, store: Store) -> None:
+        """An audit that does not lead to a head that was noted is not whole."""
+        await store.semantic("acme", "web").set("a", 1)
+        audit = store.audit(AUDITED)
+        head = (await audit.verify()).head
+        assert (await audit.verify(heads=[head])).whole
+        cut = await audit.verify(heads=["7:feed"])
+        assert (cut.whole, cut.broken_at) == (False, 2)
+        assert "cut off" in str(cut.reason)
+        other = await audit.verify(heads=[head, "1:feed"])
+        assert (other.whole, other.broken_at) == (False, 1)
+        for wrong in ("7", "x:feed", "7:"):
+            with refusal(ValidationError, field="heads"):
+                await audit.verify(heads=[wrong])
+
+    async def test_old_records_are_pruned_and_the_rest_is_whole(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """What a policy no longer keeps goes from the beginning, and an anchor stays for the rest."""
+        kv = store.semantic("acme", "web")
+        for number in range(3):
+            await kv.set("k", number)
+        noted = (await store.audit(AUDITED).verify()).head
+        clock.advance(100)
+        await store.upkeep()
+        assert len(await records(store)) == 3, "without a policy records are kept for ever"
+        await store.set_policy(AUDITED, {"audit_retention": 50})
+        await store.upkeep()
+        await kv.set("k", "later")
+        found = await records(store)
+        assert [one.number for one in found] == [4, 5]
+        assert f"{found[0].number - 1}:{found[0].previous}" == noted
+        verdict = await store.audit(AUDITED).verify(heads=[noted])
+        assert (verdict.whole, verdict.records) == (True, 2)
+        clock.advance(50)
+        await store.upkeep()
+        verdict = await store.audit(AUDITED).verify()
+        assert (verdict.whole, verdict.records, verdict.head) == (True, 0, f"5:{found[1].signature}")
+
+
+def _plain(key: str, entry: Any) -> Any:
+    return msgspec.structs.replace(entry, key=key)
