@@ -1,7 +1,7 @@
 """What monitoring looks up in a store: what namespaces hold and may hold, and what has piled up in them.
 
-Law: nothing is written here, no rate is charged, and no look costs more than its caller allowed, however much
-the store holds.
+Law: nothing is written here and no rate is charged. What is read are rows that hold sums, so that a look
+costs the same however much the store holds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import msgspec
 
 from holdfast.audit import address_of, head_of
 from holdfast.decide.entries import purpose_of
+from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, policy_of
-from holdfast.engine import Scan
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats, moment
-from holdfast.rows import LETTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,10 +86,10 @@ class Survey:
             for end, row in zip(heads, await self._engine.read(newest, now), strict=True)
         ]
 
-    async def letters(self, namespace: str, *, most: int) -> int:
-        """How many dead letters a namespace has; `most` if there are more."""
-        query = Scan(namespace=namespace, space=LETTER, start=b"\0", limit=most, max_bytes=most * 16)
-        return len((await self._engine.scan(query, self._now())).keys)
+    async def letters(self, names: Sequence[str]) -> list[int]:
+        """How many dead letters these namespaces have, by position."""
+        sums = [letter_address(name, 0) for name in names]
+        return [_held(row) for row in await self._engine.read(sums, self._now())] if sums else []
 
 
 def stats_of(totals: Totals) -> Stats:
@@ -103,6 +102,13 @@ def stats_of(totals: Totals) -> Stats:
         version=namespace.revision,
         changed_at=moment(namespace.changed_at),
     )
+
+
+def _held(row: Row | None) -> int:
+    try:
+        return 0 if row is None else msgspec.json.decode(row.value or "", type=Held).count
+    except msgspec.DecodeError:
+        return 0
 
 
 def _readable(row: Row | None) -> AuditEnd:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.clock import ManualClock
-from holdfast.commands import Delete, DropLetter, Escalate, Many, Origin, Results, Set
+from holdfast.commands import Delete, DropLetter, Escalate, Kept, Many, Origin, Results, Set
 from holdfast.decide.entries import purpose_of
 from holdfast.edges import gauges
 from holdfast.edges.metrics import Metrics
@@ -48,6 +48,20 @@ async def at() -> AsyncIterator[Measured]:
     engine, clock = MemoryEngine(), ManualClock()
     async with Store(engine, clock=clock, reap=False) as store:
         yield Measured(store, engine, clock)
+
+
+def spoiled(engine: MemoryEngine) -> Any:
+    """The engine's `read`, as if the rows that hold sums had been written over by somebody."""
+    read = engine.read
+
+    async def read_spoiled(addresses: Any, now: int) -> Any:
+        rows = await read(addresses, now)
+        return [
+            row if row is None or address.key else msgspec.structs.replace(row, value="?")
+            for address, row in zip(addresses, rows, strict=True)
+        ]
+
+    return read_spoiled
 
 
 def written(plugin: str, purpose: str, outcome: str) -> str:
@@ -175,7 +189,7 @@ async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured) -> None:
 
 async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, a scrape looks at no more than the bound: the newest."""
-    monkeypatch.setattr(gauges, "MOST_LOCKS", 3)
+    monkeypatch.setattr(gauges, "MOST", 3)
     for number in range(5):
         await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
     assert await at.values("locks") == {f'plugin="p{number}",state="held"': 1 for number in (2, 3, 4)}
@@ -197,53 +211,32 @@ async def test_how_much_of_a_quota_is_used(at: Measured) -> None:
 
 
 async def test_dead_letters_are_counted(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A letter shows at the next scrape, and no more when it is dropped; of very many only the bound does."""
-    monkeypatch.setattr(gauges, "MOST_LETTERS", 2)
+    """A letter shows at the next scrape, and no more when it is dropped; a spoiled sum spoils no scrape."""
 
-    async def escalate(namespace: str) -> int:
+    async def escalate(plugin: str) -> int:
         command = Escalate(
-            namespace=namespace, origin=ORIGIN, request="r", key="k", letter="{}", code="BUSY", attempts=5
+            namespace=f"kv/{plugin}",
+            origin=ORIGIN,
+            request="r",
+            key="k",
+            letter="{}",
+            code="BUSY",
+            attempts=5,
         )
-        result: Any = await at.store.execute(command)
-        number: int = result.number
-        return number
+        result = await at.store.execute(command)
+        assert isinstance(result, Kept)
+        return result.number
 
-    await at.store.kv("b").set("k", 1)
-    assert await at.values("dead_letters") == {}
-    number = await escalate("kv/a")
-    assert await at.values("dead_letters") == {'plugin="a"': 1}
-    for _ in range(3):
-        await escalate("kv/b")
+    await at.store.kv("c").set("k", 1)
+    number = await escalate("a")
+    for _ in range(2):
+        await escalate("b")
     assert await at.values("dead_letters") == {'plugin="a"': 1, 'plugin="b"': 2}
     await at.store.execute(DropLetter(namespace="kv/a", origin=ORIGIN, number=number))
     assert await at.values("dead_letters") == {'plugin="b"': 2}
-
-
-async def test_letters_are_looked_for_where_something_changed(
-    at: Measured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scrape looks into few namespaces, those first that wait longest, and only where something changed."""
-    monkeypatch.setattr(gauges, "LETTER_LOOKS", 2)
-    scans: list[str] = []
-    scan = at.engine.scan
-
-    async def watched(query: Any, now: int) -> Any:
-        scans.append(query.namespace)
-        return await scan(query, now)
-
-    monkeypatch.setattr(at.engine, "scan", watched)
-    for plugin in ("a", "b", "c"):
-        await at.store.kv(plugin).set("k", 1)
-    for expected in (["kv/a", "kv/b"], ["kv/c"], []):
-        scans.clear()
-        await at.metrics.exposition()
-        assert scans == expected
-    for plugin in ("c", "b", "a"):
-        await at.store.kv(plugin).set("k", 2)
-    for expected in (["kv/a", "kv/b"], ["kv/c"]):
-        scans.clear()
-        await at.metrics.exposition()
-        assert scans == expected
+    monkeypatch.setattr(at.engine, "read", spoiled(at.engine))
+    assert await at.values("dead_letters") == {}
+    assert await at.values("store_up") == {"": 1}
 
 
 async def test_the_end_of_each_audit_shows(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,16 +249,7 @@ async def test_the_end_of_each_audit_shows(at: Measured, monkeypatch: pytest.Mon
     assert await at.values("audit_head") == {'plugin="acme/web"': 3}
     assert await at.values("audit_records") == {'plugin="acme/web"': 3}
     assert await at.values("audit_head_age_seconds") == {'plugin="acme/web"': 7}
-    read = at.engine.read
-
-    async def spoiled(addresses: Any, now: int) -> Any:
-        rows = await read(addresses, now)
-        return [
-            row if row is None or address.key else msgspec.structs.replace(row, value="?")
-            for address, row in zip(addresses, rows, strict=True)
-        ]
-
-    monkeypatch.setattr(at.engine, "read", spoiled)
+    monkeypatch.setattr(at.engine, "read", spoiled(at.engine))
     assert await at.values("audit_head") == {'plugin="acme/web"': 0}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -13,56 +12,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast.clock import ManualClock
-from holdfast.edges.config import read_config
 from holdfast.edges.metrics import VERBS, Metrics
-from holdfast.edges.nats.connect import Link
-from holdfast.edges.nats.observer import Observer, Operation
-from holdfast.edges.nats.service import NatsService, Settings
-from tests.edges.running import ask, plain_client
+from holdfast.edges.nats.observer import Operation
+from tests.edges.measuring import measured
+from tests.edges.running import ask
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from nats.aio.client import Client
-
     from holdfast.edges.nats.server import NatsServer
-    from holdfast.store import Store
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/reference/metrics.md"
-
-
-class Measured:
-    """A service under measurement, and a client of it."""
-
-    def __init__(self, metrics: Metrics, store: Store, clock: ManualClock, client: Client) -> None:
-        self.metrics = metrics
-        self.store = store
-        self.clock = clock
-        self.client = client
-
-    async def values(self, prefix: str = "holdfast") -> dict[str, float]:
-        """The samples of our own that are not zero, as they are written, without buckets."""
-        text = (await self.metrics.exposition()).decode()
-        lines = re.findall(rf"^({prefix}_\S+) (\S+)$", text, re.MULTILINE)
-        return {name: float(value) for name, value in lines if float(value) and "_bucket" not in name}
-
-
-@contextlib.asynccontextmanager
-async def measured(server: NatsServer, folder: Path, *, slow: float = 60.0) -> AsyncIterator[Measured]:
-    """A service over a store in a file whose clock stands still."""
-    clock = ManualClock()
-    async with contextlib.AsyncExitStack() as stack:
-        store = await stack.enter_async_context(holdfast.open(folder / "state.db", clock=clock, reap=False))
-        link = await stack.enter_async_context(Link(server.url, read_config(environment={}), name="holdfast"))
-        metrics = Metrics("holdfast", store)
-        observer = Observer(slow=slow, slow_walk=slow, counter=metrics)
-        service = NatsService(store, link.client, Settings(), observer)
-        metrics.services, metrics.links = [service], [link]
-        await service.start()
-        stack.push_async_callback(service.stop)
-        client = await stack.enter_async_context(plain_client(server.url))
-        yield Measured(metrics, store, clock, client)
 
 
 async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """What is looked up in the storage at a scrape: what namespaces hold, which locks are held, what piles up.
 
-Law: a scrape costs a bounded amount. Namespaces' own rows are read whole, since they hold the sums; of what
-has no sum only a part is looked at, and only where something has changed. Nobody waits longer for the storage
-than the patience allows.
+Law: a scrape costs a bounded amount: it reads rows that hold sums, one of each kind for a namespace, and
+never walks over entries. Nobody waits longer for the storage than the patience allows.
 """
 
 from __future__ import annotations
@@ -30,13 +29,8 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0
 """For how many seconds a scrape waits for the storage."""
-MOST_LOCKS: Final = 5_000
-MOST_AUDITS: Final = 1_000
-MOST_LETTERS: Final = 1_000
-"""How many locks are known, audits are looked at, and letters of a namespace are counted."""
-LETTER_LOOKS: Final = 50
-"""In how many namespaces dead letters are counted at one scrape."""
-NEVER: Final = (0, -1, 0)
+MOST: Final = 5_000
+"""How many locks are known, and in how many namespaces the audit and dead letters are looked at."""
 
 Sums = dict[tuple[str, ...], float]
 
@@ -69,7 +63,7 @@ class Locks:
             self._known.pop(address, None)
             return
         self._known[address] = record.version
-        if len(self._known) > MOST_LOCKS:
+        if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
 
     async def look(self, survey: Survey) -> list[Address]:
@@ -80,28 +74,6 @@ class Locks:
             if purpose != LOCK and self._known.get(address) == version:
                 del self._known[address]
         return list(self._known)
-
-
-class Letters:
-    """How many dead letters namespaces have, looked up anew where something has changed since."""
-
-    def __init__(self) -> None:
-        self._looks = 0
-        self._seen: dict[str, tuple[int, int, int]] = {}
-
-    async def look(self, survey: Survey, holdings: Iterable[Holding]) -> dict[str, int]:
-        """The letters of namespaces that have any, as far as they have been looked at."""
-        changed = [
-            holding.stats
-            for holding in holdings
-            if self._seen.get(holding.stats.namespace, NEVER)[1] != holding.stats.version
-        ]
-        changed.sort(key=lambda stats: self._seen.get(stats.namespace, NEVER)[0])
-        for stats in changed[:LETTER_LOOKS]:
-            count = await survey.letters(stats.namespace, most=MOST_LETTERS)
-            self._looks += 1
-            self._seen[stats.namespace] = self._looks, stats.version, count
-        return {name: count for name, (_, _, count) in self._seen.items() if count}
 
 
 class Gauges:
@@ -117,7 +89,6 @@ class Gauges:
         self._families = families
         self._store = store
         self._labels = labels
-        self._letters = Letters()
         self._seen = Snapshot()
         self.locks = Locks()
 
@@ -151,16 +122,17 @@ class Gauges:
     async def _look(self, survey: Survey) -> Snapshot:
         everything = await survey.holdings()
         holdings = [one for one in everything if not one.stats.namespace.startswith("table/")]
-        watched = [one.stats.namespace for one in holdings if one.audited][:MOST_AUDITS]
+        names = [one.stats.namespace for one in everything][:MOST]
+        watched = [one.stats.namespace for one in holdings if one.audited][:MOST]
+        letters = zip(names, await survey.letters(names), strict=True)
         ends = list(zip(watched, await survey.audit_ends(watched), strict=True))
-        letters = await self._letters.look(survey, everything)
         return Snapshot(
             store_up=True,
             keys=self._sums((one.stats.namespace, one.stats.keys) for one in holdings),
             sizes=self._sums((one.stats.namespace, one.stats.bytes) for one in holdings),
             quotas=self._quotas(holdings),
             locks=self._counted(await self.locks.look(survey)),
-            letters=self._sums(letters.items()),
+            letters=self._sums((name, count) for name, count in letters if count),
             audit_heads=self._sums((name, end.number) for name, end in ends),
             audit_records=self._sums((name, end.kept) for name, end in ends),
             audit_ages=self._sums(((name, end.age) for name, end in ends if end.age is not None), into=max),

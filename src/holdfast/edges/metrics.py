@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from holdfast.edges.gauges import Gauges, Sums
 from holdfast.edges.nats.calls import OPERATIONS, READS
+from holdfast.edges.nats.observer import DROPPED
 from holdfast.edges.outcomes import LOCK, purpose_label, writes_of
 from holdfast.edges.tallies import MOST_PLUGINS, UNKNOWN, Counts, Families, Labels, Tally, together
 from holdfast.errors import VersionConflict
@@ -93,6 +94,8 @@ class Metrics:
         self._slow = Counts(name("slow"), "Operations that took too long.", ("plugin", "verb"))
         self._admin = Counts(name("admin"), "Requests of operators.", ("verb",))
         self._dropped = Counts(name("dropped"), "Messages that were dropped.", ("reason",))
+        for reason in DROPPED:  # a counter that appears with its first step hides that step from `increase`
+            self._dropped.add(reason, by=0)
         self._astray = Counts(name("astray"), "Requests to no verb.", ("plugin",))
         self._writes = Counts(
             name("writes"), "What became of writes to the storage.", ("plugin", "purpose", "outcome")

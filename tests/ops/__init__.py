@@ -1,0 +1,1 @@
+"""What operators are given: alerting rules and a dashboard."""
