@@ -1,0 +1,161 @@
+"""Where the audit's secrets come from, and what happens when one is missing, short or open to others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.keyring import FileKeyring, Keyring, add_key, parse_keys
+from holdfast.registry import keyring_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = "a-secret-of-sixteen"
+NEWER = "a-newer-secret-of-more"
+
+
+def test_the_last_secret_signs_and_each_verifies() -> None:
+    """Rotating is adding one more."""
+    ring = Keyring(parse_keys(f"{KEY}, {NEWER}\n"))
+    name, secret = ring.signing()
+    assert secret == NEWER.encode()
+    assert ring.secret(name) == secret
+    old, _ = Keyring(parse_keys(KEY)).signing()
+    assert ring.secret(old) == KEY.encode()
+    assert ring.secret("unknown") is None
+    assert KEY not in old
+
+
+@pytest.mark.parametrize("text", ["short", f"{KEY},short", "x" * 15])
+def test_a_short_secret_is_refused_at_once(text: str) -> None:
+    """Whoever configures a secret that could be guessed learns it when the store is opened."""
+    with pytest.raises(holdfast.ValidationError, match="at least 16 are needed") as refused:
+        holdfast.open("memory://", audit_key=text)
+    assert refused.value.field == "audit_key"
+    assert text not in refused.value.message
+
+
+async def test_a_key_is_made_beside_a_file_when_it_is_first_needed(tmp_path: Path) -> None:
+    """A store that audits nothing has no key file; the first record makes one that only its owner reads."""
+    path = tmp_path / "store.db.audit-key"
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        await store.kv("p").set("k", 1)
+        assert (await store.audit("kv/p").verify()).whole
+        assert not path.exists()
+        await store.semantic("t", "p").set("k", 1)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        made = path.read_text(encoding="ascii")
+        assert len(made.split()) == 1
+        assert len(made.strip()) == 64
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        await store.semantic("t", "p").set("k", 2)
+        assert (await store.audit("semantic/t/p").verify()).records == 2
+    assert path.read_text(encoding="ascii") == made
+    assert [name for name in os.listdir(tmp_path) if "audit" in name] == [path.name]
+
+
+def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator is told, and the audit goes on."""
+    path = tmp_path / "key"
+    path.write_text(KEY, encoding="ascii")
+    path.chmod(0o640)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        assert FileKeyring(path).signing()[1] == KEY.encode()
+    assert "can be read by others: chmod 600 it" in caplog.text
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"short", "at least 16 are needed"),
+        (b"\xff" * 20, "it is no text"),
+        (None, "no such file or directory"),
+    ],
+)
+async def test_a_key_file_that_is_no_use_stops_what_is_audited_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, says: str
+) -> None:
+    """Nothing audited is written without a key; the caller is not told where the file is, the log is."""
+    path = tmp_path / "configured"
+    if content is not None:
+        path.write_bytes(content)
+        path.chmod(0o600)
+    async with holdfast.open("memory://", audit_key=path, reap=False) as store:
+        with pytest.raises(holdfast.Unavailable, match=says) as refused:
+            await store.semantic("t", "p").set("k", 1)
+        assert str(path) not in refused.value.message
+        assert str(path) in caplog.text
+        assert await store.semantic("t", "p").get("k") is None
+        await store.kv("p").set("k", 1)
+        path.write_text(KEY, encoding="ascii")
+        path.chmod(0o600)
+        await store.semantic("t", "p").set("k", 1)
+
+
+def test_a_key_file_that_can_t_be_opened_is_unavailable(tmp_path: Path) -> None:
+    """The error is one that may pass, and says what is wrong."""
+    with pytest.raises(holdfast.Unavailable, match="key file can't be used: is a directory"):
+        FileKeyring(tmp_path).signing()
+
+
+def test_a_configured_file_is_never_made(tmp_path: Path) -> None:
+    """A misspelt path does not become a second key that other instances don't have."""
+    ring = keyring_for(tmp_path / "misspelt")
+    assert ring is not None
+    with pytest.raises(holdfast.Unavailable):
+        ring.signing()
+    assert ring.secret("any") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_without_a_secret_is_told_of(tmp_path: Path) -> None:
+    """An empty file is no key."""
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    with pytest.raises(holdfast.Unsupported, match="the audit has no key"):
+        FileKeyring(path).signing()
+
+
+@pytest.mark.parametrize("content", [KEY, f"{KEY}\n", f"{KEY}\n\n"])
+def test_adding_a_key_keeps_the_old_ones(tmp_path: Path, content: str) -> None:
+    """However the file ends, the secrets in it stay what they were, and the new one signs."""
+    path = tmp_path / "key"
+    path.write_text(content, encoding="ascii")
+    path.chmod(0o600)
+    old, _ = FileKeyring(path).signing()
+    name = add_key(path)
+    ring = FileKeyring(path)
+    assert ring.signing()[0] == name
+    assert ring.secret(old) == KEY.encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["key"]
+
+
+def test_adding_to_no_file_makes_one(tmp_path: Path) -> None:
+    """The first key of a configured file is made the same way."""
+    name = add_key(tmp_path / "key")
+    assert FileKeyring(tmp_path / "key").signing()[0] == name
+
+
+async def test_postgresql_has_no_key_unless_it_is_given_one(pg_url: str) -> None:
+    """Without a key nothing audited is written, the refusal says what to set, and the rest works."""
+    async with holdfast.open(pg_url, reap=False) as store:
+        for attempt in (
+            store.semantic("t", "p").set("k", 1),
+            store.set_policy("kv/p", {"audit": True}),
+            store.set_policy("semantic/t/p", {"audit": False}),
+        ):
+            with pytest.raises(holdfast.Unsupported, match="set audit_key or audit_key_file"):
+                await attempt
+        assert await store.semantic("t", "p").get("k") is None
+        assert await store.policy("kv/p") == holdfast.Policy()
+        assert (await store.semantic("t", "p").changes()).changes == []
+        await store.kv("p").set("k", 1)
+        assert (await store.stats("kv/p")).keys == 1
