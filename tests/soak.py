@@ -15,6 +15,12 @@ from typing import Final
 CAMPAIGNS: Final = {
     "kill": (["tests/robustness/test_kill.py", "--timeout=0"], {"HOLDFAST_KILL_CYCLES": "{rounds}"}, 500),
     "machine": (["tests/machine", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
+    "malformed": (["tests/security/test_malformed.py", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
+    "flood": (
+        ["tests/robustness/test_flood.py", "--timeout=0", "-s"],
+        {"HOLDFAST_FLOOD_MESSAGES": "{rounds}"},
+        1_000_000,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         ["tests/robustness/test_lock_stopped.py", "tests/robustness/test_lock_killed.py", "--timeout=0"],
@@ -28,7 +34,7 @@ def main() -> int:
     """Run the campaigns that were asked for; 0 if all passed."""
     parser = argparse.ArgumentParser(prog="./dev soak", description="The suite's own tests, for longer.")
     parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(CAMPAIGNS)}; without one, all")
-    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks)")
+    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks) or messages (flood)")
     arguments = parser.parse_args()
     if unknown := set(arguments.campaign) - set(CAMPAIGNS):
         parser.error(f"unknown campaign: {', '.join(sorted(unknown))}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from holdfast.edges.nats.server import NatsServer
@@ -63,22 +64,34 @@ ODD_KEYS = [
 
 
 class Sender:
-    """Sends messages in bursts and looks at every reply."""
+    """Sends messages, so many at a time, and looks at every reply."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
         self.codes: Counter[str] = Counter()
         self.wrong: list[tuple[Malformed, dict[str, Any]]] = []
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._number = 0
         self._waiting: dict[str, Malformed] = {}
-        self._all_answered = asyncio.Event()
+        self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def send(self, client: Any, inbox: str, messages: list[Malformed]) -> None:
-        """Send a burst, and return when each message of it has been answered."""
-        self._all_answered.clear()
-        self._waiting = {str(number): message for number, message in enumerate(messages)}
-        for number, message in self._waiting.copy().items():
-            await client.publish(message.subject, message.payload, reply=f"{inbox}.{number}")
+    async def start(self) -> None:
+        """Listen to replies."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self.hear)
+
+    async def send(self, message: Malformed) -> None:
+        """Send a message as soon as there is room for it."""
         async with asyncio.timeout(30):
-            await self._all_answered.wait()
+            await self._room.acquire()
+        self._number += 1
+        self._waiting[str(self._number)] = message
+        await self._client.publish(message.subject, message.payload, reply=f"{self._inbox}.{self._number}")
+
+    async def all_answered(self) -> None:
+        """Wait until each message has been answered."""
+        async with asyncio.timeout(30):
+            for _ in range(AT_ONCE):
+                await self._room.acquire()
 
     async def hear(self, reply: Msg) -> None:
         """Judge a reply."""
@@ -90,8 +103,7 @@ class Sender:
         allowed = verdict(message.payload)
         if code not in allowed | LATE and not (code == "success" and len(allowed) > 1):
             self.wrong.append((message, fields))
-        if not self._waiting:
-            self._all_answered.set()
+        self._room.release()
 
 
 def resident(pid: int) -> int:
@@ -105,19 +117,20 @@ def resident(pid: int) -> int:
 @pytest.mark.timeout(300)
 async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> None:
     """Each of 20,000 malformed payloads, or 100,000, is answered with a correct code; memory stays flat."""
-    mill, sender = Mill(seed=1), Sender()
+    mill = Mill(seed=1)
     with (tmp_path / "stderr").open("wb") as complaints:
         process = await launch(nats_server.url, str(tmp_path / "store.db"), stderr=complaints.fileno())
     try:
         await ready(process)
         async with connection(nats_server.url) as client:
-            inbox = client.new_inbox()
-            await client.subscribe(f"{inbox}.*", cb=sender.hear)
+            sender = Sender(client)
+            await sender.start()
             before = 0
-            for number in range(0, MESSAGES, AT_ONCE):
-                await sender.send(client, inbox, [mill.next() for _ in range(AT_ONCE)])
-                if number <= MESSAGES // 5:
+            for number in range(MESSAGES):
+                await sender.send(mill.next())
+                if number == MESSAGES // 5:
                     before = resident(process.pid)
+            await sender.all_answered()
             grown = resident(process.pid) - before
         async with calling(nats_server.url) as caller:
             assert (await caller.ask("db.kv.usable.set", {"key": "k", "value": 1}))["version"] == 1
