@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -35,10 +36,11 @@ from holdfast.table_calls import TableCalls
 from holdfast.tables.verbs import TableVerbs
 from holdfast.trash import trash_page, trash_query
 from holdfast.verbs import Verbs, id_maker
+from holdfast.view import View
 from holdfast.watch import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -345,6 +347,16 @@ class Store:
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await select(self._reading(), query, wanted, self.now)
+
+    @asynccontextmanager
+    async def view(self, namespace: str) -> AsyncIterator[View]:
+        """A look at a namespace that sees all writes handed over before it, and none of this store's after.
+
+        Nothing may be written while it lasts: that would wait for its end.
+        """
+        with self._batcher.reading(namespace):
+            await self._batcher.settled(namespace)
+            yield View(self._reading(), self.now)
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Rows of one namespace, whatever they are, that are alive; by position."""

@@ -1,7 +1,8 @@
 """What tables answer: every verb, with the fields of a call going in and those of the answer coming out.
 
-Law: the embedded handle and the NATS service both call tables here, so that they answer alike. Times in
-answers are datetimes; each door spells them its own way.
+Law: the embedded handle and the NATS service both call tables here, so that they answer alike. A call that
+writes is handed over before anything is waited for, and one that reads takes its view then; so calls take
+effect in the order in which they are begun.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ import msgspec
 from holdfast import rules
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
-from holdfast.fields import Several, as_object, required, several
-from holdfast.model import Item, item_of, milliseconds, moment
+from holdfast.fields import as_object, required, several
+from holdfast.model import item_of, milliseconds
 from holdfast.rows import Address
+from holdfast.table_answers import (
+    change_fields,
+    item_fields,
+    items_fields,
+    page_fields,
+    table_fields,
+    written_fields,
+)
 from holdfast.table_walks import (
     Wanted,
     check_index,
@@ -29,7 +38,7 @@ from holdfast.table_walks import (
     tables_at,
 )
 from holdfast.tables.commands import ItemDone
-from holdfast.tables.images import Images, key_of_name, table_prefix
+from holdfast.tables.images import table_prefix
 from holdfast.tables.items import named_key, partition_of
 from holdfast.tables.projection import project, projection_of
 from holdfast.tables.ranges import Range, beginning_with, sort_range
@@ -40,12 +49,14 @@ from holdfast.watch import changes_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from holdfast.commands import Result
-    from holdfast.model import ItemPage
-    from holdfast.rows import Record, Row
+    from holdfast.model import Item
     from holdfast.store import Store
+    from holdfast.table_walks import Shown
     from holdfast.tables.schema import TableSchema
+    from holdfast.view import View
 
 _EVERYTHING: Final = Range(b"", None)
 
@@ -66,7 +77,8 @@ class TableCalls:
 
     async def call(self, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a call of one of `VERBS`."""
-        self._store.admit(self._namespace)
+        if verb not in WRITES:  # those the store counts itself
+            self._store.admit(self._namespace)
         return await VERBS[verb](self, fields)
 
     async def create_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,34 +94,33 @@ class TableCalls:
 
     async def describe_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a table is like."""
-        return table_fields(await self._schema(fields))
+        async with self._view() as view:
+            return table_fields(await self._schema(view, fields))
 
     async def list_tables(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The names of all tables."""
-        return {"tables": [schema.name for schema in await tables_at(self._store, self._namespace)]}
+        async with self._view() as view:
+            return {"tables": [schema.name for schema in await tables_at(view, self._namespace)]}
 
     async def put_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Put an item."""
         command = self._verbs.put_item(fields)
-        return _written(await self._execute(command), command.returns)
+        return written_fields(command, await self._execute(command))
 
     async def update_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Change attributes of an item."""
         command = self._verbs.update_item(fields)
-        return _written(await self._execute(command), command.returns)
+        return written_fields(command, await self._execute(command))
 
     async def delete_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Remove an item."""
         command = self._verbs.delete_item(fields)
-        done = await self._execute(command)
-        answer: dict[str, Any] = {"deleted": done.version is not None}
-        if done.version is not None:
-            answer["version"] = done.version
-        return answer | (_old(done.old) if command.returns == "old" else {})
+        return written_fields(command, await self._execute(command))
 
     async def get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """An item by its key."""
-        item = await self._item(fields)
+        async with self._view() as view:
+            item = await self._item(view, fields)
         if item is not None and fields.get("projection") is not None:
             shown = project(item.value, projection_of(fields["projection"]))
             item = msgspec.structs.replace(item, value=shown)
@@ -117,31 +128,24 @@ class TableCalls:
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Items of a partition, in the order of their sort keys."""
-        schema = await self._schema(fields)
-        partition = partition_of(schema, legal_key(required(fields, "partition_key"), field="partition_key"))
-        condition = fields.get("sort_key_condition")
-        if condition is None:
-            keys = beginning_with(partition)
-        elif schema.sort_key is None:
-            raise ValidationError(f"table {schema.name!r} has no sort key", field="sort_key_condition")
-        else:
-            keys = sort_range(partition, schema.sort_key.type, condition)
-        return page_fields(
-            await page_of_items(self._store, self._namespace, schema, keys, _wanted(fields, schema.id))
-        )
+        async with self._view() as view:
+            schema = await self._schema(view, fields)
+            keys, wanted = _partition(schema, fields), _wanted(fields, schema.id)
+            return page_fields(await page_of_items(view, self._namespace, schema, keys, wanted))
 
     async def scan(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All items of a table."""
-        schema = await self._schema(fields)
-        wanted = _wanted(fields, schema.id)
-        return page_fields(await page_of_items(self._store, self._namespace, schema, _EVERYTHING, wanted))
+        async with self._view() as view:
+            schema = await self._schema(view, fields)
+            wanted = _wanted(fields, schema.id)
+            return page_fields(await page_of_items(view, self._namespace, schema, _EVERYTHING, wanted))
 
     async def create_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Make an index, with the items that are there. Called again, it goes on where it was interrupted."""
         command = self._verbs.create_index(fields)
         done = await self._execute(command)
         await fill_index(self._store, self._namespace, done.schema, done.schema.index(command.index))
-        return table_fields(await self._schema(fields)) | {"version": done.version}
+        return table_fields(await self._schema(self._store, fields)) | {"version": done.version}
 
     async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take an index away."""
@@ -151,27 +155,28 @@ class TableCalls:
 
     async def query_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Items by the value that an index has of them."""
-        schema = await self._schema(fields)
-        index = schema.index(index_name(required(fields, "index")))
         key_value = legal_key(required(fields, "key_value"), field="key_value")
-        wanted = _wanted(fields, index.id)
-        return page_fields(
-            await page_of_index(
-                self._store, self._namespace, schema, index, key_value=key_value, wanted=wanted
+        async with self._view() as view:
+            schema = await self._schema(view, fields)
+            index = schema.index(index_name(required(fields, "index")))
+            wanted = _wanted(fields, index.id)
+            page = await page_of_index(
+                view, self._namespace, schema, index, key_value=key_value, wanted=wanted
             )
-        )
+        return page_fields(page)
 
     async def check_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether an index agrees with the items."""
-        schema = await self._schema(fields)
+        """Whether an index agrees with the items. Writes go on meanwhile."""
+        schema = await self._schema(self._store, fields)
         index = schema.index(index_name(required(fields, "index")))
         return await check_index(self._store, self._namespace, schema, index)
 
     async def batch_get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Items by their keys, by position; None for one that is not there."""
-        schema = await self._schema(fields)
-        keys = [_key(schema, given) for given in several(required(fields, "keys"), field="keys")]
-        rows = await self._store.rows([Address(self._namespace, schema.item_space, key) for key in keys])
+        async with self._view() as view:
+            schema = await self._schema(view, fields)
+            keys = [_key(schema, given) for given in several(required(fields, "keys"), field="keys")]
+            rows = await view.rows([Address(self._namespace, schema.item_space, key) for key in keys])
         size = sum(row.size for row in rows if row is not None)
         if size > rules.MAX_TRANSFER_BYTES:
             raise ValueTooLarge(
@@ -184,7 +189,11 @@ class TableCalls:
         """Put and remove items, each for itself; what became of each, by position."""
         command, writes = self._verbs.batch_write_item(fields)
         done = (await self._execute(command)).items if command.writes else ()
-        return {"results": _merged(writes, done)}
+        shown = [
+            written_fields(write, found) if isinstance(found, ItemDone) else found
+            for write, found in zip(command.writes, done, strict=True)
+        ]
+        return {"results": writes.merge(shown)}
 
     async def transact_write(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All of the writes or none; their versions by position."""
@@ -194,17 +203,18 @@ class TableCalls:
     async def set_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Move the deadline of an item."""
         command = self._verbs.set_ttl(fields)
-        return _written(await self._execute(command), command.returns)
+        return written_fields(command, await self._execute(command))
 
     async def remove_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take the deadline of an item away."""
         command = self._verbs.remove_ttl(fields)
-        return _written(await self._execute(command), command.returns)
+        return written_fields(command, await self._execute(command))
 
     async def get_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """How many seconds an item has left; None for ever, 0 if it is gone."""
-        schema = await self._with_ttl(fields)
-        item = await self._item(fields, schema)
+        async with self._view() as view:
+            schema = await self._with_ttl(view, fields)
+            item = await self._item(view, fields, schema)
         if item is None:
             return {"ttl": 0}
         deadline = None if item.expires_at is None else milliseconds(item.expires_at)
@@ -212,24 +222,23 @@ class TableCalls:
 
     async def sweep_expired_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Remove at most 100 items that have expired."""
-        schema = await self._with_ttl(fields)
+        schema = await self._with_ttl(self._store, fields)
         return {"removed": await sweep(self._store, self._namespace, schema)}
 
     async def changes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What changed in a table, with images of the items on request."""
-        schema = await self._schema(fields)
-        view = "keys" if fields.get("view") is None else stream_view(fields["view"], field="view")
-        if view not in ("keys", schema.stream) and schema.stream != "both":
-            raise Unsupported(f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view")
-        page, changes = await changes_after(
-            self._store,
-            self._namespace,
-            table_prefix(schema.name),
-            rules.version(fields.get("since", 0), field="since"),
-            rules.limit(fields.get("limit")),
-        )
+        images = "keys" if fields.get("view") is None else stream_view(fields["view"], field="view")
+        since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
+        async with self._view() as view:
+            schema = await self._schema(view, fields)
+            if images not in ("keys", schema.stream) and schema.stream != "both":
+                raise Unsupported(
+                    f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view"
+                )
+            prefix = table_prefix(schema.name)
+            page, changes = await changes_after(view, self._namespace, prefix, since, limit)
         return {
-            "changes": [change_fields(record, view) for record in page.records[: len(changes.changes)]],
+            "changes": [change_fields(record, images) for record in page.records[: len(changes.changes)]],
             "next": changes.next,
             "gap": changes.gap,
             "oldest": changes.oldest,
@@ -239,23 +248,29 @@ class TableCalls:
         result: Result = await self._store.execute(command)
         return result
 
-    async def _schema(self, fields: Mapping[str, Any]) -> TableSchema:
-        return await schema_at(self._store, self._namespace, table_name(required(fields, "table")))
+    def _view(self) -> AbstractAsyncContextManager[View]:
+        """What only reads looks through this: it sees every write before it, and none after it."""
+        return self._store.view(self._namespace)
 
-    async def _with_ttl(self, fields: Mapping[str, Any]) -> TableSchema:
-        schema = await self._schema(fields)
+    async def _schema(self, source: Shown, fields: Mapping[str, Any]) -> TableSchema:
+        return await schema_at(source, self._namespace, table_name(required(fields, "table")))
+
+    async def _with_ttl(self, source: Shown, fields: Mapping[str, Any]) -> TableSchema:
+        schema = await self._schema(source, fields)
         if schema.ttl_attribute is None:
             raise TtlNotConfigured(f"table {schema.name!r} has no ttl_attribute", field="table")
         return schema
 
-    async def _item(self, fields: Mapping[str, Any], schema: TableSchema | None = None) -> Item | None:
+    async def _item(
+        self, source: Shown, fields: Mapping[str, Any], schema: TableSchema | None = None
+    ) -> Item | None:
         """The item with a key. The table as it was last seen is looked at again together with the item."""
         table = table_name(required(fields, "table"))
         seen = schema or self._known.get(table)
         place = schema_address(self._namespace, table)
         while True:
             wanted = [place] if seen is None else [place, self._address(seen, fields)]
-            definition, *found = await self._store.rows(wanted)
+            definition, *found = await source.rows(wanted)
             now = defined(definition, table)
             self._known[table] = now
             if seen is not None and now == seen:
@@ -266,98 +281,15 @@ class TableCalls:
         return Address(self._namespace, schema.item_space, _key(schema, fields))
 
 
-def table_fields(schema: TableSchema) -> dict[str, Any]:
-    """A table as an answer describes it."""
-    return {
-        "table": schema.name,
-        "partition_key": msgspec.structs.asdict(schema.partition_key),
-        "sort_key": None if schema.sort_key is None else msgspec.structs.asdict(schema.sort_key),
-        "ttl_attribute": schema.ttl_attribute,
-        "stream": schema.stream,
-        "indexes": [
-            {"name": index.name, "key": msgspec.structs.asdict(index.key), "state": index.state}
-            for index in schema.indexes
-        ],
-        "created_at": moment(schema.created_at),
-    }
-
-
-def item_fields(item: Item | None) -> dict[str, Any]:
-    """An item as an answer shows it."""
-    if item is None:
-        return {"item": None}
-    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
-
-
-def items_fields(items: list[Item | None]) -> dict[str, Any]:
-    """Several items by position, and beside them their versions and deadlines."""
-    return {
-        "items": [None if item is None else item.value for item in items],
-        "versions": [None if item is None else item.version for item in items],
-        "expires_at": [None if item is None else item.expires_at for item in items],
-        "count": len(items),
-    }
-
-
-def page_fields(page: ItemPage) -> dict[str, Any]:
-    """A page as an answer shows it."""
-    return items_fields(list(page.items)) | {"truncated": page.truncated, "cursor": page.cursor}
-
-
-def change_fields(record: Record, view: str) -> dict[str, Any]:
-    """A change of an item, with the images that a view has."""
-    table, key = record.key.partition(":")[0], key_of_name(record.key)
-    fields: dict[str, Any] = {
-        "op": record.op,
-        "table": table,
-        "partition_key": key[0],
-        "version": record.version,
-        "at": moment(record.at),
-        "last_writer": record.last_writer,
-        "request_id": record.request_id,
-    }
-    if len(key) > 1:
-        fields["sort_key"] = key[1]
-    if record.op == "expired":
-        fields |= {"lag_ms": record.lag_ms, "expired_version": record.expired_version}
-    if view == "keys":
-        return fields
-    images = Images() if record.detail is None else msgspec.json.decode(record.detail, type=Images)
-    if view in ("old", "both"):
-        fields["old"] = _image(images.old)
-    if view in ("new", "both"):
-        fields["new"] = _image(images.new)
-    return fields
-
-
-def _image(raw: msgspec.Raw) -> Any:
-    return msgspec.json.decode(raw)
-
-
-def _written(done: ItemDone, returns: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {"version": done.version}
-    if done.row is not None:
-        answer["expires_at"] = None if done.row.expires_at is None else moment(done.row.expires_at)
-    if returns == "new":
-        answer["item"] = None if done.row is None else item_of(done.row).value
-    return answer | (_old(done.old) if returns == "old" else {})
-
-
-def _old(row: Row | None) -> dict[str, Any]:
-    """The item before a write, with the version and the deadline that it had."""
-    if row is None:
-        return {"item": None}
-    old = item_of(row)
-    return {"item": old.value, "old_version": old.version, "old_expires_at": old.expires_at}
-
-
-def _merged(writes: Several[Any], done: tuple[ItemDone | Exception, ...]) -> list[Any]:
-    return [
-        {"version": found.version, "deleted": found.row is None and found.version is not None}
-        if isinstance(found, ItemDone)
-        else found
-        for found in writes.merge(done)
-    ]
+def _partition(schema: TableSchema, fields: Mapping[str, Any]) -> Range:
+    """The keys that a query is about."""
+    partition = partition_of(schema, legal_key(required(fields, "partition_key"), field="partition_key"))
+    condition = fields.get("sort_key_condition")
+    if condition is None:
+        return beginning_with(partition)
+    if schema.sort_key is None:
+        raise ValidationError(f"table {schema.name!r} has no sort key", field="sort_key_condition")
+    return sort_range(partition, schema.sort_key.type, condition)
 
 
 def _key(schema: TableSchema, given: object) -> bytes:
@@ -395,3 +327,10 @@ VERBS: Final[dict[str, Callable[[TableCalls, Mapping[str, Any]], Awaitable[dict[
     )
 }
 """Every verb that answers at any door."""
+WRITES: Final = frozenset(
+    {
+        *("create_table", "drop_table", "create_index", "drop_index", "put_item", "update_item"),
+        *("delete_item", "batch_write_item", "transact_write", "set_ttl", "remove_ttl"),
+    }
+)
+"""Those that change what a caller gave them: without a reply nobody knows whether they did."""

@@ -43,8 +43,8 @@ SWEEP: Final = 100
 """How many expired items one sweep removes."""
 
 
-class Source(Protocol):
-    """What a walk needs of a store."""
+class Shown(Protocol):
+    """What a walk that only reads needs."""
 
     async def scan(self, query: Scan) -> Scanned:
         """Rows of a range of keys."""
@@ -53,6 +53,10 @@ class Source(Protocol):
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """The rows at these addresses that are alive."""
         ...
+
+
+class Source(Shown, Protocol):
+    """What a walk needs of a store that also writes."""
 
     async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
         """Rows of a space that are past their deadline."""
@@ -73,7 +77,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     projection: tuple[Path, ...] | None = None
 
 
-async def schema_at(source: Source, namespace: str, table: str) -> TableSchema:
+async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:
     """The definition of a table.
 
     Raises:
@@ -83,13 +87,13 @@ async def schema_at(source: Source, namespace: str, table: str) -> TableSchema:
     return defined(row, table)
 
 
-async def tables_at(source: Source, namespace: str) -> list[TableSchema]:
+async def tables_at(source: Shown, namespace: str) -> list[TableSchema]:
     """The definitions of all tables, by name."""
     return [schema_of(row.value or "") async for _, row in _walk(source, namespace, TABLE)]
 
 
 async def page_of_items(
-    source: Source, namespace: str, schema: TableSchema, keys: Range, wanted: Wanted
+    source: Shown, namespace: str, schema: TableSchema, keys: Range, wanted: Wanted
 ) -> ItemPage:
     """Items of a range of keys, in their order."""
     items: list[Item] = []
@@ -112,7 +116,7 @@ async def page_of_items(
 
 
 async def page_of_index(
-    source: Source, namespace: str, schema: TableSchema, index: Index, *, key_value: object, wanted: Wanted
+    source: Shown, namespace: str, schema: TableSchema, index: Index, *, key_value: object, wanted: Wanted
 ) -> ItemPage:
     """Items that have this value in an index, in the order of their keys.
 
@@ -194,7 +198,7 @@ async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
 
 
 async def check_index(
-    source: Source, namespace: str, schema: TableSchema, index: Index
+    source: Shown, namespace: str, schema: TableSchema, index: Index
 ) -> dict[str, int | bool]:
     """Whether an index has exactly the entries that the items ask for."""
     items = entries = missing = extra = 0
@@ -255,7 +259,7 @@ def _step(
     )
 
 
-async def _pages(source: Source, namespace: str, space: str) -> AsyncIterator[list[tuple[Any, Row]]]:
+async def _pages(source: Shown, namespace: str, space: str) -> AsyncIterator[list[tuple[Any, Row]]]:
     after: bytes | None = None
     more = True
     while more:
@@ -265,15 +269,13 @@ async def _pages(source: Source, namespace: str, space: str) -> AsyncIterator[li
         after = found.keys[-1] if found.keys else None
 
 
-async def _walk(source: Source, namespace: str, space: str) -> AsyncIterator[tuple[Any, Row]]:
+async def _walk(source: Shown, namespace: str, space: str) -> AsyncIterator[tuple[Any, Row]]:
     async for rows in _pages(source, namespace, space):
         for pair in rows:
             yield pair
 
 
-async def _items_of(
-    source: Source, namespace: str, schema: TableSchema, entries: Scanned
-) -> list[Row | None]:
+async def _items_of(source: Shown, namespace: str, schema: TableSchema, entries: Scanned) -> list[Row | None]:
     keys = [item_key_of(row.value or "") for row in entries.rows]
     return await source.rows([Address(namespace, schema.item_space, key) for key in keys])
 

@@ -192,7 +192,7 @@ class Verbs:
         _fits(len(letter.encode()), "the dead letter", rules.MAX_LETTER_BYTES)
         return Escalate(
             namespace=self.namespace,
-            origin=self._origin(**provenance),
+            origin=self.origin(**provenance),
             request=given_up.origin.request_id,
             key=key,
             letter=letter,
@@ -205,7 +205,7 @@ class Verbs:
         """Remove a dead letter."""
         return DropLetter(
             namespace=self.namespace,
-            origin=self._origin(**provenance),
+            origin=self.origin(**provenance),
             number=rules.positive(number, field="number"),
         )
 

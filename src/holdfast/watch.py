@@ -26,12 +26,16 @@ LOOK_AGAIN: Final = 1.0
 _log = logging.getLogger("holdfast.watch")
 
 
-class Source(Protocol):
-    """What a watch needs of a store."""
+class Journals(Protocol):
+    """What shows journals."""
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Records of a journal."""
         ...
+
+
+class Source(Journals, Protocol):
+    """What a watch needs of a store."""
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
@@ -74,7 +78,7 @@ class Bell:
 
 
 async def changes_after(
-    source: Source, namespace: str, prefix: str, since: int, limit: int
+    source: Journals, namespace: str, prefix: str, since: int, limit: int
 ) -> tuple[JournalPage, Changes]:
     """One page of changes, and the journal's page that it was made of, which may hold more.
 
