@@ -14,6 +14,7 @@ import msgspec
 from holdfast.commands import Change
 from holdfast.decide import Outcome
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded
+from holdfast.outage import Outage
 from holdfast.report import report
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Groups:
         self._clock = clock
         self._reaper = reaper
         self._tell = tell
+        self.outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
 
     async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
@@ -58,6 +60,15 @@ class Groups:
         self._report(commands, outcome.results, outcome)
         return outcome.results
 
+    async def ready(self) -> None:
+        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        try:
+            await self._engine.ready()
+        except HoldfastError as error:
+            self.outage.failed(error.message)
+            raise
+        self.outage.worked()
+
     def _report(
         self,
         commands: Sequence[Command],
@@ -70,6 +81,8 @@ class Groups:
                 self._tell(outcome)
             for command, result in zip(commands, results, strict=True):
                 report(command, result)
+                if isinstance(command, Change):  # upkeep fails by rights where another process writes
+                    self.outage.heard(result)
                 if self.decided is not None:
                     self.decided(command, result)
         except Exception as defect:

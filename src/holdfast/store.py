@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Selected,
     )
     from holdfast.model import Entry, Policy, TrashPage
+    from holdfast.outage import Outage
     from holdfast.rows import Record
     from holdfast.verbs import Provenance
 
@@ -228,7 +229,13 @@ class Store:
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
-        await self._reading().ready()
+        self._reading()
+        await self._groups.ready()
+
+    @property
+    def outage(self) -> Outage:
+        """Since when the storage takes no writes, as far as is known."""
+        return self._groups.outage
 
     def now(self) -> int:
         """The store's time."""

@@ -105,6 +105,9 @@ class Gauges:
         seen, make = self._seen, self._families
         plugin = ("plugin",)
         yield make.gauge("store_up", "Whether the storage answers.", seen.store_up)
+        outage = self._store.outage
+        yield make.gauge("storage_unavailable_seconds", "How long it has taken no writes.", outage.seconds)
+        yield make.counter("storage_alerts", "Outages that went on for long.", outage.alerts)
         yield make.gauges("kv_keys_total", "Live keys.", plugin, seen.keys)
         yield make.gauges("kv_storage_bytes", "Bytes of live keys and values.", plugin, seen.sizes)
         yield make.gauges("quota_ratio", "Share of a quota that is used.", ("plugin", "quota"), seen.quotas)

@@ -29,6 +29,7 @@ from holdfast.edges.nats.intake import Limits
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.outage import OutageWatch
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.wire.subjects import own_subjects
 
@@ -68,7 +69,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
         links = health.links = metrics.links = [
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
-        async with _services(config, store, links, metrics):
+        async with _services(config, store, links, metrics), _watched(config, store, links[0]):
             _log.info(
                 "started; expired entries are removed every %g s at the latest",
                 config.kv_cleanup_interval_seconds,
@@ -193,6 +194,19 @@ async def _services(
             await service.start()
             link.require_listening()
         yield
+
+
+@contextlib.asynccontextmanager
+async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIterator[None]:
+    """Somebody who notices when the storage is unavailable, and tells."""
+    send = link.client.send if config.events else None
+    watch = OutageWatch(store, send, prefix=config.subject_prefixes[0])
+    watching = asyncio.create_task(watch.run(), name="holdfast outage watch")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) -> Iterator[str]:
