@@ -100,8 +100,8 @@ def test_silence_ends_what_is_known(outage: Outage, clock: ManualClock) -> None:
 
 def test_what_counts(outage: Outage, clock: ManualClock) -> None:
     """Only an unavailable storage and lost answers count; a refusal neither begins nor ends an outage."""
-    for error in (Busy("later"), VersionConflict("lost")):
-        outage.heard(error)
+    for nothing in (Busy("later"), VersionConflict("lost")):
+        outage.heard(nothing)
         clock.advance(1)
         assert outage.seconds == 0
     for error in (Unavailable("away"), OutcomeUnknown("lost")):

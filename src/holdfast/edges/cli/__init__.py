@@ -62,6 +62,12 @@ ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
 app.command(trash := App(name="trash", help="Look through what was removed and can be restored."))
 trash.command("holdfast.edges.cli.trash:list_trash", name="list")
 
+app.command(deadletter := App(name="deadletter", help="Writes that were given up: look, do again, drop."))
+deadletter.command("holdfast.edges.cli.deadletter:list_letters", name="list")
+deadletter.command("holdfast.edges.cli.deadletter:show", name="show")
+deadletter.command("holdfast.edges.cli.deadletter:retry", name="retry")
+deadletter.command("holdfast.edges.cli.deadletter:drop", name="drop")
+
 app.command(migrate := App(name="migrate", help="Move a store between revisions of its schema."))
 migrate.command("holdfast.edges.cli.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.migrate:down", name="down")
