@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.audit import address_of
 from holdfast.clock import ManualClock
+from holdfast.decide import Decision, Loaded, needs
+from holdfast.keyring import Keyring
+from holdfast.rows import KV, Address, Namespace
+from holdfast.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,6 +36,24 @@ async def store(
         url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
     async with holdfast.open(url, clock=clock, reap=False) as opened:
         yield opened
+
+
+def test_a_part_of_a_group_goes_by_the_policy_that_an_earlier_one_set() -> None:
+    """Where the audit is switched on in a group, later changes are decided with the values that it hashes."""
+    verbs = Verbs("kv/p", writer="w", new_id=lambda: "id")
+    known = Address("kv/p", KV, "k")
+    loaded = Loaded(namespaces={"kv/p": Namespace(name="kv/p")}, rows={})
+    decision = Decision(loaded, 0, Keyring([b"a-secret-of-sixteen"]))
+    later = [verbs.set("k", 1)]
+    wanted = needs(later)
+    assert wanted.rows == {known: False}
+    assert decision.further(later, wanted) is None
+    decision.take([verbs.set_policy({"audit": True})])
+    more = decision.further(later, wanted)
+    assert more is not None
+    assert more.rows == {known: True, address_of("kv/p", 0): True}
+    together = needs([verbs.set_policy({"audit": True}), *later])
+    assert together.rows[known], "in the same part"
 
 
 async def test_a_quota_of_keys_refuses_one_too_many(store: holdfast.Store) -> None:
