@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.tables.keys import KeyType
 from holdfast.tables.schema import TableSchema, table_schema
 
-EXAMPLES = settings(deadline=None, derandomize=True, max_examples=100)
+EXAMPLES = settings(deadline=None, derandomize=True, max_examples=60)
 
 _floats = st.floats(allow_nan=False, allow_infinity=False)
 _edges = st.sampled_from([2**53, -(2**53), 2**63, 10**22, 5e-324, 1.7e308, 0.1, 1.0, 127, 128, 10**2150])

@@ -5,6 +5,7 @@ Law: a range is tested by the keys that are in it, against what the condition sa
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +71,28 @@ def test_a_range_holds_exactly_what_it_should(data: st.DataObject, first: KeyTyp
             assert within(key, found) == wanted, (partition, value, condition)
             assert within(key, beginning_with(asked)) == (partition == partitions[0])
             assert within(key, beginning_with(b""))
+
+
+AWKWARD: dict[KeyType, list[Any]] = {
+    "string": ["", "\x00", "\x00\x01", "\x01", "a", "a\x00", "ab", "b", "é"],
+    "number": [-(2**60), -1.5, -1, 0, 0.5, 1, 2**53, 2**53 + 1, 1e300],
+    "binary": [b"", b"\x00", b"\x00\xff", b"\x01", b"\x01\x02", b"a", b"\xff", b"\xff\xff"],
+}
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_every_operator_on_awkward_values(kind: KeyType) -> None:
+    """Each operator finds what it should among values that begin with each other or lie close together."""
+    values = AWKWARD[kind]
+    conditions = [(name, value) for name in OPERATORS[:5] for value in values]
+    conditions += [("between", pair) for pair in itertools.product(values, values)]
+    conditions += [("begins_with", value) for value in values if kind != "number"]
+    keys = [(first, value) for first in values[:3] for value in values]
+    encoded = [encode_key(one, kind, field="") + encode_key(two, kind, field="") for one, two in keys]
+    for operator, operand in conditions:
+        found = sort_range(encode_key(values[1], kind, field=""), kind, {operator: operand})
+        wanted = [first == values[1] and meets(value, operator, operand) for first, value in keys]
+        assert [within(key, found) for key in encoded] == wanted, (operator, operand)
 
 
 def test_no_range_holds_what_contradicts_itself() -> None:
