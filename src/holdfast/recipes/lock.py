@@ -18,7 +18,6 @@ from holdfast.errors import (
     HoldfastError,
     LockLost,
     OutcomeUnknown,
-    Transient,
     ValidationError,
     VersionConflict,
 )
@@ -175,8 +174,6 @@ class Lock:
                 result = await lease.insist(lambda: self._claim(place))
         except VersionConflict:
             return False
-        except Transient:
-            raise
         except BaseException:
             await self._undo()
             raise

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Busy, Fenced, LockLost, ValidationError
+from holdfast.rules import MAX_SEMANTIC_KEY_CHARACTERS
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.watching import PATIENCE, collect
 from holdfast.testing.exact import present, refusal
@@ -258,6 +259,11 @@ class Locks(Fixtures):
                         make(wrong)
             with refusal(ValidationError, field="name", says="'waiting'"):
                 kv.lock("a/waiting/b")
+            longest = MAX_SEMANTIC_KEY_CHARACTERS - len("lock//waiting/0123456789abcdef")
+            longest -= 0 if kv.namespace.startswith("kv/") else len("tenant/acme/project/web/")
+            assert kv.lock("x" * longest).name == "x" * longest
+            with refusal(ValidationError, field="name", says=f"at most {longest} are allowed"):
+                kv.lock("x" * (longest + 1))
             for ttl in (0, 1.5, None):
                 with refusal(ValidationError, field="ttl", about=ttl):
                     kv.lock("a", ttl=ttl)  # type: ignore[arg-type]
