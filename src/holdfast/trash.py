@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.cursors import cursor_after, last_seen
-from holdfast.decide.entries import Trashed, purpose_of
+from holdfast.decide.entries import purpose_of, trashed
 from holdfast.engine import Scan, TrashKeeper, successor
 from holdfast.errors import DatabaseError
 from holdfast.model import TrashEntry, TrashPage, moment, value_of
@@ -64,10 +64,7 @@ def _entries(found: Scanned, *, values: bool) -> Iterator[TrashEntry]:
 
 
 def _entry(key: str, row: Row, *, values: bool) -> TrashEntry:
-    try:
-        removed = msgspec.json.decode(row.value or "", type=Trashed)
-    except msgspec.DecodeError:
-        raise DatabaseError(f"what the trash keeps of key {key!r} can't be read", field="key") from None
+    removed = trashed(key, row)
     assert row.expires_at is not None
     value = value_of(key, msgspec.structs.replace(row, value=bytes(removed.value).decode()))
     return TrashEntry(

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.decide.audit import audit
 from holdfast.decide.policies import check_quota, trash_seconds
+from holdfast.errors import DatabaseError
 from holdfast.model import semantics_of
 from holdfast.rows import KV, TRASH, Address, Record, Row
 
@@ -29,6 +30,18 @@ class Trashed(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     value: msgspec.Raw
     expires_at: int | None = None
+
+
+def trashed(key: str, row: Row) -> Trashed:
+    """What a row in the trash keeps.
+
+    Raises:
+        DatabaseError: It can't be read; somebody had written past Holdfast.
+    """
+    try:
+        return msgspec.json.decode(row.value or "", type=Trashed)
+    except msgspec.DecodeError:
+        raise DatabaseError(f"what the trash keeps of key {key!r} can't be read", field="key") from None
 
 
 def live(draft: Draft, key: str) -> Row | None:

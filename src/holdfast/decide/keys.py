@@ -32,7 +32,7 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import Trashed, live, purpose_of, put, record, remove, to_trash
+from holdfast.decide.entries import live, purpose_of, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict, entry_of, value_of
@@ -142,7 +142,7 @@ def _restore(draft: Draft, command: Restore) -> Stored:
     kept = draft.row(address)
     if kept is None or not kept.alive(draft.now):
         raise KeyNotFound(f"key {command.key!r} is not in the trash", field="key")
-    value = bytes(msgspec.json.decode(kept.value or "", type=Trashed).value)
+    value = bytes(trashed(command.key, kept).value)
     draft.put(address, None)
     return _store(
         draft,

@@ -190,7 +190,7 @@ async def test_projects_do_not_see_each_other(caller: Caller) -> None:
 
 
 async def test_operators_verbs(caller: Caller) -> None:
-    """The admin dialect is flat snake_case: namespaces, stats, sweep, ready."""
+    """The admin dialect is flat snake_case: namespaces, stats, sweep, ready, trash."""
     await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1})
     listed = await caller.ask("db.admin.namespaces")
     assert [one["namespace"] for one in listed["namespaces"]] == ["kv/trivia"]
@@ -199,5 +199,21 @@ async def test_operators_verbs(caller: Caller) -> None:
     assert await caller.ask("db.admin.sweep") == {"success": True, "removed": 0}
     assert await caller.ask("db.admin.ready") == {"success": True, "ready": True}
     assert (await caller.ask("db.admin.nonsense"))["error_code"] == "INVALID_SUBJECT"
+    await caller.ask("db.semantic.acme.web.put", {"key": "a", "value": "gone"})
+    await caller.ask("db.semantic.acme.web.delete", {"key": "a", "lastWriter": "ops:tidy"})
+    asked = {"namespace": "semantic/acme/web", "prefix": "a"}
+    trash = await caller.ask("db.admin.trash", asked)
+    shown = {"key": f"{ROOT}a", "op": "deleted", "at": START, "by": "ops:tidy", "version": 1, "purpose": None}
+    shown |= {"expires_at": None, "purged_at": "2023-11-21T22:13:20Z"}
+    assert trash == {"success": True, "entries": [shown], "count": 1, "truncated": False, "cursor": None}
+    valued = await caller.ask("db.admin.trash", asked | {"values": True})
+    assert valued["entries"] == [shown | {"value": "gone"}]
+    for wrong, field in (
+        ({"values": 1}, "values"),
+        ({"prefix": "tenant/x/"}, "prefix"),
+        ({"limit": 0}, "limit"),
+    ):
+        refused = await caller.ask("db.admin.trash", asked | wrong)
+        assert (refused["error_code"], refused["field"]) == ("VALIDATION_ERROR", field)
     foreign = await caller.ask("db.admin.stats", {"namespace": "kv/../x"})
     assert (foreign["error_code"], foreign["field"]) == ("VALIDATION_ERROR", "namespace")
