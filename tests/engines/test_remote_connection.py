@@ -197,3 +197,51 @@ async def test_a_connection_comes_back_however_long_it_takes(nats_server: NatsSe
         await client.publish("there", b"!")
         assert (await heard.next_msg(timeout=5)).data == b"!"
     await client.close()
+
+
+async def test_messages_are_taken_as_they_are_read(nats_server: NatsServer) -> None:
+    """Who listens gets each message in order; an exception there is reported, and the next one is taken."""
+    taken: list[bytes] = []
+    errors: list[Exception] = []
+
+    def take(message: Msg) -> None:
+        if message.data == b"bad":
+            raise KeyError("bad")
+        taken.append(message.data)
+
+    async def report(error: Exception) -> None:
+        errors.append(error)
+
+    listener, sender = Connection(), Connection()
+    await listener.reach(nats_server.url, error_cb=report)
+    await sender.reach(nats_server.url)
+    subscription = await listener.listen("here.>", take, queue="q")
+    await listener.flush()
+    for data in (b"1", b"bad", b"2", b"3"):
+        assert sender.send("here.it.is", data, {"Odd": "header"})
+    await sender.flush()
+    await listener.flush()
+    assert taken == [b"1", b"2", b"3"]
+    assert [str(error) for error in errors] == ["'bad'"]
+    await subscription.drain()  # type: ignore[no-untyped-call]
+    assert sender.send("here.it.is", b"4")
+    await sender.flush()
+    await listener.flush()
+    assert taken == [b"1", b"2", b"3"]
+    await sender.close()
+    await listener.close()
+    assert sender.send("here.it.is", b"5") is False
+
+
+async def test_what_waits_to_be_sent_is_bounded(nats_server: NatsServer) -> None:
+    """A message past 16 MB that the server has not taken is refused; once they are gone there is room."""
+    connection = Connection()
+    await connection.reach(nats_server.url)
+    try:
+        sent = [connection.send("here", b"x" * 1_000_000) for _ in range(20)]
+        assert sent == [True] * 16 + [False] * 4
+        await connection.flush()
+        assert connection.send("here", b"x", {"Name": "value"})
+        await connection.flush()
+    finally:
+        await connection.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.clock import ManualClock
+from holdfast.edges.nats import observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving
@@ -166,3 +168,38 @@ async def test_a_caller_cannot_write_into_the_log(caller: Caller, caplog: pytest
     await caller.ask("db.kv.trivia.get", {"key": "k"})
     assert len(caplog.records) >= 6
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+async def test_a_flood_does_not_flood_the_log(
+    running: Running, caller: Caller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is counted, and 20 lines a second of one plugin and kind are written, then how many were left out.
+
+    What another plugin is refused meanwhile is told.
+    """
+    now = 100.0
+    monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: now))
+    await caller.ask_all([("db.kv.flood.set", {"key": ""})] * 300)
+    await caller.ask("db.kv.quiet.set", {"key": ""})
+    await caller.ask("db.kv.flood.get", {"key": ""})
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if line.startswith("set of flood was refused")]) == 20
+    assert len([line for line in lines if "quiet" in line or "get of flood" in line]) == 2
+    assert len(running.recorder.operations) == 302
+    now = 101.0
+    caplog.clear()
+    await caller.ask("db.kv.quiet.set", {"key": ""})
+    assert (
+        caplog.records[0].getMessage() == "280 more lines of a second were left out, 280 of them about flood"
+    )
+    assert "set of quiet" in caplog.records[1].getMessage()
+
+
+async def test_the_log_is_bounded_whoever_fills_it(
+    running: Running, caller: Caller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under ever new names, 500 lines a second are written and no more."""
+    monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    await caller.ask_all([(f"db.kv.p{number}.set", {"key": ""}) for number in range(600)])
+    assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 500
+    assert len(running.recorder.operations) == 600
