@@ -11,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Change, Deleted, Expire, Many, Results, Stored, Versions
+from holdfast.commands import Change, Deleted, Expire, Kept, Many, Results, Stored, Versions
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import KEEP
 from holdfast.rows import Row
 from holdfast.verbs import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.writes import WRITING_VERBS, message_of, result_of, write_of
+from holdfast.wire.refusals import ERRORS
+from holdfast.wire.writes import WRITING_VERBS, escalation, message_of, result_of, write_of
 
 EXAMPLES = settings(
     deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -78,6 +79,23 @@ def commands(draw: st.DrawFn) -> Change:
     """Any command that a caller can give."""
     known, provenance = verbs(), draw(PROVENANCE)
     kind = draw(st.sampled_from(sorted(WRITING_VERBS)))
+    if kind == "escalate":
+        return escalation(
+            known,
+            draw(plain(PROVENANCE.map(lambda some: {"request_id": "r"} | some))),
+            error_code=draw(st.sampled_from(sorted(ERRORS))),
+            message=draw(TEXT),
+            attempts=draw(st.integers(1, 10_000)),
+            **provenance,
+        )
+    return draw(plain(st.just(provenance), kind))
+
+
+@st.composite
+def plain(draw: st.DrawFn, provenances: st.SearchStrategy[dict[str, Any]], kind: str | None = None) -> Change:
+    """A command that does what it says at once; of any kind if none is given."""
+    known, provenance = verbs(), draw(provenances)
+    kind = kind or draw(st.sampled_from(sorted(WRITING_VERBS - {"escalate", "set_many"})))
     if kind == "set":
         keep = draw(st.sampled_from([None, KEEP]))
         item = draw(ITEMS)
@@ -125,6 +143,15 @@ def test_every_command_survives_its_message(command: Change) -> None:
         else:
             assert found == command
             assert msgspec.json.encode(found) == msgspec.json.encode(command)
+
+
+def test_the_number_of_a_letter_survives_its_reply() -> None:
+    """Under which number a letter was kept reaches the client."""
+    command = escalation(
+        verbs(), verbs().delete("k", request_id="r"), error_code="BUSY", message="later", attempts=5
+    )
+    for dialect in (PLUGIN, SEMANTIC):
+        assert answered(command, Kept(7), dialect) == Kept(7)
 
 
 def test_an_unknown_verb_is_no_write() -> None:
