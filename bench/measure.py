@@ -113,6 +113,7 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "cores": str(os.cpu_count()),
+        "load": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.machine()}",
         "command": " ".join(sys.argv[1:]),
     }
