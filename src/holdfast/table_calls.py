@@ -44,7 +44,7 @@ from holdfast.tables.projection import project, projection_of
 from holdfast.tables.ranges import Range, beginning_with, sort_range
 from holdfast.tables.schema import index_name, stream_view, table_name
 from holdfast.tables.ttl import seconds_left
-from holdfast.tables.verbs import TableVerbs, legal_key, optional_condition
+from holdfast.tables.verbs import WRITES, TableVerbs, legal_key, optional_condition
 from holdfast.watch import changes_after
 
 if TYPE_CHECKING:
@@ -327,10 +327,3 @@ VERBS: Final[dict[str, Callable[[TableCalls, Mapping[str, Any]], Awaitable[dict[
     )
 }
 """Every verb that answers at any door."""
-WRITES: Final = frozenset(
-    {
-        *("create_table", "drop_table", "create_index", "drop_index", "put_item", "update_item"),
-        *("delete_item", "batch_write_item", "transact_write", "set_ttl", "remove_ttl"),
-    }
-)
-"""Those that change what a caller gave them: without a reply nobody knows whether they did."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.edges.nats.permissions import SERVICE
 from holdfast.wire.subjects import OPERATOR, QUEUE
 from tests.nats import Wire, connection
-from tests.security.bus import BOT, KEY_VERBS, OPS, OWNERS, verb_subjects
+from tests.security.bus import BOT, FORGED, KEY_VERBS, OPS, OWNERS, verb_subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +59,9 @@ def forged(user: str, victim: str) -> bytes:
     """A request that every verb would take for a good one."""
     entry = {"key": "forged", "value": f"by {user}"}
     others = {"keys": ["forged"], "items": [entry], "writes": [entry], "by": 1, "ttl_seconds": 60}
-    named = {"plugin_name": victim, "namespace": f"kv/{victim}", "table": "forged", "partition_key": "forged"}
-    return json.dumps({**entry, **others, **named, "ttlSeconds": 60, "since": 0, "prefix": ""}).encode()
+    named = {"plugin_name": victim, "namespace": f"kv/{victim}", "table": FORGED, "partition_key": "forged"}
+    item = {"item": {"name": "forged"}, "index": "forged", "set": {"by": user}, "key_value": "forged"}
+    return json.dumps({**entry, **others, **named, **item, "ttlSeconds": 60, "since": 0}).encode()
 
 
 class Attacker:

@@ -1,7 +1,8 @@
 """A bus with credentials, honest parties on it, and the count of what goes wrong.
 
-Law: honest traffic only. Every honest message holds the word of `HONEST` in its key, so that whatever else
-reaches a party is a breach; what the service has executed beyond the honest requests is one as well.
+Law: honest traffic only. Every honest message holds the word of `HONEST` in its key, an item's in that of
+its partition, so that whatever else reaches a party is a breach; what the service has executed beyond the
+honest requests is one as well.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _KEYS: Final = (
 _TABLES: Final = (
     "create_table drop_table describe_table list_tables put_item get_item update_item delete_item query scan "
     "create_index drop_index query_index check_index batch_get_item batch_write_item transact_write set_ttl "
-    "remove_ttl get_ttl sweep_expired_ttl changes"
+    "remove_ttl get_ttl sweep_expired_ttl changes stats"
 )
 _ADMIN: Final = "namespaces stats sweep ready policies audit trash deadletters"
 KEY_VERBS: Final = tuple(_KEYS.split())
@@ -49,6 +50,8 @@ ADMIN_VERBS: Final = tuple(_ADMIN.split())
 OPS: Final = ("set", "deleted", "expired", "restored", "escalated")
 
 HONEST: Final = "honest"
+FORGED: Final = "forged"
+"""The table that attempts are about. Like the honest one each plugin has it, so that they could succeed."""
 ROUNDS: Final = 2
 """How often everybody asks before the count: an answer that went astray has then been taken for a request."""
 PATIENCE: Final = 20.0
@@ -153,7 +156,9 @@ class Bus:
             return [(f"{stem}namespaces", "admin", {})]
         namespace = namespace_of(user, family_of(pattern))
         if ".table." in pattern:
-            return [(f"{stem}list_tables", namespace, {})]
+            item, key = {"item": {"name": HONEST}}, {"partition_key": HONEST}
+            table = {"table": HONEST}
+            return [(f"{stem}put_item", namespace, table | item), (f"{stem}get_item", namespace, table | key)]
         write = "put" if ".semantic." in pattern else "set"
         return [(f"{stem}{write}", namespace, value), (f"{stem}get", namespace, {})]
 
@@ -229,4 +234,4 @@ def _is_honest(message: Msg) -> bool:
         content = json.loads(message.data)
     except ValueError:
         return False
-    return isinstance(content, dict) and HONEST in str(content.get("key"))
+    return isinstance(content, dict) and HONEST in f"{content.get('key')} {content.get('partition_key')}"

@@ -23,6 +23,7 @@ from holdfast.engines.remote.connection import Connection
 from holdfast.errors import InvalidPluginName
 from holdfast.wire.subjects import OPERATOR, QUEUE
 from tests.nats import connected, connection
+from tests.security.bus import FORGED, HONEST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.observer import Operation
     from holdfast.edges.nats.permissions import Credentials, Permissions
 
-READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "list_tables"})
+READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "get_item"})
 _PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
 
 
@@ -145,7 +146,7 @@ async def no_service(
 class Tally:
     """Counts what the service has answered: whatever was answered has been executed."""
 
-    families = frozenset({"kv", "semantic", "admin"})
+    families = frozenset({"kv", "table", "semantic", "admin"})
 
     def __init__(self) -> None:
         self.executed: Counter[str] = Counter()
@@ -172,6 +173,9 @@ async def holdfast_service(
         holdfast.open("memory://") as store,
         connection(url, credentials[SERVICE]) as client,
     ):
+        for plugin in permissions.plugins:
+            for table in (HONEST, FORGED):
+                await store.tables(plugin).create_table(table, partition_key=("name", "string"))
         service = NatsService(store, client, settings, observer)
         await service.start()
         try:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.edges.nats.permissions import SERVICE, Credentials
+from holdfast.edges.nats.tables import VERBS
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, connection
 from tests.security.attacks import Attacker
-from tests.security.bus import BOT, OWNERS, PLUGINS, TENANTS, running_bus
+from tests.security.bus import BOT, OWNERS, PLUGINS, TABLE_VERBS, TENANTS, running_bus
 from tests.security.responders import holdfast_service, no_service
 
 if TYPE_CHECKING:
@@ -32,8 +33,13 @@ async def test_honest_users_are_served(mode: Mode, service: Answering, kind: Kin
         assert bus.responder.executed == bus.asked
         for user in OWNERS:
             own = user.replace("/", ".")
-            family = "semantic" if user in TENANTS else "kv"
-            assert f"db.event.{family}.{own}.set" in bus.parties[user].events
+            for family in ("semantic",) if user in TENANTS else ("kv", "table"):
+                assert f"db.event.{family}.{own}.set" in bus.parties[user].events
+
+
+def test_every_verb_of_tables_is_tried() -> None:
+    """No verb is left out of the attempts."""
+    assert set(TABLE_VERBS) == VERBS
 
 
 @pytest.mark.parametrize("user", OWNERS)

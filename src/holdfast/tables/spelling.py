@@ -7,7 +7,7 @@ for the store itself. Nothing is judged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias, TypedDict
 
 from holdfast.model import Item, ItemChange, ItemChanges, ItemPage, instant
 from holdfast.tables.condition_json import condition_json
@@ -21,6 +21,9 @@ KeyDefinition: TypeAlias = tuple[str, str] | Mapping[str, str] | KeyAttribute
 Where: TypeAlias = Condition | Mapping[str, Any]
 Paths: TypeAlias = Sequence[str | Sequence[str | int]]
 Values: TypeAlias = Mapping[str, Any] | Sequence[tuple[Any, Any]]
+
+_DEEPEST: Final = 70
+"""What lies deeper is no part of a legal update, and is left for the rules to refuse."""
 
 
 class Walk(TypedDict, total=False):
@@ -93,34 +96,40 @@ def key(given: Any) -> dict[str, Any]:
 
 def sort_condition(given: Mapping[str, Any] | None) -> Any:
     """A condition on a sort key."""
-    if given is None:
-        return None
+    if not isinstance(given, Mapping):
+        return given
     return {
         name: [json_key(member) for member in value] if isinstance(value, (list, tuple)) else json_key(value)
         for name, value in given.items()
     }
 
 
-def item(given: Mapping[str, Any]) -> dict[str, Any]:
+def item(given: Any) -> Any:
     """An item; bytes may stand for a binary of its key."""
+    if not isinstance(given, Mapping):
+        return given
     return {name: json_key(value) for name, value in given.items()}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, room: int = _DEEPEST) -> Any:
     """A part of an update."""
+    if room == 0:
+        return value
     if isinstance(value, Mapping):
-        return {name: plain(member) for name, member in value.items()}
+        return {name: plain(member, room - 1) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(member) for member in value]
+        return [plain(member, room - 1) for member in value]
     return {"if_not_exists": value.value} if isinstance(value, IfNotExists) else value
 
 
-def write(given: Mapping[str, Any]) -> dict[str, Any]:
+def write(given: Any) -> Any:
     """One of several writes."""
-    return {kind: _body(body) for kind, body in given.items()}
+    return {kind: _body(body) for kind, body in given.items()} if isinstance(given, Mapping) else given
 
 
-def _body(body: Mapping[str, Any]) -> dict[str, Any]:
+def _body(body: Any) -> Any:
+    if not isinstance(body, Mapping):
+        return body
     spelled = options(body)
     for name in ("partition_key", "sort_key"):
         if name in spelled:

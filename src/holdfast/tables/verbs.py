@@ -193,6 +193,10 @@ class TableVerbs:
         return self._origin_of(**given)
 
 
+WRITES: Final = frozenset(name for name in vars(TableVerbs) if not name.startswith("_"))
+"""The verbs that change what their caller names: without a reply nobody knows whether they did."""
+
+
 def legal_key(value: object, *, field: str) -> Any:
     """The value of a key in a form that every table could have; bytes are spelled as base64."""
     plain = json_key(value)

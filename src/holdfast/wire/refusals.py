@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import HoldfastError, InternalError, Transient, VersionConflict, error_classes
-from holdfast.model import Conflict
+from holdfast.errors import (
+    ConditionFailed,
+    HoldfastError,
+    InternalError,
+    Transient,
+    VersionConflict,
+    error_classes,
+)
+from holdfast.model import Conflict, Item, ItemConflict, instant
 from holdfast.wire.replies import entry_fields, entry_of_fields
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
         fields["retry_after"] = error.retry_after
     if isinstance(error, VersionConflict):
         fields |= _conflict_fields(error)
+    if isinstance(error, ConditionFailed):
+        fields |= _condition_fields(error)
     return fields
 
 
@@ -40,27 +49,41 @@ def error_of(fields: Mapping[str, Any]) -> HoldfastError:
     kind = ERRORS.get(str(fields.get("error_code", "")).upper(), InternalError)
     message = str(fields.get("message", "the service gave no reason"))
     if issubclass(kind, VersionConflict):
-        conflicts = [
-            Conflict(
-                key=conflict["key"],
-                expected_version=conflict["expected_version"],
-                current=entry_of_fields(conflict["current"]),
-            )
-            for conflict in fields.get("conflicts", ())
-        ]
+        return _conflict_of(kind, message, fields)
+    if issubclass(kind, ConditionFailed):
         return kind(
             message,
-            current=entry_of_fields(fields.get("current")),
-            conflicts=conflicts,
-            reason=fields.get("reason"),
+            field=fields.get("field"),
+            current=_item_of(fields.get("current")),
+            conflicts=[
+                ItemConflict(position=conflict["position"], current=_item_of(conflict["current"]))
+                for conflict in fields.get("conflicts", ())
+            ],
         )
     if issubclass(kind, Transient):
         return kind(message, field=fields.get("field"), retry_after=fields.get("retry_after"))
     return kind(message, field=fields.get("field"))
 
 
+def _conflict_of(kind: type[VersionConflict], message: str, fields: Mapping[str, Any]) -> VersionConflict:
+    current, reason = fields.get("current"), fields.get("reason")
+    if current is not None and "item" in current:
+        return kind(message, item=_item_of(current), reason=reason)
+    conflicts = [
+        Conflict(
+            key=conflict["key"],
+            expected_version=conflict["expected_version"],
+            current=entry_of_fields(conflict["current"]),
+        )
+        for conflict in fields.get("conflicts", ())
+    ]
+    return kind(message, current=entry_of_fields(current), conflicts=conflicts, reason=reason)
+
+
 def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
-    fields: dict[str, Any] = {"current": entry_fields(error.current)}
+    """What is there instead: an entry, or in a table an item, which is shown under that name."""
+    current = entry_fields(error.current) if error.item is None else _item_fields(error.item)
+    fields: dict[str, Any] = {"current": current}
     if error.reason is not None:
         fields["reason"] = error.reason
     if error.conflicts:
@@ -73,3 +96,28 @@ def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
             for conflict in error.conflicts
         ]
     return fields
+
+
+def _condition_fields(error: ConditionFailed) -> dict[str, Any]:
+    fields: dict[str, Any] = {"current": _item_fields(error.current)}
+    if error.conflicts:
+        fields["conflicts"] = [
+            {"position": conflict.position, "current": _item_fields(conflict.current)}
+            for conflict in error.conflicts
+        ]
+    return fields
+
+
+def _item_fields(item: Item | None) -> dict[str, Any] | None:
+    if item is None:
+        return None
+    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
+
+
+def _item_of(fields: Mapping[str, Any] | None) -> Item | None:
+    if fields is None:
+        return None
+    at = fields["expires_at"]
+    return Item(
+        value=fields["item"], version=fields["version"], expires_at=None if at is None else instant(at)
+    )

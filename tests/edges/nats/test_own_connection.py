@@ -74,7 +74,7 @@ async def test_only_its_own_connection_hears_a_plugin(server: NatsServer, store:
         assert await count(server.url) == list(range(1, TIMES + 1))
         assert (len(one.common.operations), len(one.own.operations)) == (0, TIMES)
         assert await count(server.url, "rosey.db.kv.trivia.incr") == list(range(TIMES + 1, 2 * TIMES + 1))
-        assert (await caller.ask("db.table.trivia.get_item"))["error_code"] == "UNSUPPORTED"
+        assert (await caller.ask("db.table.trivia.get_item"))["error_code"] == "MISSING_FIELD"
         assert (len(one.common.operations), len(one.own.operations)) == (0, 2 * TIMES + 1)
         assert (await caller.ask("db.kv.quotes.incr", {"key": "n"}))["value"] == 1
         named = {"plugin_name": "trivia", "key": "n"}

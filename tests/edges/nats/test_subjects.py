@@ -42,11 +42,12 @@ async def test_wrong_shapes_are_answered(caller: Caller, running: Running, prefi
 
 
 @PREFIXES
-async def test_tables_are_reserved(caller: Caller, running: Running, prefix: str) -> None:
-    """The subjects of tables are a family of their own: until tables are served, each verb is UNSUPPORTED."""
-    for verb in ("list_tables", "put_item", "nonsense"):
+async def test_tables_are_a_family_of_their_own(caller: Caller, running: Running, prefix: str) -> None:
+    """At the subjects of tables the verbs of tables answer, and no others."""
+    assert await caller.ask(f"{prefix}.table.trivia.list_tables") == {"success": True, "tables": []}
+    for verb in ("nonsense", "set", "start_reaper", "get_item.more"):
         reply = await caller.ask(f"{prefix}.table.trivia.{verb}", {"table": "t"})
-        assert (reply["error_code"], reply["retryable"]) == ("UNSUPPORTED", False)
+        assert (reply["error_code"], reply["retryable"]) == ("INVALID_SUBJECT", False)
     assert (await caller.ask(f"{prefix}.table.Trivia.get_item"))["error_code"] == "INVALID_PLUGIN_NAME"
     assert {one.namespace for one in running.recorder.operations} == {"table/trivia", ""}
     assert await running.store.namespaces() == []

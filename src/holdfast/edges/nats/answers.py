@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
 from holdfast.model import change_of
+from holdfast.table_answers import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import change_fields
@@ -68,8 +69,7 @@ class Answers:
         self.events += len(journal)
         for record in journal:
             subject = subjects.event_subject(self._prefix, record.namespace, record.op)
-            dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
-            self.send(subject, dialect.event(change_fields(change_of(record))))
+            self.send(subject, _event(record))
 
     def _reply(
         self, reply: str, dialect: Dialect, fields: dict[str, Any], error: HoldfastError | None
@@ -87,6 +87,14 @@ class Answers:
         if error is not None:
             headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
         self.send(reply, payload, headers)
+
+
+def _event(record: Record) -> bytes:
+    """A change as it is told, in the words of its family; never with the values that it changed."""
+    if record.namespace.startswith("table/"):
+        return PLUGIN.event(item_change_fields(record, "keys"))
+    dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
+    return dialect.event(change_fields(change_of(record)))
 
 
 def _told(error: Exception) -> HoldfastError:

@@ -114,14 +114,15 @@ async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return await _stats_and_policy(kv.store, kv.namespace)
+    return await stats_and_policy(kv.store, kv.namespace)
 
 
 async def _kv_ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     return await _ready(kv.store, fields)
 
 
-async def _stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
+async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
+    """What a namespace holds, and what was asked of it."""
     policy = await store.policy(namespace)
     return stats_fields(await store.stats(namespace)) | {"policy": msgspec.structs.asdict(policy)}
 
@@ -144,7 +145,7 @@ async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _namespace_stats(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return await _stats_and_policy(store, rules.namespace(required(fields, "namespace")))
+    return await stats_and_policy(store, rules.namespace(required(fields, "namespace")))
 
 
 async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

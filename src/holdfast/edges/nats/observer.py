@@ -64,7 +64,12 @@ class Observer:
         counter: Who counts, if anybody.
     """
 
-    WALKS: Final = frozenset({"list", "changes", "history", "get_many"})
+    WALKS: Final = frozenset(
+        {
+            *("list", "changes", "history", "get_many", "query", "scan", "query_index", "batch_get_item"),
+            *("create_index", "drop_index", "check_index", "drop_table", "sweep_expired_ttl"),
+        }
+    )
 
     def __init__(self, *, slow: float, slow_walk: float, counter: Counter | None = None) -> None:
         self._slow = slow

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from nats.errors import Error as NatsError
 
-from holdfast.edges.nats import calls
+from holdfast.edges.nats import calls, tables
 from holdfast.edges.nats.answers import Answers
 from holdfast.edges.nats.guard import reply_guard
 from holdfast.edges.nats.intake import Intake, Limits, Request
@@ -35,7 +35,6 @@ from holdfast.errors import (
     InvalidSubject,
     RateLimited,
     Timeout,
-    Unsupported,
     ValidationError,
 )
 from holdfast.fields import required
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from holdfast.commands import Result
+    from holdfast.edges.nats.tables import TableCall
     from holdfast.engines.remote.connection import Connection
     from holdfast.store import Store
     from holdfast.wire.writes import Write
@@ -114,6 +114,7 @@ class NatsService:
         self._endpoints = {one: self._listening.endpoints(one) for one in self._listening.prefixes}
         self._micro = Micro([one for found in self._endpoints.values() for one in found.values()])
         self._handles: dict[str, KV] = {}
+        self._tables: dict[str, TableCall] = {}
         self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,7 +189,7 @@ class NatsService:
             received=self._store.now(),
             began=time.perf_counter(),
             endpoint=endpoint,
-            writes=route.verb in WRITING_VERBS,
+            writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
         )
         if not self._admitted(request) or not self._intake.take(request):
             self._refuse_at_the_door(request)
@@ -238,12 +239,13 @@ class NatsService:
         if request.route.dialect is PAYLOAD:
             request.route = subjects.identified(request.route, fields)
         self._check_deadline(request, fields)
-        self.unknown_fields += len(fields.keys() - calls.FIELDS)
         route = request.route
+        known = tables.FIELDS if route.family == "table" else calls.FIELDS
+        self.unknown_fields += len(fields.keys() - known)
         if route.dialect is ADMIN:
             return self._operate(request, fields)
         if route.family == "table":
-            raise self._no_tables(request)
+            return self._table(request, fields)
         kv = self._handle(route)
         write = write_of(route.verb, kv.verbs, fields)
         if write is not None:
@@ -280,6 +282,20 @@ class NatsService:
         self._finish(request, {"exists": False} if row is None else row_fields(key, row))
         return True
 
+    def _table(self, request: Request, fields: Mapping[str, Any]) -> bool:
+        """A call about tables: a task, since each looks something up, and some take long."""
+        table, verb = fields.get("table"), request.route.verb
+        request.key = table[:100] if isinstance(table, str) else ""
+        if verb not in tables.VERBS:
+            raise self._no_verb(request)
+        namespace = request.route.namespace
+        calls_of = self._tables.get(namespace)
+        if calls_of is None:
+            calls_of = self._store.table_calls(namespace, writer=request.route.owner)
+            self._tables[namespace] = calls_of
+        self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
+        return True
+
     def _operate(self, request: Request, fields: Mapping[str, Any]) -> bool:
         operation = calls.OPERATIONS.get(request.route.verb)
         if operation is None:
@@ -289,9 +305,6 @@ class NatsService:
 
     def _no_verb(self, request: Request) -> InvalidSubject:
         return InvalidSubject(f"there is no verb {_forget_verb(request)[:60]!r}")
-
-    def _no_tables(self, request: Request) -> Unsupported:
-        return Unsupported(f"tables are not served yet, nor is their verb {_forget_verb(request)[:60]!r}")
 
     def _spawn(self, request: Request, call: Any) -> None:
         task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")

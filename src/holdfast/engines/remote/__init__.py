@@ -24,10 +24,12 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Tim
 from holdfast.keyring import NO_KEYS
 from holdfast.model import AuditPage, LetterPage, TrashPage, entry_of, moment
 from holdfast.rows import KV, Namespace
+from holdfast.tables.verbs import WRITES as TABLE_WRITES
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
+from holdfast.wire.tables import call_fields, result_in, writes_of
 from holdfast.wire.writes import message_of, origin_fields, result_of
 
 if TYPE_CHECKING:
@@ -198,6 +200,18 @@ class RemoteEngine:
         late = self._unknown("deadletter_drop")
         dropped: bool = (await self._ask_operator("deadletter_drop", fields, late))["dropped"]
         return dropped
+
+    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """See `TableDoor.table`."""
+        late = self._unknown(verb) if verb in TABLE_WRITES else None
+        writes = writes_of(fields) if verb == "batch_write_item" else None
+        if writes is not None:
+            if not writes.legal:
+                return {"results": writes.merge(())}
+            fields = {**fields, "writes": writes.legal}
+        reply = dict(await self._ask(namespace, verb, call_fields(fields), late))
+        del reply["success"]
+        return reply if writes is None else {"results": writes.merge(map(result_in, reply["results"]))}
 
     async def ready(self) -> None:
         """See `Engine.ready`: whether a service answers that its store is.
