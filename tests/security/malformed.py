@@ -40,6 +40,8 @@ OPERATORS: Final[dict[str, dict[str, Any]]] = {
     "stats": {"namespace": "kv/fuzz1"},
     "policy": {"namespace": "kv/fuzz1"},
     "set_policy": {"namespace": "kv/spare", "policy": {"quota_keys": 1_000}},
+    "audit": {"namespace": "kv/spare", "after": 0, "limit": 10, "op": "set", "since": "2031-05-01T12:30:00Z"},
+    "audit_verify": {"namespace": "kv/spare", "after": 0, "anchor": ""},
     "ready": {},
     "sweep": {},
     "load": {"namespace": "kv/spare", "entries": [], "keep_versions": False},
