@@ -1,12 +1,13 @@
 """What monitoring looks up in a store: what namespaces hold and may hold, and what has piled up in them.
 
 Law: nothing is written here and no rate is charged. What is read are rows that hold sums, so that a look
-costs the same however much the store holds.
+costs the same however much a namespace holds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,18 +19,13 @@ from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.engine import Engine, Totals
     from holdfast.rows import Address, Row
 
-
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds, what was asked of it, and whether its changes are recorded for ever."""
-
-    stats: Stats
-    policy: Policy
-    audited: bool
+PART: Final = 50
+"""How many namespaces or entries are looked at in one go: an engine may do that on the loop."""
 
 
 class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +40,15 @@ class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
 
 
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a namespace holds and what was asked of it; its dead letters, and its audit if it has one."""
+
+    stats: Stats
+    policy: Policy
+    letters: int
+    audit: AuditEnd | None
+
+
 class Survey:
     """Looks into an engine.
 
@@ -56,40 +61,52 @@ class Survey:
         self._engine = engine
         self._now = now
 
-    async def holdings(self) -> list[Holding]:
-        """Every namespace, by name."""
+    async def holdings(self) -> AsyncIterator[list[Holding]]:
+        """Every namespace, by name, some at a time: others get their turn between."""
+        found = await self._engine.totals(self._now())
+        for start in range(0, len(found), PART):
+            yield await self._holdings(found[start : start + PART])
+            await asyncio.sleep(0)
+
+    async def purposes(self, addresses: Sequence[Address]) -> AsyncIterator[list[tuple[Address, str | None]]]:
+        """These addresses with the purpose of the entry there, or None, some at a time."""
+        for start in range(0, len(addresses), PART):
+            part = addresses[start : start + PART]
+            rows = await self._engine.read(part, self._now())
+            yield [
+                (address, None if row is None else purpose_of(row.semantics))
+                for address, row in zip(part, rows, strict=True)
+            ]
+            await asyncio.sleep(0)
+
+    async def _holdings(self, part: list[Totals]) -> list[Holding]:
+        sums = await self._engine.read(
+            [letter_address(totals.namespace.name, 0) for totals in part], self._now()
+        )
+        watched = [totals.namespace.name for totals in part if audited(totals.namespace)]
+        ends = await self._audit_ends(watched)
         return [
             Holding(
                 stats=stats_of(totals),
                 policy=policy_of(totals.namespace.policy),
-                audited=audited(totals.namespace),
+                letters=_held(row),
+                audit=ends.get(totals.namespace.name),
             )
-            for totals in await self._engine.totals(self._now())
+            for totals, row in zip(part, sums, strict=True)
         ]
 
-    async def purposes(self, addresses: Sequence[Address]) -> list[str | None]:
-        """The purposes of the entries at these addresses, by position; None where there is none of either."""
-        rows = await self._engine.read(addresses, self._now()) if addresses else []
-        return [None if row is None else purpose_of(row.semantics) for row in rows]
-
-    async def audit_ends(self, names: Sequence[str]) -> list[AuditEnd]:
-        """Where the audits of these namespaces end, by position. Nothing is verified."""
+    async def _audit_ends(self, names: list[str]) -> dict[str, AuditEnd]:
+        """Where the audits of these namespaces end. Nothing is verified."""
         if not names:
-            return []
+            return {}
         now = self._now()
-        heads = [
-            _readable(row) for row in await self._engine.read([address_of(name, 0) for name in names], now)
-        ]
-        newest = [address_of(name, end.number) for name, end in zip(names, heads, strict=True)]
-        return [
-            msgspec.structs.replace(end, age=(now - row.created_at) / 1000) if end.number and row else end
-            for end, row in zip(heads, await self._engine.read(newest, now), strict=True)
-        ]
-
-    async def letters(self, names: Sequence[str]) -> list[int]:
-        """How many dead letters these namespaces have, by position."""
-        sums = [letter_address(name, 0) for name in names]
-        return [_held(row) for row in await self._engine.read(sums, self._now())] if sums else []
+        heads = await self._engine.read([address_of(name, 0) for name in names], now)
+        ends = dict(zip(names, map(_readable, heads), strict=True))
+        newest = await self._engine.read([address_of(name, end.number) for name, end in ends.items()], now)
+        for (name, end), row in zip(list(ends.items()), newest, strict=True):
+            if end.number and row is not None:
+                ends[name] = msgspec.structs.replace(end, age=(now - row.created_at) / 1000)
+        return ends
 
 
 def stats_of(totals: Totals) -> Stats:

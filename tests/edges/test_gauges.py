@@ -127,12 +127,12 @@ def test_labels_of_purposes_and_outcomes_are_bounded() -> None:
         "none",
     }
     key = Delete(namespace="kv/a", key="k", origin=ORIGIN)
-    outcomes = {next(writes_of(key, cls("no")))[1] for cls in errors.error_classes()}
+    outcomes = {writes_of(key, cls("no"))[0][1] for cls in errors.error_classes()}
     assert outcomes | {"ok"} == set(OUTCOMES)
     put = Set(namespace="kv/a", key="k", origin=ORIGIN, value="1", size=1, semantics='{"purpose":"lock"}')
     assert purpose_of(put.semantics) == "lock"
     many = Many(namespace="kv/a", origin=ORIGIN, items=(put, key))
-    assert list(writes_of(many, Results((errors.Fenced("no"), errors.Busy("no"))))) == [
+    assert writes_of(many, Results((errors.Fenced("no"), errors.Busy("no")))) == [
         ("lock", "refused"),
         ("none", "unavailable"),
     ]
@@ -189,10 +189,29 @@ async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured) -> None:
 
 async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, a scrape looks at no more than the bound: the newest."""
-    monkeypatch.setattr(gauges, "MOST", 3)
+    monkeypatch.setattr(gauges, "MOST_LOCKS", 3)
     for number in range(5):
         await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
     assert await at.values("locks") == {f'plugin="p{number}",state="held"': 1 for number in (2, 3, 4)}
+
+
+async def test_a_scrape_lets_others_have_their_turn(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many namespaces and locks there are, requests are served while they are looked at."""
+    monkeypatch.setattr("holdfast.survey.PART", 1)
+    for number in range(5):
+        await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await at.metrics._gauges.look()
+    task.cancel()
+    assert turns >= 2 * 5
 
 
 async def test_how_much_of_a_quota_is_used(at: Measured) -> None:

@@ -7,7 +7,6 @@ never walks over entries. Nobody waits longer for the storage than the patience 
 from __future__ import annotations
 
 import asyncio
-from operator import add
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,7 +17,7 @@ from holdfast.recipes.names import waits
 from holdfast.rows import KV, Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from prometheus_client.core import Metric
 
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0
 """For how many seconds a scrape waits for the storage."""
-MOST: Final = 5_000
-"""How many locks are known, and in how many namespaces the audit and dead letters are looked at."""
+MOST_LOCKS: Final = 5_000
+"""How many locks are known."""
 
 Sums = dict[tuple[str, ...], float]
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, kw_only=True):
     """What was seen, by plugin and what else a label tells."""
 
     store_up: bool = False
@@ -63,17 +62,18 @@ class Locks:
             self._known.pop(address, None)
             return
         self._known[address] = record.version
-        if len(self._known) > MOST:
+        if len(self._known) > MOST_LOCKS:
             del self._known[next(iter(self._known))]
 
-    async def look(self, survey: Survey) -> list[Address]:
+    async def look(self, survey: Survey) -> AsyncIterator[Address]:
         """Those that are still there. Others may have changed them, through another process."""
         known = self._known.copy()
-        purposes = await survey.purposes(list(known))
-        for (address, version), purpose in zip(known.items(), purposes, strict=True):
-            if purpose != LOCK and self._known.get(address) == version:
-                del self._known[address]
-        return list(self._known)
+        async for part in survey.purposes(list(known)):
+            for address, purpose in part:
+                if purpose == LOCK:
+                    yield address
+                elif self._known.get(address) == known[address]:
+                    del self._known[address]
 
 
 class Gauges:
@@ -123,56 +123,39 @@ class Gauges:
         )
 
     async def _look(self, survey: Survey) -> Snapshot:
-        everything = await survey.holdings()
-        holdings = [one for one in everything if not one.stats.namespace.startswith("table/")]
-        names = [one.stats.namespace for one in everything][:MOST]
-        watched = [one.stats.namespace for one in holdings if one.audited][:MOST]
-        letters = zip(names, await survey.letters(names), strict=True)
-        ends = list(zip(watched, await survey.audit_ends(watched), strict=True))
-        return Snapshot(
-            store_up=True,
-            keys=self._sums((one.stats.namespace, one.stats.keys) for one in holdings),
-            sizes=self._sums((one.stats.namespace, one.stats.bytes) for one in holdings),
-            quotas=self._quotas(holdings),
-            locks=self._counted(await self.locks.look(survey)),
-            letters=self._sums((name, count) for name, count in letters if count),
-            audit_heads=self._sums((name, end.number) for name, end in ends),
-            audit_records=self._sums((name, end.kept) for name, end in ends),
-            audit_ages=self._sums(((name, end.age) for name, end in ends if end.age is not None), into=max),
-            overdue=await self._store.overdue(),
-        )
-
-    def _plugin(self, namespace: str) -> str:
-        return self._labels.of(namespace.partition("/")[2])
-
-    def _sums(
-        self, amounts: Iterable[tuple[str, float]], *, into: Callable[[float, float], float] = add
-    ) -> Sums:
-        """Amounts of namespaces as amounts of plugins."""
-        sums: Sums = {}
-        for namespace, amount in amounts:
-            plugin = (self._plugin(namespace),)
-            sums[plugin] = into(sums[plugin], amount) if plugin in sums else amount
-        return sums
-
-    def _quotas(self, holdings: Iterable[Holding]) -> Sums:
-        """How much of each quota is used; of those that share a label the one that is used most."""
-        sums: Sums = {}
-        for one in holdings:
-            plugin, policy, stats = self._plugin(one.stats.namespace), one.policy, one.stats
-            for quota, used, most in (
-                ("keys", stats.keys, policy.quota_keys),
-                ("bytes", stats.bytes, policy.quota_bytes),
-            ):
-                if most is not None:
-                    share = used / most if most else 1.0
-                    sums[plugin, quota] = max(share, sums.get((plugin, quota), 0.0))
-        return sums
-
-    def _counted(self, addresses: Iterable[Address]) -> Sums:
-        sums: Sums = {}
-        for namespace, _, key in addresses:
+        seen = Snapshot(store_up=True, overdue=await self._store.overdue())
+        async for part in survey.holdings():
+            for one in part:
+                self._add(seen, one)
+        async for namespace, _, key in self.locks.look(survey):
             state = "waiting" if waits(str(key)) else "held"
-            labels = self._plugin(namespace), state
-            sums[labels] = sums.get(labels, 0) + 1
-        return sums
+            _count(seen.locks, (self._labels.of_namespace(namespace), state), 1)
+        return seen
+
+    def _add(self, seen: Snapshot, one: Holding) -> None:
+        """Add what a namespace holds to what its plugin does; tables are no keys."""
+        namespace, policy = one.stats.namespace, one.policy
+        label = (self._labels.of_namespace(namespace),)
+        if one.letters:
+            _count(seen.letters, label, one.letters)
+        if namespace.startswith("table/"):
+            return
+        _count(seen.keys, label, one.stats.keys)
+        _count(seen.sizes, label, one.stats.bytes)
+        _fill(seen.quotas, (*label, "keys"), one.stats.keys, policy.quota_keys)
+        _fill(seen.quotas, (*label, "bytes"), one.stats.bytes, policy.quota_bytes)
+        if one.audit is not None:
+            _count(seen.audit_heads, label, one.audit.number)
+            _count(seen.audit_records, label, one.audit.kept)
+            if one.audit.age is not None:
+                seen.audit_ages[label] = max(one.audit.age, seen.audit_ages.get(label, 0.0))
+
+
+def _count(sums: Sums, labels: tuple[str, ...], amount: float) -> None:
+    sums[labels] = sums.get(labels, 0) + amount
+
+
+def _fill(shares: Sums, labels: tuple[str, ...], used: int, quota: int | None) -> None:
+    """Note which share of a quota is used; of those with the same labels the largest."""
+    if quota is not None:
+        shares[labels] = max(used / quota if quota else 1.0, shares.get(labels, 0.0))

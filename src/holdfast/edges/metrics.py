@@ -170,7 +170,7 @@ class Metrics:
 
     def _decided(self, command: Command, result: Result | Exception) -> None:
         for purpose, outcome in writes_of(command, result):
-            self._writes.add(self._plugin(command.namespace), purpose, outcome)
+            self._writes.add(self._labels.of_namespace(command.namespace), purpose, outcome)
 
     def _changed(self, journal: list[Record]) -> None:
         late = -1
@@ -178,13 +178,12 @@ class Metrics:
             if record.purpose == LOCK:
                 self._gauges.locks.learn(record)
             if record.op == "expired":
-                self._expirations.add(self._plugin(record.namespace), purpose_label(record.purpose))
+                self._expirations.add(
+                    self._labels.of_namespace(record.namespace), purpose_label(record.purpose)
+                )
                 late = max(late, record.lag_ms or 0)
         if late >= 0:
             self._lag = late / 1000
-
-    def _plugin(self, namespace: str) -> str:
-        return self._labels.of(namespace.partition("/")[2])
 
     def _now_under_way(self) -> Traffic:
         services, links = self.services, self.links

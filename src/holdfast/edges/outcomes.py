@@ -12,7 +12,7 @@ from holdfast.decide.entries import purpose_of
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
     from holdfast.commands import Command, Result
 
@@ -31,17 +31,19 @@ def purpose_label(purpose: str | None) -> str:
     return purpose if purpose in PURPOSES else "other"
 
 
-def writes_of(command: Command, result: Result | Exception) -> Iterator[tuple[str, str]]:
+def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[str, str]]:
     """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
-    if isinstance(command, Many):
-        items = result.items if isinstance(result, Results) else [result] * len(command.items)
-        for item, found in zip(command.items, items, strict=True):
-            yield from writes_of(item, found)
-    elif isinstance(command, KeyChange | Batch):
-        yield purpose_label(_purpose(command, result)), _outcome(result)
+    if isinstance(command, KeyChange | Batch):
+        return ((purpose_label(_purpose(command, result)), _outcome(result)),)
+    if not isinstance(command, Many):
+        return ()
+    items = result.items if isinstance(result, Results) else [result] * len(command.items)
+    return [one for item in zip(command.items, items, strict=True) for one in writes_of(*item)]
 
 
 def _outcome(result: Result | Exception) -> str:
+    if not isinstance(result, Exception):
+        return "ok"
     match result:
         case VersionConflict():
             return "conflict"
@@ -51,10 +53,8 @@ def _outcome(result: Result | Exception) -> str:
             return "unavailable"
         case OutcomeUnknown():
             return "unknown"
-        case Exception():
-            return "error"
         case _:
-            return "ok"
+            return "error"
 
 
 def _purpose(command: KeyChange | Batch, result: Result | Exception) -> str | None:

@@ -91,6 +91,7 @@ class Labels:
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
+        self._namespaces: dict[str, str] = {}
 
     def of(self, owner: str) -> str:
         """The label of a plugin."""
@@ -101,6 +102,15 @@ class Labels:
                 return OTHER
             self._known.add(owner)
         return owner
+
+    def of_namespace(self, namespace: str) -> str:
+        """The label of the plugin that a namespace belongs to."""
+        label = self._namespaces.get(namespace)
+        if label is None:
+            label = self.of(namespace.partition("/")[2])
+            if label is not OTHER:  # those are bounded, and so is what is kept of them
+                self._namespaces[namespace] = label
+        return label
 
 
 class Families:
