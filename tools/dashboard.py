@@ -108,6 +108,8 @@ ROWS: dict[str, list[Panel]] = {
               {"{{plugin}}": f"min by (plugin) ({gauge('audit_head_age_seconds', PLUGIN)})"}),
     ],
     "Service": [
+        Panel("Outage of the storage", "s", "For how long it has taken no writes.",
+              {"{{instance}}": gauge("storage_unavailable_seconds", ALL)}),
         Panel("Storage and NATS", "short", "1 if the storage answers; connections to NATS that are there.",
               {"storage {{instance}}": gauge("store_up", ALL),
                "NATS {{instance}}": gauge("nats_connected", ALL)}),
