@@ -1,0 +1,241 @@
+"""`holdfast audit`: records on a line each, a verdict with an exit code, exports and keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.clock import ManualClock
+from tests.edges.nats.ground import serving
+
+if TYPE_CHECKING:
+    from holdfast.edges.nats.server import NatsServer
+    from tests.edges.cli.conftest import Cli
+
+ON = ("--tenant", "acme", "--project", "web")
+WEB = "semantic/acme/web"
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    """A store in which a project has four records, a second apart."""
+
+    async def fill() -> None:
+        clock = ManualClock()
+        async with holdfast.open(url, clock=clock, reap=False) as store:
+            kv = store.semantic("acme", "web")
+            for number in range(3):
+                await kv.set(f"k{number}", number, writer="alice", semantics={"purpose": "config"})
+                clock.advance(1)
+            await kv.delete("k1", writer="bob", request_id="gone")
+
+    asyncio.run(fill())
+    return url
+
+
+def alter(url: str, sql: str, *parameters: Any) -> None:
+    """Change the table behind the store's back."""
+    with closing(sqlite3.connect(url)) as file, file:
+        assert file.execute(sql, parameters).rowcount > 0
+
+
+def remove(url: str, number: int) -> None:
+    """Remove a record."""
+    sql = "DELETE FROM holdfast_rows WHERE space = 'audit' AND key = ?"
+    alter(url, sql, number.to_bytes(8, "big"))
+
+
+def test_log(cli: Cli, filled: str) -> None:
+    """A record is a line of eight cells in the order of the chain, or a document."""
+    rows = [line.split("\t") for line in cli.did("audit", "log", *ON).out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert rows[3][1:] == [
+        *("2023-11-14T22:13:23.000Z", "deleted", "4"),
+        *("tenant/acme/project/web/k1", "bob", "config", "gone"),
+    ]
+    documents = cli.did("audit", "log", WEB, "--json").jsons
+    assert [one["number"] for one in documents] == [1, 2, 3, 4]
+    assert documents[3]["before"] == documents[1]["after"]
+    assert documents[3]["previous"] == documents[2]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        (["--key", "tenant/acme/project/web/k1"], [2, 4]),
+        (["--writer", "bob"], [4]),
+        (["--op", "set"], [1, 2, 3]),
+        (["--purpose", "cursor"], []),
+        (["--request-id", "gone"], [4]),
+        (["--since", "2023-11-14T22:13:22Z"], [3, 4]),
+        (["--until", "2023-11-14T22:13:21Z"], [1]),
+        (["--after", "2", "--op", "set"], [3]),
+    ],
+)
+def test_log_of_some(cli: Cli, filled: str, options: list[str], numbers: list[int]) -> None:
+    """Each filter lets through what fits it."""
+    assert [one["number"] for one in cli.did("audit", "log", *ON, "--json", *options).jsons] == numbers
+
+
+def test_log_in_parts(cli: Cli, filled: str) -> None:
+    """A log that ends before the audit does says where to go on."""
+    part = cli("audit", "log", *ON, "--limit", "3")
+    assert (part.code, part.out.count("\n")) == (0, 3)
+    assert part.err == "holdfast: there may be more: go on with --after 3\n"
+    assert cli.did("audit", "log", *ON, "--after", "3").out.startswith("4\t")
+    assert cli("audit", "log", *ON, "--limit", "0").code == 2
+    assert cli("audit", "log", "elsewhere").code == 2
+
+
+def test_verify(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole audit is told with its head, and so are all of a store when none is named."""
+    head = cli.did("audit", "verify", *ON, "--json").json["head"]
+    assert cli.did("audit", "verify", WEB).out == f"{WEB}\twhole\t4\t{head}\n"
+    assert cli.did("audit", "verify", "--plugin", "jobs").out == "kv/jobs\twhole\t0\t0:\n"
+    cli.did("set", "k", "1")
+    monkeypatch.delenv("HOLDFAST_PLUGIN")
+    assert cli.did("audit", "verify").out == f"{WEB}\twhole\t4\t{head}\n"
+    assert cli("audit", "verify", "--head", head).code == 2
+
+
+def test_a_broken_audit_is_exit_1(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first record that is wrong is named, and a script can tell by the exit code."""
+    remove(filled, 2)
+    found = cli("audit", "verify", *ON)
+    assert (found.code, found.out) == (1, f"{WEB}\tbroken\t2\trecord 2 was removed\n")
+    document = cli("audit", "verify", WEB, "--json")
+    assert document.code == 1
+    assert document.json == {
+        "namespace": WEB,
+        "whole": False,
+        "records": 1,
+        "head": document.json["head"],
+        "broken_at": 2,
+        "reason": "record 2 was removed",
+    }
+    monkeypatch.delenv("HOLDFAST_PLUGIN")
+    assert cli("audit", "verify").code == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_heads_of_a_log_are_compared(
+    cli: Cli, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    """An audit that was cut off together with its head is found by what the service has logged."""
+    sql = "SELECT value FROM holdfast_rows WHERE space = 'audit' AND key = x''"
+    with closing(sqlite3.connect(filled)) as file:
+        [(older,)] = file.execute(sql)
+    first = cli.did("audit", "verify", *ON, "--json").json["head"]
+    cli.did("set", "k", "1", *ON)
+    second = cli.did("audit", "verify", *ON, "--json").json["head"]
+    messages = [f"audit head of {WEB} is {head}" for head in (first, second)]
+    log = tmp_path / "service.log"
+    lines = [json.dumps({"message": one, "level": "info"}) if as_json else f"INFO {one}" for one in messages]
+    log.write_text("started\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    assert cli.did("audit", "verify", *ON, "--log", log).out.startswith(f"{WEB}\twhole\t5\t")
+    remove(filled, 5)
+    alter(filled, "UPDATE holdfast_rows SET value = ? WHERE space = 'audit' AND key = x''", older)
+    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t4\t")
+    for options in (["--log", log], ["--head", first, "--head", second]):
+        found = cli("audit", "verify", *ON, *options)
+        assert (found.code, "the audit was cut off: it had 5 records once" in found.out) == (1, True)
+    monkeypatch.delenv("HOLDFAST_PLUGIN")
+    assert cli("audit", "verify", "--log", log).code == 1
+    assert cli("audit", "verify", *ON, "--log", tmp_path / "nowhere").code == 2
+    assert cli("audit", "verify", *ON, "--head", "5").code == 2
+
+
+def test_export_and_verify_later(cli: Cli, filled: str, tmp_path: Path) -> None:
+    """An export holds what is needed to verify it without the store, with the store's keys."""
+    out = tmp_path / "audit.jsonl"
+    assert (
+        cli("audit", "export", *ON, "--out", out).err == f"holdfast: exported 4 records of {WEB} to {out}\n"
+    )
+    assert (
+        out.read_text(encoding="utf-8").splitlines()[1:]
+        == cli.did("audit", "export", WEB).out.splitlines()[1:]
+    )
+    told = cli.did("audit", "export", WEB, "--out", out, "--json").json
+    assert told == {"namespace": WEB, "records": 4, "file": str(out)}
+    head = cli.did("audit", "verify", *ON, "--json").json["head"]
+    cli.did("delete", "k0", *ON)
+    later = cli.did("audit", "verify", *ON, "--json").json["head"]
+    assert cli.did("audit", "verify", "--file", out, "--head", head).out == f"{WEB}\twhole\t4\t{head}\n"
+    cut = cli("audit", "verify", "--file", out, "--head", later)
+    assert (cut.code, "the export was cut off" in cut.out) == (1, True)
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    for name, changed, number in (
+        ("edited", [*lines[:2], lines[2].replace('"alice"', '"mallory"'), *lines[3:]], 2),
+        ("removed", [*lines[:2], *lines[3:]], 2),
+        ("swapped", [*lines[:2], lines[3], lines[2], lines[4]], 2),
+    ):
+        out.write_text("".join(changed), encoding="utf-8")
+        found = cli("audit", "verify", "--file", out)
+        assert (found.code, f"{WEB}\tbroken\t{number}\t" in found.out) == (1, True), name
+    out.write_text("no header\n", encoding="utf-8")
+    assert cli("audit", "verify", "--file", out).code == 2
+    out.write_text(lines[0] + "no record\n", encoding="utf-8")
+    assert "line 2 is no record" in cli("audit", "verify", "--file", out).err
+
+
+def test_rotate(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new secret signs, the old one still verifies, and only a key in a file can be rotated."""
+    path = Path(f"{filled}.audit-key")
+    before = path.read_text(encoding="ascii")
+    told = cli.did("audit", "rotate", "--json").json
+    assert told["file"] == str(path)
+    assert path.read_text(encoding="ascii").startswith(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    cli.did("set", "k", "1", *ON)
+    records = cli.did("audit", "log", *ON, "--json").jsons
+    assert records[-1]["signed_by"] == told["signs"] != records[0]["signed_by"]
+    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t5\t")
+    assert "the new key" in cli("audit", "rotate").err
+    monkeypatch.setenv("HOLDFAST_AUDIT_KEY", "a-secret-of-sixteen")
+    assert cli("audit", "rotate").code == 1
+    assert "unknown key" in cli("audit", "verify", *ON).out
+    monkeypatch.delenv("HOLDFAST_AUDIT_KEY")
+    assert cli("audit", "rotate", "--url", "nats://127.0.0.1:1").code == 1
+
+
+def test_rotate_makes_a_configured_file(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the configuration names is made by rotating, and used from then on."""
+    path = tmp_path / "configured"
+    monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(path))
+    assert cli("set", "k", "1", *ON).code == 5
+    assert cli.did("audit", "rotate", "--json").json["file"] == str(path)
+    cli.did("set", "k", "1", *ON)
+    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t1\t")
+    monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(tmp_path / "nowhere" / "key"))
+    assert cli("audit", "rotate").code == 2
+
+
+async def test_over_nats(cli: Cli, nats_server: NatsServer, tmp_path: Path) -> None:
+    """The audit of a service is read, verified and exported with the service's keys."""
+    async with serving(nats_server.url):
+        await asyncio.to_thread(_over_nats, cli, nats_server.url, tmp_path / "out")
+
+
+def _over_nats(cli: Cli, url: str, out: Path) -> None:
+    on = ["--url", url]
+    told = cli("namespace", "set", "kv/jobs", "--audit", "--ttl-default", "60", *on)
+    assert told.err == "holdfast: kv/jobs: ttl_default 60, audit yes\n"
+    cli.did("set", "k", "1", *on)
+    rows = [line.split("\t") for line in cli.did("audit", "log", *on).out.splitlines()]
+    assert [(row[2], row[5]) for row in rows] == [("policy", "cli"), ("set", "cli")]
+    head = cli.did("audit", "verify", "--json", *on).json["head"]
+    assert cli.did("audit", "verify", "--head", head, *on).out == f"kv/jobs\twhole\t2\t{head}\n"
+    assert cli("audit", "verify", "--head", "9:feed", *on).code == 1
+    cli("audit", "export", "--out", out, *on)
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 3
+    assert "where the service runs" in cli("audit", "verify", "--file", out, *on).err
+    assert "ttl_default\t60\n" in cli.did("namespace", "show", *on).out
+    assert cli.did("namespace", "list", *on).out.startswith("kv/jobs\t1\t2\t2\t")
