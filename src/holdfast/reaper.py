@@ -18,6 +18,7 @@ from holdfast.commands import Expire, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.leftovers import expired_items, purge
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
 """A deadline that nothing has: the last second of the year 9999, which every engine can hold."""
+
+TABLES: Final = "table/"
+"""How the names of namespaces begin that hold tables."""
 
 _log = logging.getLogger("holdfast.reaper")
 
@@ -123,12 +127,20 @@ class Reaper:
             journal += outcome.journal
             if not outcome.journal or len(due) < LOOK:
                 break
+        async for expire in expired_items(self._engine, namespace, self._clock.now):
+            journal += (await self._engine.transact([expire], self._clock.now())).journal
         return journal
+
+    async def purge(self, namespace: str) -> None:
+        """Remove what is left of tables and indexes that were dropped."""
+        await purge(self._engine, namespace, self._clock.now, self._execute)
 
     async def upkeep(self) -> None:
         """Drop what the trash, the memory of requests and the journal have kept long enough."""
         now = self._clock.now()
         for namespace in await self._namespaces():
+            if namespace.name.startswith(TABLES):
+                await self.purge(namespace.name)
             await self._expire_due(TRASH, now, namespace=namespace.name)
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)

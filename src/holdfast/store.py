@@ -196,6 +196,11 @@ class Store:
         keeper = self._reading()
         await (keeper if isinstance(keeper, Housekeeper) else self._reaper).upkeep()
 
+    async def purge(self, namespace: str) -> None:
+        """Remove what is left of tables and indexes that were dropped; upkeep does it too."""
+        self._reading()
+        await self._reaper.purge(namespace)
+
     async def policy(self, namespace: str) -> Policy:
         """What was asked of a namespace."""
         found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))

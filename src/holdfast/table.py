@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured
 from holdfast.tables import spelling
 
 if TYPE_CHECKING:
@@ -373,16 +374,17 @@ class Tables:
     async def _reap(self, interval: float) -> None:
         while True:
             try:
-                await self._sweep_all()
+                for table in await self.list_tables():
+                    await self._sweep_whole(table)
             except HoldfastError as error:
                 _log.error("sweeping the tables of %s failed: %s", self.namespace, error.message)
             await asyncio.sleep(interval)
 
-    async def _sweep_all(self) -> None:
-        for table in await self.list_tables():
-            if (await self.describe_table(table))["ttl_attribute"] is not None:
-                while await self.sweep_expired_ttl(table):
-                    pass
+    async def _sweep_whole(self, table: str) -> None:
+        # One without a ttl attribute has nothing to sweep, and one that was dropped meanwhile neither.
+        with contextlib.suppress(TtlNotConfigured, TableNotFound):
+            while await self.sweep_expired_ttl(table):
+                pass
 
     async def _moved(
         self, verb: str, table: str, fields: dict[str, Any], expecting: Mapping[str, Any]

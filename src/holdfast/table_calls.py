@@ -32,7 +32,6 @@ from holdfast.table_walks import (
     fill_index,
     page_of_index,
     page_of_items,
-    purge,
     schema_at,
     sweep,
     tables_at,
@@ -89,7 +88,7 @@ class TableCalls:
     async def drop_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take a table away. It is gone at once; its rows are removed after that."""
         done = await self._execute(self._verbs.drop_table(fields))
-        await purge(self._store, self._namespace)
+        await self._store.purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def describe_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +149,7 @@ class TableCalls:
     async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take an index away."""
         done = await self._execute(self._verbs.drop_index(fields))
-        await purge(self._store, self._namespace)
+        await self._store.purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def query_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,10 +234,12 @@ class TableCalls:
                 raise Unsupported(
                     f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view"
                 )
-            prefix = table_prefix(schema.name)
+            # What a dropped table of this name left in the journal is older than this one.
+            prefix, since = table_prefix(schema.name), max(since, schema.id)
             page, changes = await changes_after(view, self._namespace, prefix, since, limit)
+        records = [record for record in page.records[: len(changes.changes)] if record.version > schema.id]
         return {
-            "changes": [change_fields(record, images) for record in page.records[: len(changes.changes)]],
+            "changes": [change_fields(record, images) for record in records],
             "next": changes.next,
             "gap": changes.gap,
             "oldest": changes.oldest,

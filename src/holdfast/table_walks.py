@@ -17,10 +17,10 @@ from holdfast.decide.schemas import defined, schema_address, schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, ValidationError
 from holdfast.model import Item, ItemPage, item_of
-from holdfast.rows import DROPPED, TABLE, Address
-from holdfast.tables.commands import ExpireItems, FillIndex, Purge
+from holdfast.rows import TABLE, Address
+from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.conditions import holds
-from holdfast.tables.indexes import entry_of, index_range, item_key_of
+from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of
 from holdfast.tables.projection import project
 from holdfast.tables.ranges import Range
 
@@ -166,21 +166,6 @@ async def fill_index(source: Source, namespace: str, schema: TableSchema, index:
         after = found.keys[-1] if found.keys else None
 
 
-async def purge(source: Source, namespace: str) -> None:
-    """Remove what is left of tables and indexes that were dropped."""
-    spaces = [bytes(key).decode() async for key, _ in _walk(source, namespace, DROPPED)]
-    for space in spaces:
-        more = True
-        while more:
-            found = await source.scan(_step(namespace, space, _ALL, None, reverse=False, values=False))
-            # What has expired is not shown to a walk, and must go too.
-            due = await source.due(namespace, space, STEP)
-            keys = [*found.keys, *(row.key for row in due)]
-            more = bool(keys)
-            command = Purge(namespace=namespace, space=space, keys=tuple(keys), last=not more)
-            await source.execute(command)
-
-
 async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
     """Remove at most 100 items that have expired; how many that was."""
     due = await source.due(namespace, schema.item_space, SWEEP)
@@ -200,21 +185,28 @@ async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
 async def check_index(
     source: Shown, namespace: str, schema: TableSchema, index: Index
 ) -> dict[str, int | bool]:
-    """Whether an index has exactly the entries that the items ask for."""
+    """Whether an index has exactly the entries that the items ask for.
+
+    Writes go on meanwhile, so whatever looks wrong is looked at again, item and entry at once.
+    """
     items = entries = missing = extra = 0
     async for rows in _pages(source, namespace, schema.item_space):
         wanted = [entry_of(item_of(row).value, schema, index) for _, row in rows]
-        addresses = [Address(namespace, entry.space, entry.key) for entry in wanted if entry is not None]
-        found = await source.rows(addresses)
+        there = [entry for entry in wanted if entry is not None]
+        found = await source.rows([Address(namespace, entry.space, entry.key) for entry in there])
         items += len(rows)
-        missing += sum(row is None for row in found)
+        for entry, row in zip(there, found, strict=True):
+            missing += row is None and await _disagree(source, namespace, schema, index, entry)
     async for rows in _pages(source, namespace, schema.index_space(index)):
         keys = [item_key_of(row.value or "") for _, row in rows]
-        there = await source.rows([Address(namespace, schema.item_space, key) for key in keys])
+        found = await source.rows([Address(namespace, schema.item_space, key) for key in keys])
         entries += len(rows)
-        extra += sum(
-            _item_of_entry(row, schema, index, key) is None for (key, _), row in zip(rows, there, strict=True)
-        )
+        for (key, _), item_key, row in zip(rows, keys, found, strict=True):
+            if _item_of_entry(row, schema, index, key) is None:
+                entry = IndexEntry(
+                    space=schema.index_space(index), key=key, item_key=item_key, expires_at=None
+                )
+                extra += await _disagree(source, namespace, schema, index, entry)
     return {
         "consistent": not missing and not extra,
         "items": items,
@@ -222,6 +214,16 @@ async def check_index(
         "missing": missing,
         "extra": extra,
     }
+
+
+async def _disagree(
+    source: Shown, namespace: str, schema: TableSchema, index: Index, entry: IndexEntry
+) -> bool:
+    """Whether, at one instant, an entry is there and its item does not ask for it, or the other way round."""
+    item, found = await source.rows(
+        [Address(namespace, schema.item_space, entry.item_key), Address(namespace, entry.space, entry.key)]
+    )
+    return (found is None) != (_item_of_entry(item, schema, index, entry.key) is None)
 
 
 def cursor_key(cursor: object, owner: int) -> bytes | None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.commands import Removed
+from holdfast.decide.audit import audit
 from holdfast.decide.items import count_item
 from holdfast.decide.schemas import put_table, schema_address, table_of
 from holdfast.errors import TableExists
 from holdfast.model import item_of
-from holdfast.rows import DROPPED, Address, Row
+from holdfast.rows import DROPPED, Address, Record, Row
 from holdfast.tables.commands import (
     CreateIndex,
     CreateTable,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.decide.draft import Draft, Needs
+    from holdfast.tables.commands import TableChange
 
 
 def _create(draft: Draft, command: CreateTable) -> Defined:
@@ -41,13 +43,16 @@ def _create(draft: Draft, command: CreateTable) -> Defined:
     version = draft.version()
     schema = msgspec.structs.replace(command.schema, id=version, created_at=draft.now)
     put_table(draft, schema)
+    _audit(draft, command, "table_created", None)
     return Defined(schema, version)
 
 
 def _drop(draft: Draft, command: DropTable) -> Defined:
     schema = table_of(draft, command.table)
+    before = draft.row(schema_address(draft.name, command.table))
     version = draft.version()
     draft.put(schema_address(draft.name, command.table), None)
+    _audit(draft, command, "table_dropped", before)
     _abandon(draft, schema.item_space)
     for index in schema.indexes:
         _abandon(draft, schema.index_space(index))
@@ -60,17 +65,20 @@ def _create_index(draft: Draft, command: CreateIndex) -> Defined:
     for index in schema.indexes:
         if (index.name, index.key, index.state) == (command.index, command.key, "building"):
             return Defined(schema, draft.namespace.revision)
+    before = draft.row(schema_address(draft.name, command.table))
     version = draft.version()
     schema = with_index(schema, Index(name=command.index, key=command.key, id=version))
     put_table(draft, schema)
+    _audit(draft, command, "index_created", before)
     return Defined(schema, version)
 
 
 def _drop_index(draft: Draft, command: DropIndex) -> Defined:
-    before = table_of(draft, command.table)
+    before, row = table_of(draft, command.table), draft.row(schema_address(draft.name, command.table))
     schema = without_index(before, command.index)
     version = draft.version()
     put_table(draft, schema)
+    _audit(draft, command, "index_dropped", row)
     _abandon(draft, before.index_space(before.index(command.index)))
     return Defined(schema, version)
 
@@ -115,6 +123,21 @@ def _purge(draft: Draft, command: Purge) -> Removed:
     if command.last:
         draft.put(marker, None)
     return Removed(count)
+
+
+def _audit(draft: Draft, command: TableChange, op: str, before: Row | None) -> None:
+    """Have the audit know of a new definition; a drop stands there for all items that go with the table."""
+    record = Record(
+        namespace=draft.name,
+        version=draft.namespace.revision,
+        op=op,
+        key=command.table,
+        at=draft.now,
+        last_writer=command.origin.writer,
+        request_id=command.origin.request_id,
+    )
+    after = draft.row(schema_address(draft.name, command.table))
+    audit(draft, record, before, after, spec_ref=command.origin.spec_ref)
 
 
 def _abandon(draft: Draft, space: str) -> None:

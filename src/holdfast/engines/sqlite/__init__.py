@@ -45,6 +45,7 @@ from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
+from holdfast.tables.commands import DeleteItem, ExpireItems, Purge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -339,7 +340,7 @@ def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
 
 def _only_removes(command: Command) -> bool:
     match command:
-        case Delete() | Expire() | Trim():
+        case Delete() | Expire() | Trim() | DeleteItem() | ExpireItems() | Purge():
             return True
         case Batch():
             return all(isinstance(write, Delete) for write in command.writes)

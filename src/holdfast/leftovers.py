@@ -1,0 +1,79 @@
+"""What tables leave behind: rows of tables and indexes that were dropped, and items that have expired.
+
+Law: what is to go is found here and asked for by commands like any other change. Whoever began is not needed:
+what is left of a drop is itself a row, so that any process may go on with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast import rules
+from holdfast.decide.schemas import schema_of
+from holdfast.engine import Scan
+from holdfast.rows import DROPPED, TABLE
+from holdfast.tables.commands import ExpireItems, Purge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from holdfast.commands import Command
+    from holdfast.engine import Engine, Scanned
+
+STEP: Final = 250
+"""How many rows are looked at at a time."""
+
+
+async def purge(
+    engine: Engine, namespace: str, now: Callable[[], int], ask: Callable[[Command], Awaitable[object]]
+) -> None:
+    """Remove what is left of the tables and indexes of a namespace that were dropped."""
+    marked = [
+        bytes(key).decode() async for found in _pages(engine, namespace, DROPPED, now) for key in found.keys
+    ]
+    for space in marked:
+        more = True
+        while more:
+            found = await engine.scan(_step(namespace, space, None, values=False), now())
+            # What has expired is not shown to a walk, and must go too.
+            due = await engine.due(space, now(), limit=STEP, namespace=namespace)
+            keys = tuple({*found.keys, *(row.key for row in due)})
+            more = bool(keys)
+            await ask(Purge(namespace=namespace, space=space, keys=keys, last=not more))
+
+
+async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) -> AsyncIterator[ExpireItems]:
+    """The commands that notice which items of a namespace have expired; each must be done before the next."""
+    found = [row async for page in _pages(engine, namespace, TABLE, now) for row in page.rows]
+    for schema in (schema_of(row.value or "") for row in found):
+        more = schema.ttl_attribute is not None
+        while more:
+            due = await engine.due(schema.item_space, now(), limit=STEP, namespace=namespace)
+            keys = tuple(row.key for row in due if isinstance(row.key, bytes))
+            if keys:
+                yield ExpireItems(namespace=namespace, table=schema.name, space=schema.item_space, keys=keys)
+            more = len(due) == STEP
+
+
+async def _pages(
+    engine: Engine, namespace: str, space: str, now: Callable[[], int]
+) -> AsyncIterator[Scanned]:
+    after: bytes | None = None
+    more = True
+    while more:
+        found = await engine.scan(_step(namespace, space, after, values=True), now())
+        yield found
+        more = found.more
+        after = found.keys[-1] if found.keys else None
+
+
+def _step(namespace: str, space: str, after: bytes | None, *, values: bool) -> Scan:
+    return Scan(
+        namespace=namespace,
+        space=space,
+        start=b"",
+        after=after,
+        limit=STEP,
+        max_bytes=2 * rules.MAX_TRANSFER_BYTES,
+        values=values,
+    )
