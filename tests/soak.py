@@ -23,8 +23,13 @@ CAMPAIGNS: Final = {
     ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
-        ["tests/robustness/test_lock_stopped.py", "tests/robustness/test_lock_killed.py", "--timeout=0"],
-        {"HOLDFAST_LOCK_ROUNDS": "{rounds}"},
+        [
+            "tests/robustness/test_lock_stopped.py",
+            "tests/robustness/test_lock_killed.py",
+            "tests/unit/recipes/test_lock_chaos.py",
+            "--timeout=0",
+        ],
+        {"HOLDFAST_LOCK_ROUNDS": "{rounds}", "HOLDFAST_CHAOS_SEEDS": "{rounds}"},
         50,
     ),
 }
