@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.intake import OWN_TURN, Intake, Limits, Request
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.rates import Bucket
@@ -74,6 +74,24 @@ async def test_a_flood_of_walks_leaves_others_their_gets(
     engine.gate.set()
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*begun)
+
+
+async def test_a_turn_is_short_for_each_plugin() -> None:
+    """In one round of the loop few of a busy plugin's requests are begun, and those of others among them."""
+    begun: list[str] = []
+
+    def begin(request: Request) -> bool:
+        begun.append(request.line)
+        return False
+
+    intake = Intake(begin, Limits())
+    nothing: Any = None
+    for line in ["busy"] * 100 + ["quiet"] * 3:
+        assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing))
+    await asyncio.sleep(0)
+    assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_TURN - 3)
+    await intake.drained()
+    assert len(begun) == 103
 
 
 async def test_a_flood_in_the_payload_dialect_is_that_of_the_plugin_it_names(
