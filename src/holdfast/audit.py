@@ -28,6 +28,7 @@ AUDIT: Final = "audit"
 _RECORD: Final = b"holdfast audit record\n"
 _HEAD: Final = b"holdfast audit head\n"
 _WIDTH: Final = 8
+_ENCODE: Final = msgspec.json.Encoder().encode
 _UNTRUSTED: Final = "the head before this was edited"
 
 
@@ -94,15 +95,15 @@ def hash_of(keys: Keys, value: str | None) -> str | None:
 def signed_record(namespace: str, keys: Keys, record: AuditRecord) -> AuditRecord:
     """The record with its signature."""
     name, secret = keys.signing()
-    named = msgspec.structs.replace(record, signed_by=name)
-    return msgspec.structs.replace(named, signature=_signature(secret, _RECORD, namespace, named))
+    unsigned = msgspec.structs.replace(record, signed_by=name, signature="")
+    return msgspec.structs.replace(unsigned, signature=_mac(secret, _RECORD, namespace, unsigned))
 
 
 def signed_head(namespace: str, keys: Keys, head: Head) -> Head:
     """The head with its signature."""
     name, secret = keys.signing()
-    named = msgspec.structs.replace(head, signed_by=name)
-    return msgspec.structs.replace(named, signature=_signature(secret, _HEAD, namespace, named))
+    unsigned = msgspec.structs.replace(head, signed_by=name, signature="")
+    return msgspec.structs.replace(unsigned, signature=_mac(secret, _HEAD, namespace, unsigned))
 
 
 def head_of(row: Row | None) -> Head:
@@ -227,5 +228,8 @@ def _wrong(
 
 
 def _signature(secret: bytes, kind: bytes, namespace: str, signed: AuditRecord | Head) -> str:
-    unsigned = msgspec.structs.replace(signed, signature="")
-    return hmac.digest(secret, kind + msgspec.json.encode((namespace, unsigned)), "sha256").hex()
+    return _mac(secret, kind, namespace, msgspec.structs.replace(signed, signature=""))
+
+
+def _mac(secret: bytes, kind: bytes, namespace: str, unsigned: AuditRecord | Head) -> str:
+    return hmac.digest(secret, kind + _ENCODE((namespace, unsigned)), "sha256").hex()

@@ -128,6 +128,10 @@ def test_no_verb_is_invented() -> None:
         ("reference/verbs.md", model.LetterPage),
         ("reference/verbs.md", model.TrashEntry),
         ("reference/verbs.md", model.TrashPage),
+        ("reference/policies.md", model.Policy),
+        ("reference/audit.md", model.AuditEntry),
+        ("reference/audit.md", model.AuditPage),
+        ("reference/audit.md", model.Verdict),
     ],
 )
 def test_every_field_is_in_the_reference(page: str, struct: type[Any]) -> None:

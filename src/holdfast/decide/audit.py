@@ -33,7 +33,7 @@ def add_record(
 ) -> None:
     """Record a change whatever the policy says."""
     keys = draft.keys
-    head = head_to_follow(draft.name, keys, draft.row(address_of(draft.name, 0)))
+    head = _head(draft)
     made = signed_record(
         draft.name,
         keys,
@@ -61,7 +61,17 @@ def add_record(
 def put_head(draft: Draft, head: Head) -> None:
     """Say anew where the chain ends."""
     sealed = signed_head(draft.name, draft.keys, head)
-    _put(draft, 0, msgspec.json.encode(sealed), draft.namespace.revision)
+    row = _put(draft, 0, msgspec.json.encode(sealed), draft.namespace.revision)
+    draft.heads[draft.name] = row, sealed
+
+
+def _head(draft: Draft) -> Head:
+    """The head that the next record hangs on. One that this very draft has signed need not be verified."""
+    row = draft.row(address_of(draft.name, 0))
+    known, head = draft.heads.get(draft.name, (None, None))
+    if head is None or row is not known:
+        head = head_to_follow(draft.name, draft.keys, row)
+    return head
 
 
 def need_audit(wanted: Needs) -> None:
@@ -106,8 +116,9 @@ def _hash(keys: Keys, row: Row | None) -> str | None:
     return hash_of(keys, row.value)
 
 
-def _put(draft: Draft, number: int, value: bytes, version: int) -> None:
+def _put(draft: Draft, number: int, value: bytes, version: int) -> Row:
     row = Row(
         value=value.decode(), size=len(value), version=version, created_at=draft.now, updated_at=draft.now
     )
     draft.put(address_of(draft.name, number), row)
+    return row

@@ -17,7 +17,7 @@ from holdfast.rows import Address, Namespace, Record, Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.audit import Keys
+    from holdfast.audit import Head, Keys
     from holdfast.commands import Command, Result
 
 
@@ -67,7 +67,10 @@ Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
 class Draft:
-    """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit."""
+    """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
+
+    `heads` are those that the audit has signed here, with their rows.
+    """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
         self.name = ""
@@ -79,6 +82,7 @@ class Draft:
         self._namespaces: dict[str, Namespace] = {}
         self._journal: list[Record] = []
         self._trims: dict[str, int] = {}
+        self.heads: dict[str, tuple[Row, Head]] = {}
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
