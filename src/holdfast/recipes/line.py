@@ -10,20 +10,21 @@ Law: the line is about order, never about safety. Who holds the lock is decided 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, KeyNotFound, Unavailable
+from holdfast.errors import HoldfastError, KeyNotFound
 from holdfast.model import milliseconds
 from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
 from holdfast.recipes.names import TICKET_DIGITS, WAITING
+from holdfast.recipes.news import news_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast.kv import KV
-    from holdfast.model import BatchResult, Change, Entry
+    from holdfast.model import Entry
 
 
 class Line:
@@ -45,6 +46,7 @@ class Line:
         self._ttl = ttl
         self._provenance = provenance
         self._lease = self._patience()
+        self._ticket = 0
         self.place: str | None = None
         """The key of the waiter's entry, once it has drawn a ticket."""
 
@@ -54,8 +56,8 @@ class Line:
 
     async def join(self) -> None:
         """Take the last place; an earlier one of this waiter is gone."""
-        [ticket] = (await self._patience().insist(self._draw)).versions
-        self.place = f"{self._prefix}{ticket:0{TICKET_DIGITS}x}"
+        self._ticket = await self._patience().insist(self._draw)
+        self.place = f"{self._prefix}{self._ticket:0{TICKET_DIGITS}x}"
         await self._hold(self._stand)
 
     async def leave(self) -> None:
@@ -64,27 +66,33 @@ class Line:
             with suppress(HoldfastError):
                 await self._kv.delete(self.place, **self._provenance)
 
-    async def whom_to_await(self) -> Entry | None:
-        """The entry that must be gone first: of the waiter before, or of the lock; None if it is free."""
-        while True:
-            before = await self._patience().insist(self._before)
-            entry = await self._patience().insist(partial(self._kv.get, before))
-            if entry is not None or before == self._lock_key:
-                return entry
-
-    async def until_gone(self, entry: Entry) -> None:
-        """Wait until an entry may be gone, by a change or by its deadline, and keep the place meanwhile."""
-        async with self._news_of(entry) as news:
-            while not news.done():
-                if self._lease.due <= 0 and not await self._kept():
-                    return
-                if (rest := self._seconds_to(entry)) <= 0:
-                    found = await self._patience().insist(partial(self._kv.get, entry.key))
-                    if found is None or not _still(entry, found):
+    async def until_my_turn(self) -> None:
+        """Wait until the lock may be free for this waiter, and keep the place meanwhile."""
+        async with news_of(self._kv, self._lock_key, since=self._ticket) as news:
+            while True:
+                before = await self._patience().insist(self._before)
+                left = news.leaving(before)
+                try:
+                    entry = await self._patience().insist(partial(self._kv.get, before))
+                    if entry is not None:
+                        await self._until_gone(entry, left)
+                    elif before == self._lock_key:
                         return
-                    entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
-                await asyncio.wait({news}, timeout=min(rest, max(self._lease.due, 0), GLANCE))
-            news.result()
+                finally:
+                    left.cancel()
+
+    async def _until_gone(self, entry: Entry, left: asyncio.Future[None]) -> None:
+        """Wait until an entry may be gone, by a change or by its deadline."""
+        while not left.done():
+            if self._lease.due <= 0 and not await self._kept():
+                return
+            if (rest := self._seconds_to(entry)) <= 0:
+                found = await self._patience().insist(partial(self._kv.get, entry.key))
+                if found is None or found.value != entry.value:
+                    return
+                entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
+            await asyncio.wait({left}, timeout=min(rest, max(self._lease.due, 0), GLANCE))
+        left.result()
 
     def _patience(self) -> Lease:
         """For how long a waiter puts up with storage that is away: as long as its place is kept."""
@@ -96,8 +104,11 @@ class Line:
         await lease.insist(call)
         self._lease = lease
 
-    async def _draw(self) -> BatchResult:
-        return await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)
+    async def _draw(self) -> int:
+        """A ticket: a version of the namespace, and greater than all that were drawn before."""
+        [ticket] = (await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)).versions
+        assert ticket is not None
+        return ticket
 
     async def _stand(self) -> None:
         assert self.place is not None
@@ -140,29 +151,3 @@ class Line:
         if entry.expires_at is None:
             return GLANCE
         return (milliseconds(entry.expires_at) - self._kv.store.now()) / 1000
-
-    @asynccontextmanager
-    async def _news_of(self, entry: Entry) -> AsyncIterator[asyncio.Task[None]]:
-        """A task that ends when an entry has been removed since it was read, or fails if nobody can tell."""
-        task = asyncio.create_task(self._follow(entry), name=f"holdfast waits for {entry.key}")
-        try:
-            yield task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _follow(self, entry: Entry) -> None:
-        look = partial(self._kv.get, entry.key)
-        changes = cast("AsyncGenerator[Change]", self._kv.watch(entry.key, since=entry.version))
-        async with aclosing(changes):
-            async for change in changes:
-                if change.op == "gap" and not _still(entry, await self._patience().insist(look)):
-                    return
-                if change.op in ("deleted", "expired") and change.key == entry.key:
-                    return
-        raise Unavailable("the store was closed")
-
-
-def _still(entry: Entry, found: Entry | None) -> bool:
-    """Whether an entry is at its key, if with another deadline: a lock's value names its holder."""
-    return found is not None and found.value == entry.value

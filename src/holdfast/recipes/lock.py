@@ -154,10 +154,8 @@ class Lock:
         try:
             await line.join()
             while True:
-                entry = await line.whom_to_await()
-                if entry is not None:
-                    await line.until_gone(entry)
-                elif await self._take(line.place):
+                await line.until_my_turn()
+                if await self._take(line.place):
                     return True
         except BaseException:
             await line.leave()

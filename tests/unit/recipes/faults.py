@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.engine import Scan, Scanned
+    from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned
     from holdfast.kv import KV
 
 
@@ -31,6 +31,7 @@ class Faulty(MemoryEngine):
         gate: Until it is set, writes wait.
         writes: How many commands it was asked to do.
         walks: How many listings it was asked for.
+        looks: How often the journal was looked at.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Faulty(MemoryEngine):
         self.late: Callable[[], object] = lambda: None
         self.gate = asyncio.Event()
         self.gate.set()
-        self.writes = self.walks = 0
+        self.writes = self.walks = self.looks = 0
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """Do it, if the next fault lets it."""
@@ -61,6 +62,11 @@ class Faulty(MemoryEngine):
         """Count, then do it."""
         self.walks += 1
         return await super().scan(query, now)
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """Count, then do it."""
+        self.looks += 1
+        return await super().journal(query)
 
 
 async def steps(number: int) -> None:

@@ -1,0 +1,106 @@
+"""What becomes free around a lock, heard by one watch for all who wait for it in this process.
+
+Law: a waiter says which key it waits for before it looks whether that is there. So nothing is missed, and the
+watch may be woken too often but never too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakKeyDictionary
+
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from holdfast.kv import KV
+    from holdfast.model import Change
+    from holdfast.store import Store
+
+_SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], News]]] = WeakKeyDictionary()
+"""The news that somebody listens to, by store, namespace and prefix."""
+
+
+class News:
+    """A watch of the keys that begin with a prefix, for as many as want to hear of them."""
+
+    def __init__(self, kv: KV, prefix: str, *, since: int) -> None:
+        self.listeners = 0
+        self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self._task = asyncio.create_task(
+            self._follow(kv, prefix, since), name=f"holdfast listens below {prefix}"
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will be heard any more."""
+        return self._task.done()
+
+    def leaving(self, key: str) -> asyncio.Future[None]:
+        """A future that is done when the key may have been removed, or fails if nobody can tell any more.
+
+        Cancel it when it is of no interest any more.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.ended:
+            future.set_exception(Unavailable("changes can't be followed any more"))
+        else:
+            self._awaited[key].add(future)
+            future.add_done_callback(lambda _: self._forget(key, future))
+        return future
+
+    async def end(self) -> None:
+        """Listen no longer."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self, kv: KV, prefix: str, since: int) -> None:
+        changes = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
+        error: Exception = Unavailable("the store was closed")
+        try:
+            async with aclosing(changes):
+                async for change in changes:
+                    if change.op == "gap":
+                        self._tell(*self._awaited)
+                    elif change.op in ("deleted", "expired"):
+                        self._tell(change.key)
+        except Exception as failure:
+            error = failure
+        for future in [future for waiting in self._awaited.values() for future in waiting]:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # who does not look at it any more is not to be warned of it
+
+    def _tell(self, *keys: str) -> None:
+        for key in keys:
+            for future in self._awaited.get(key, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def _forget(self, key: str, future: asyncio.Future[None]) -> None:
+        self._awaited[key].discard(future)
+        if not self._awaited[key]:
+            del self._awaited[key]
+
+
+@asynccontextmanager
+async def news_of(kv: KV, prefix: str, *, since: int) -> AsyncIterator[News]:
+    """The news of a prefix for the length of a block, from version `since` at the latest."""
+    known = _SHARED.setdefault(kv.store, {})
+    name = (kv.namespace, prefix)
+    news = known.get(name)
+    if news is None or news.ended:
+        news = known[name] = News(kv, prefix, since=since)
+    news.listeners += 1
+    try:
+        yield news
+    finally:
+        news.listeners -= 1
+        if not news.listeners:
+            if known.get(name) is news:
+                del known[name]
+            await news.end()
