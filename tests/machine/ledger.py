@@ -146,6 +146,9 @@ class Ledger:
                 "purpose": (semantics or {}).get("purpose"),
                 "lag_ms": None,
                 "expired_version": None,
+                "error_code": None,
+                "attempts": None,
+                "value_hash": None,
             }
         )
 
