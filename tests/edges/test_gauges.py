@@ -17,11 +17,14 @@ from holdfast.edges import gauges
 from holdfast.edges.metrics import Metrics
 from holdfast.edges.outcomes import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.engines.memory import MemoryEngine
+from holdfast.rows import KV
 from holdfast.store import Store
 from tests.edges.running import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from holdfast.rows import Address
 
 ORIGIN = Origin(writer="w", request_id="r")
 
@@ -50,11 +53,12 @@ async def at() -> AsyncIterator[Measured]:
         yield Measured(store, engine, clock)
 
 
-def spoiled(engine: MemoryEngine) -> Any:
-    """The engine's `read`, as if the rows that hold sums had been written over by somebody."""
+def spoiled(engine: MemoryEngine, seen: list[Address] | None = None) -> Any:
+    """The engine's `read`, as if the rows that hold sums had been written over; what is `seen` is kept."""
     read = engine.read
 
     async def read_spoiled(addresses: Any, now: int) -> Any:
+        (seen if seen is not None else []).extend(addresses)
         rows = await read(addresses, now)
         return [
             row if row is None or address.key else msgspec.structs.replace(row, value="?")
@@ -111,12 +115,15 @@ async def test_a_storage_that_fails_shows_in_every_write(
 
     monkeypatch.setattr(at.engine, "transact", fail)
     while failures:
-        writes = [at.store.kv("a").set("k", 1), at.store.kv("a").set_many([{"key": "n", "value": 1}] * 1)]
+        writes = [
+            at.store.kv("a").set("k", 1),
+            at.store.kv("a").set_many([{"key": key, "value": 1} for key in "no"]),
+        ]
         results = await asyncio.gather(*writes, return_exceptions=True)
         assert all(isinstance(result, errors.HoldfastError) for result in results)
         failures.pop(0)
     found = await at.values("writes_total")
-    assert found == {written("a", "none", outcome): 2 for outcome in ("unavailable", "unknown", "error")}
+    assert found == {written("a", "none", outcome): 3 for outcome in ("unavailable", "unknown", "error")}
 
 
 def test_labels_of_purposes_and_outcomes_are_bounded() -> None:
@@ -142,12 +149,12 @@ async def test_expirations_are_counted_by_purpose(at: Measured) -> None:
     """What has expired counts once under its purpose, whether a sweep or a write noticed it."""
     kv = at.store.kv("a")
     await kv.set("cached", 1, ttl=1, semantics={"purpose": "cache"})
-    await kv.set("odd", 1, ttl=1, semantics={"purpose": "odd"})
+    await kv.set("odd", 1, ttl=2, semantics={"purpose": "odd"})
     await kv.set("plain", 1, ttl=1)
     at.clock.advance(3)
     await kv.set("plain", 2)
-    assert await at.values("reaper_lag_seconds") == {"": 2}
     await at.store.sweep()
+    assert await at.values("reaper_lag_seconds") == {"": 2}
     assert await at.values("expirations_total") == {
         'plugin="a",purpose="cache"': 1,
         'plugin="a",purpose="other"': 1,
@@ -172,8 +179,8 @@ async def test_locks_that_are_held_and_waited_for(at: Measured) -> None:
     assert await at.values("locks") == {}
 
 
-async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured) -> None:
-    """A lock that expired, or whose entry another process changed, does not show for ever."""
+async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that expired, or whose entry another process changed, is not shown nor looked for any more."""
     kv = at.store.kv("a")
     for key in ("released", "retired"):
         await kv.set(key, 1, semantics={"purpose": "lock"})
@@ -183,13 +190,22 @@ async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured) -> None:
     assert await at.values("locks") == {'plugin="a",state="held"': 2}
     async with Store(at.engine, clock=at.clock, reap=False) as other:
         await other.kv("a").delete("released")
-        await other.kv("a").set("retired", 1)
-        assert await at.values("locks") == {}
+        await other.kv("a").set("retired", 1, semantics={"purpose": "config"})
+    assert await at.values("locks") == {}
+    seen: list[Address] = []
+    monkeypatch.setattr(at.engine, "read", spoiled(at.engine, seen))
+    await at.metrics.exposition()
+    assert not [address for address in seen if address.space == KV]
 
 
 async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many locks there are, a scrape looks at no more than the bound: the newest."""
+    """However many locks there are, a scrape looks at the newest; those that were given back take no room."""
     monkeypatch.setattr(gauges, "MOST_LOCKS", 3)
+    await at.store.kv("held").set("lock/x", 1, semantics={"purpose": "lock"})
+    for number in range(5):
+        await at.store.kv("brief").set(f"lock/{number}", 1, semantics={"purpose": "lock"})
+        await at.store.kv("brief").delete(f"lock/{number}")
+    assert await at.values("locks") == {'plugin="held",state="held"': 1}
     for number in range(5):
         await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
     assert await at.values("locks") == {f'plugin="p{number}",state="held"': 1 for number in (2, 3, 4)}

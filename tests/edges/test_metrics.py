@@ -82,6 +82,7 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
 async def test_refusals_are_counted_by_code(nats_server: NatsServer, tmp_path: Path) -> None:
     """Whatever is refused or dropped counts, also where nobody is known to have asked."""
     async with measured(nats_server, tmp_path) as at:
+        assert b'\nholdfast_dropped_total{reason="reply_subject"} 0.0\n' in await at.metrics.exposition()
         await ask(at.client, "db.kv.trivia.frobnicate")
         await ask(at.client, "db.kv.trivia.set", key="")
         await ask(at.client, "db.kv.NoPlugin.get", key="k")
