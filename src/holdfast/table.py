@@ -28,13 +28,14 @@ _log = logging.getLogger("holdfast.tables")
 class ReaperHandle:
     """A reaper that runs until it is stopped, or until the store is closed."""
 
-    def __init__(self, task: asyncio.Task[None]) -> None:
+    def __init__(self, task: asyncio.Task[None], stopping: asyncio.Event) -> None:
         self._task = task
+        self._stopping = stopping
 
     async def stop(self) -> None:
-        """End it, and wait until it has ended."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """End it, and wait until it has ended: a sweep that is under way comes to its end first."""
+        self._stopping.set()
+        await asyncio.wait([self._task])
 
 
 class Tables:
@@ -367,23 +368,27 @@ class Tables:
 
         It ends with `stop()`, or when the store is closed.
         """
-        task = asyncio.create_task(self._reap(interval), name=f"holdfast reaper of {self.namespace}")
+        stopping = asyncio.Event()
+        task = asyncio.create_task(
+            self._reap(interval, stopping), name=f"holdfast reaper of {self.namespace}"
+        )
         self._own(task)
-        return ReaperHandle(task)
+        return ReaperHandle(task, stopping)
 
-    async def _reap(self, interval: float) -> None:
-        while True:
+    async def _reap(self, interval: float, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
             try:
                 for table in await self.list_tables():
-                    await self._sweep_whole(table)
+                    await self._sweep_whole(table, stopping)
             except HoldfastError as error:
                 _log.error("sweeping the tables of %s failed: %s", self.namespace, error.message)
-            await asyncio.sleep(interval)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), interval)
 
-    async def _sweep_whole(self, table: str) -> None:
+    async def _sweep_whole(self, table: str, stopping: asyncio.Event) -> None:
         # One without a ttl attribute has nothing to sweep, and one that was dropped meanwhile neither.
         with contextlib.suppress(TtlNotConfigured, TableNotFound):
-            while await self.sweep_expired_ttl(table):
+            while not stopping.is_set() and await self.sweep_expired_ttl(table):
                 pass
 
     async def _moved(

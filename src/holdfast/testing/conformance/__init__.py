@@ -1,4 +1,4 @@
-"""The suite that certifies an engine: every rule of keys and recipes, through the handle that users hold.
+"""The suite that certifies an engine: every rule of keys, recipes and tables, as users see it.
 
 Law: a test here holds on every engine and says which rule it protects. It sees what a caller sees, moves time
 by the clock it is given, and skips nothing: where an engine declares less, the test demands the less.
@@ -21,6 +21,11 @@ from holdfast.testing.conformance.policies import Policies
 from holdfast.testing.conformance.recipes import Recipes
 from holdfast.testing.conformance.requests import Requests
 from holdfast.testing.conformance.semantic import Semantic
+from holdfast.testing.conformance.table_indexes import TableIndexes
+from holdfast.testing.conformance.table_items import TableItems
+from holdfast.testing.conformance.table_queries import TableQueries
+from holdfast.testing.conformance.table_ttl import TableTtl
+from holdfast.testing.conformance.tables import TablesAsWholes
 from holdfast.testing.conformance.trash import Trash
 from holdfast.testing.conformance.upkeep import Upkeep
 from holdfast.testing.conformance.values import Values
@@ -52,8 +57,13 @@ class Conformance(
     Locks,
     Recipes,
     Letters,
+    TablesAsWholes,
+    TableItems,
+    TableQueries,
+    TableIndexes,
+    TableTtl,
 ):
-    """All rules of keys. Subclass it, name the `scheme`, and supply the fixture `make_store`.
+    """All rules of keys and tables. Subclass it, name the `scheme`, and supply the fixture `make_store`.
 
     `make_store` gives an asynchronous function that takes a clock and opens a store on the storage of the
     test at hand: empty at first, the same each time it is called. The store must have `reap=False`.

@@ -13,6 +13,7 @@ import pytest
 from holdfast.clock import Clock, ManualClock
 from holdfast.kv import KV
 from holdfast.store import Store
+from holdfast.table import Tables
 
 MakeStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
 """Opens a store, without a reaper of its own, on the storage of the test at hand."""
@@ -57,6 +58,11 @@ class Fixtures:
     def kv(self, store: Store) -> KV:
         """The keys of a plugin that has written nothing yet."""
         return store.kv("trivia")
+
+    @pytest.fixture
+    def tables(self, store: Store) -> Tables:
+        """The tables of a plugin that has none yet."""
+        return store.tables("trivia")
 
 
 class Opened:

@@ -1,0 +1,310 @@
+"""Tables as wholes: their definitions, several writes at once, what is remembered, changes, policies.
+
+Law: see the package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.errors import (
+    ConditionFailed,
+    Fenced,
+    HoldfastError,
+    ItemNotFound,
+    TableExists,
+    TableNotFound,
+    TtlNotConfigured,
+    ValidationError,
+    VersionConflict,
+)
+from holdfast.tables.conditions import attr
+from holdfast.testing.conformance.fixtures import Fixtures, Reopen
+from holdfast.testing.conformance.table_items import events, there
+from holdfast.testing.exact import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from holdfast.store import Store
+    from holdfast.table import Tables
+
+
+class TablesAsWholes(Fixtures):
+    """The rules of tables."""
+
+    async def test_tables_come_are_described_and_go(self, tables: Tables, store: Store) -> None:
+        """A table is what it was made as; it exists once, and every verb knows when there is none."""
+        made = await tables.create_table(
+            "events",
+            partition_key=("user", "string"),
+            sort_key={"name": "at", "type": "number"},
+            ttl_attribute="ends",
+            stream="new",
+        )
+        await tables.create_table("Z-1.x", partition_key=("id", "binary"))
+        described = await tables.describe_table("events")
+        assert described == {name: value for name, value in made.items() if name != "version"}
+        assert (described["partition_key"], described["sort_key"]) == (
+            {"name": "user", "type": "string"},
+            {"name": "at", "type": "number"},
+        )
+        assert (described["ttl_attribute"], described["stream"], described["indexes"]) == ("ends", "new", [])
+        assert await tables.list_tables() == ["Z-1.x", "events"]
+        assert await store.tables("other").list_tables() == []
+        with refusal(TableExists, field="table"):
+            await tables.create_table("events", partition_key=("user", "string"))
+        await tables.drop_table("events")
+        assert await tables.list_tables() == ["Z-1.x"]
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "drop": lambda: tables.drop_table("events"),
+            "describe": lambda: tables.describe_table("events"),
+            "put": lambda: tables.put_item("events", {"user": "a", "at": 1}),
+            "get": lambda: tables.get_item("events", "a", 1),
+            "update": lambda: tables.update_item("events", "a", 1, set={"x": 1}),
+            "delete": lambda: tables.delete_item("events", "a", 1),
+            "query": lambda: tables.query("events", "a"),
+            "scan": lambda: tables.scan("events"),
+            "create_index": lambda: tables.create_index("events", "i", key=("x", "string")),
+            "drop_index": lambda: tables.drop_index("events", "i"),
+            "query_index": lambda: tables.query_index("events", "i", "x"),
+            "check_index": lambda: tables.check_index("events", "i"),
+            "batch_get": lambda: tables.batch_get_item("events", [("a", 1)]),
+            "transact": lambda: tables.transact_write([{"put": {"table": "events", "item": {"user": "a"}}}]),
+            "set_ttl": lambda: tables.set_ttl("events", "a", 1, 5),
+            "remove_ttl": lambda: tables.remove_ttl("events", "a", 1),
+            "get_ttl": lambda: tables.get_ttl("events", "a", 1),
+            "sweep": lambda: tables.sweep_expired_ttl("events"),
+            "changes": lambda: tables.changes("events"),
+        }
+        for name, call in calls.items():
+            with refusal(TableNotFound, field="table", about=name):
+                await call()
+        [one] = await tables.batch_write_item("events", [{"put": {"item": {"user": "a", "at": 1}}}])
+        assert isinstance(one, TableNotFound)
+
+    async def test_definitions_that_are_not_legal(self, tables: Tables) -> None:
+        """Names of tables and types of keys are checked, and a key's attribute has one part to play."""
+        key = ("user", "string")
+        wrong: list[tuple[str, str, dict[str, Any]]] = [
+            ("table", "a b", {"partition_key": key}),
+            ("table", "", {"partition_key": key}),
+            ("table", "x" * 101, {"partition_key": key}),
+            ("partition_key", "t", {"partition_key": ("user", "text")}),
+            ("partition_key", "t", {"partition_key": ("", "string")}),
+            ("sort_key", "t", {"partition_key": key, "sort_key": ("user", "number")}),
+            ("ttl_attribute", "t", {"partition_key": key, "ttl_attribute": "user"}),
+            ("stream", "t", {"partition_key": key, "stream": "some"}),
+        ]
+        for field, name, definition in wrong:
+            with refusal(ValidationError, field=field, about=(field, name)):
+                await tables.create_table(name, **definition)
+        assert await tables.list_tables() == []
+
+    async def test_batches_of_items(self, tables: Tables) -> None:
+        """Several items are read by position; of several writes each is done or refused for itself."""
+        await events(tables)
+        results = await tables.batch_write_item(
+            "events",
+            [
+                {"put": {"item": {"user": "a", "at": 1}}},
+                {"put": {"item": {"user": "a"}}},
+                {"delete": {"partition_key": "a", "sort_key": 9}},
+                {"put": {"item": {"user": "a", "at": 2}, "condition": attr("x").exists()}},
+                {"put": {"item": {"user": "a", "at": 1, "second": True}, "expected_version": 0}},
+                {"put": {"item": {"user": "b", "at": 3}}},
+                {"update": {"partition_key": "a", "sort_key": 1}},
+            ],
+        )
+        kinds = [type(result) if isinstance(result, HoldfastError) else dict for result in results]
+        assert kinds == [
+            *(dict, ValidationError, dict, ConditionFailed, VersionConflict, dict, ValidationError),
+        ]
+        assert results[2] == {"deleted": False}
+        found = await tables.batch_get_item("events", [("b", 3), ("a", 9), ("a", 1), ("b", 3)])
+        assert [None if item is None else item.value for item in found] == [
+            {"user": "b", "at": 3},
+            None,
+            {"user": "a", "at": 1},
+            {"user": "b", "at": 3},
+        ]
+
+    async def test_a_transaction_is_all_or_nothing(self, tables: Tables) -> None:
+        """Writes of several tables take effect together or not at all, and every failed one is named."""
+        await events(tables)
+        await tables.create_table("totals", partition_key=("user", "string"))
+        await tables.put_item("totals", {"user": "a", "sum": 1})
+        versions = await tables.transact_write(
+            [
+                {"put": {"table": "events", "item": {"user": "a", "at": 1}, "expected_version": 0}},
+                {"update": {"table": "totals", "partition_key": "a", "add": {"sum": 4}}},
+                {"check": {"table": "totals", "partition_key": "b", "expected_version": 0}},
+                {"delete": {"table": "events", "partition_key": "z", "sort_key": 1}},
+            ]
+        )
+        assert [version is None for version in versions] == [False, False, True, True]
+        assert there(await tables.get_item("totals", "a")).value["sum"] == 5
+        stale = {"expected_version": 1}
+        with refusal(ConditionFailed) as failed:
+            await tables.transact_write(
+                [
+                    {"put": {"table": "events", "item": {"user": "a", "at": 2}}},
+                    {"check": {"table": "totals", "partition_key": "a", "condition": {"sum": {"lt": 5}}}},
+                    {"delete": {"table": "events", "partition_key": "a", "sort_key": 1, **stale}},
+                ]
+            )
+        assert [conflict.position for conflict in failed.value.conflicts] == [1, 2]
+        assert there(failed.value.conflicts[0].current).value["sum"] == 5
+        refused: list[list[dict[str, Any]]] = [
+            [{"put": {"table": "events", "item": {"user": "a", "at": at}}} for at in (3, 3.0)],
+            [{"put": {"table": "events", "item": {"user": "a", "at": 3}}}, {"put": {"table": "events"}}],
+        ]
+        for writes in refused:
+            with pytest.raises(HoldfastError):
+                await tables.transact_write(writes)
+        assert [item.value["at"] for item in (await tables.scan("events")).items] == [1]
+        assert there(await tables.get_item("totals", "a")).value["sum"] == 5
+
+    async def test_a_request_id_has_one_effect(self, tables: Tables, reopen: Reopen, store: Store) -> None:
+        """A write that comes again gets the reply that it got, also after a restart; not other content."""
+        await events(tables)
+        await tables.create_table("other", partition_key=("id", "string"), request_id="make")
+        await tables.create_table("other", partition_key=("id", "string"), request_id="make")
+        writes = [{"put": {"table": "events", "item": {"user": "t", "at": 1}}}]
+        some: list[dict[str, Any]] = [
+            {"put": {"item": {"user": "b", "at": 1}}},
+            {"put": {"item": {"user": "b"}}},
+        ]
+
+        async def calls(tables: Tables) -> list[Any]:
+            batch = await tables.batch_write_item("events", some, request_id="batch")
+            return [
+                await tables.put_item("events", {"user": "a", "at": 1, "n": 2**70}, request_id="put"),
+                await tables.update_item("events", "a", 1, add={"n": 1}, request_id="add"),
+                await tables.update_item(
+                    "events", "a", 1, add={"n": 1}, request_id="old", return_values="old"
+                ),
+                await tables.delete_item("events", "c", 1, request_id="nothing"),
+                await tables.delete_item("events", "a", 1, request_id="gone", return_values="old"),
+                await tables.transact_write(writes, request_id="all"),
+                [type(one) if isinstance(one, HoldfastError) else one for one in batch],
+            ]
+
+        first = await calls(tables)
+        assert first[1].value["n"] == 2**70 + 1
+        await tables.put_item("events", {"user": "c", "at": 1})
+        version = (await store.stats("table/trivia")).version
+        assert await calls(tables) == first
+        assert (await store.stats("table/trivia")).version == version
+        with refusal(VersionConflict) as reused:
+            await tables.update_item("events", "a", 1, add={"n": 2}, request_id="add")
+        assert reused.value.reason == "request_id_reused"
+        if store.capabilities.durable:
+            again = (await reopen()).tables("trivia")
+            assert await calls(again) == first
+            assert there(await again.get_item("events", "c", 1)).value == {"user": "c", "at": 1}
+        else:
+            assert await (await reopen()).tables("trivia").list_tables() == []
+
+    async def test_calls_take_effect_in_the_order_in_which_they_are_begun(self, tables: Tables) -> None:
+        """Tables are made, dropped and indexed between writes, and each call sees those before it."""
+        calls: list[Awaitable[Any]] = []
+        for life in range(3):
+            calls.append(events(tables))
+            calls += [tables.put_item("events", {"user": "a", "at": at, "life": life}) for at in range(30)]
+            calls.append(tables.create_index("events", "by", key=("life", "number")))
+            calls += [tables.update_item("events", "a", at, add={"life": 1}) for at in range(0, 40, 2)]
+            calls += [tables.delete_item("events", "a", at) for at in range(1, 30, 2)]
+            calls.append(tables.query("events", "a", limit=50))
+            if life < 2:
+                calls.append(tables.drop_table("events"))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [answer for answer in answers if isinstance(answer, BaseException)] == []
+        pages = [answer.items for answer in answers if hasattr(answer, "items") and hasattr(answer, "cursor")]
+        for life, items in enumerate(pages):
+            expected = [{"user": "a", "at": at, "life": life + 1 if at < 30 else 1} for at in range(0, 40, 2)]
+            assert [item.value for item in items] == expected
+        found = await tables.query_index("events", "by", 3)
+        assert [item.value["at"] for item in found.items] == list(range(0, 30, 2))
+        assert (await tables.check_index("events", "by"))["consistent"] is True
+
+    async def test_what_changed_in_a_table(self, tables: Tables) -> None:
+        """The journal of a table has its changes alone, with the images that were asked for and kept."""
+        await events(tables)
+        await tables.create_table("plain", partition_key=("id", "string"), stream="new")
+        await tables.put_item("events", {"user": "a", "at": 1, "n": 1}, writer="agent:task", request_id="r")
+        await tables.update_item("events", "a", 1, add={"n": 1})
+        await tables.put_item("plain", {"id": "x"})
+        await tables.delete_item("events", "a", 1)
+        found = await tables.changes("events", view="both")
+        assert [(change.op, change.old, change.new) for change in found.changes] == [
+            ("set", None, {"user": "a", "at": 1, "n": 1}),
+            ("set", {"user": "a", "at": 1, "n": 1}, {"user": "a", "at": 1, "n": 2}),
+            ("deleted", {"user": "a", "at": 1, "n": 2}, None),
+        ]
+        first = found.changes[0]
+        assert (first.table, first.partition_key, first.sort_key) == ("events", "a", 1)
+        assert (first.last_writer, first.request_id) == ("agent:task", "r")
+        page = await tables.changes("events", limit=1)
+        assert [change.version for change in page.changes] == [first.version]
+        assert page.changes[0].new is None
+        rest = await tables.changes("events", page.next, view="new")
+        assert [change.new for change in rest.changes] == [{"user": "a", "at": 1, "n": 2}, None]
+        assert (await tables.changes("events", rest.next)).changes == []
+        with pytest.raises(HoldfastError) as unkept:
+            await tables.changes("plain", view="old")
+        assert unkept.value.code == "UNSUPPORTED"
+        await tables.drop_table("events")
+        await events(tables)
+        assert (await tables.changes("events")).changes == []
+        assert (await tables.changes("events", 10**9)).changes == []
+
+    async def test_errors_of_other_kinds(self, tables: Tables) -> None:
+        """A fence of a lock never taken is refused, and so is a ttl verb without a ttl attribute."""
+        await events(tables)
+        with refusal(Fenced, field="fence"):
+            await tables.put_item("events", {"user": "a", "at": 1}, fence={"lock": "l", "token": 1})
+        assert await tables.get_item("events", "a", 1) is None
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "set_ttl": lambda: tables.set_ttl("events", "a", 1, 5),
+            "remove_ttl": lambda: tables.remove_ttl("events", "a", 1),
+            "get_ttl": lambda: tables.get_ttl("events", "a", 1),
+            "sweep": lambda: tables.sweep_expired_ttl("events"),
+        }
+        for name, call in calls.items():
+            with refusal(TtlNotConfigured, field="table", about=name):
+                await call()
+        await tables.create_table("ends", partition_key=("id", "string"), ttl_attribute="ends")
+        for call in (lambda: tables.set_ttl("ends", "x", None, 5), lambda: tables.remove_ttl("ends", "x")):
+            with refusal(ItemNotFound, field="partition_key"):
+                await call()
+        for ttl in (0, -1, 1.5, True, "5", 2**31):
+            with refusal(ValidationError, field="ttl_seconds", about=ttl):
+                await tables.set_ttl("ends", "x", None, ttl)  # type: ignore[arg-type]
+
+    async def test_policies_hold_for_tables(self, tables: Tables, store: Store) -> None:
+        """A quota counts items, and the audit of a table's namespace has every change of it, drops too."""
+        await events(tables)
+        await store.set_policy("table/trivia", {"quota_keys": 2, "audit": True})
+        await tables.put_item("events", {"user": "a", "at": 1})
+        await tables.put_item("events", {"user": "a", "at": 2})
+        with pytest.raises(HoldfastError) as full:
+            await tables.put_item("events", {"user": "a", "at": 3})
+        assert full.value.code == "QUOTA_EXCEEDED"
+        await tables.put_item("events", {"user": "a", "at": 2, "again": True})
+        assert (await store.stats("table/trivia")).keys == 2
+        await tables.delete_item("events", "a", 1)
+        await tables.update_item("events", "a", 3, set={"x": 1})
+        await tables.drop_table("events")
+        stats = await store.stats("table/trivia")
+        assert (stats.keys, stats.bytes) == (0, 0)
+        audit = store.audit("table/trivia")
+        records = (await audit.log()).records
+        assert [record.op for record in records] == [
+            *("policy", "set", "set", "set", "deleted", "set", "table_dropped"),
+        ]
+        assert records[1].key == 'events:["a",1]'
+        assert (await audit.verify()).broken_at is None
