@@ -26,7 +26,7 @@ from holdfast.commands import (
     Set,
     Stored,
 )
-from holdfast.decide import entries, keys, requests, upkeep
+from holdfast.decide import entries, keys, policies, requests, upkeep
 from holdfast.decide.draft import Draft
 from holdfast.errors import HoldfastError, VersionConflict
 from holdfast.rows import KV, TRASH, Address, Row
@@ -234,7 +234,7 @@ def trash_outlives_its_week(patch: pytest.MonkeyPatch) -> None:
 
 def everything_goes_to_the_trash(patch: pytest.MonkeyPatch) -> None:
     """Locks, caches and sessions skip the trash."""
-    patch.setattr(entries, "_UNTRASHED", frozenset())
+    patch.setattr(policies, "_UNTRASHED", frozenset())
 
 
 def fences_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -294,7 +294,11 @@ class Machine(RuleBasedStateMachine):
             NUMBER: [
                 key for key in steps.ALL_KEYS if (oracle.get(key) or {"value": ""})["value"][:1].isdigit()
             ],
-            TRASHED: [key for key in steps.ALL_KEYS if ROOTS[name] + key in oracle.state.trash],
+            TRASHED: [
+                key
+                for key in steps.ALL_KEYS
+                if ROOTS[name] + key in oracle.state.trash and oracle.get(key) is None
+            ],
         }
         keys = found[at] if at else []
         return keys[steps.ALL_KEYS.index(key) % len(keys)] if keys else key
