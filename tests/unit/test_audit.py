@@ -286,6 +286,24 @@ async def test_pruning_while_it_is_verified_is_no_break(
     assert (verdict.whole, verdict.records, pruned) == (True, 1, True)
 
 
+async def test_writing_while_it_is_verified_is_no_break(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come after the head was read are verified too, or left to the next time."""
+    original = auditing.Audit._scan
+    written = 0
+
+    async def write_first(audit: auditing.Audit, after: int) -> Any:
+        nonlocal written
+        written += 1
+        await ground.kv.set("k", "meanwhile")
+        return await original(audit, after)
+
+    monkeypatch.setattr(auditing.Audit, "_scan", write_first)
+    verdict = await ground.audit.verify()
+    assert (verdict.whole, verdict.records, written) == (True, RECORDS + 1, 1)
+
+
 async def test_pruning_goes_by_the_signed_time(
     ground: Ground, store: holdfast.Store, clock: ManualClock
 ) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
-from holdfast.keyring import FileKeyring, Keyring, add_key, parse_keys
+from holdfast.clock import ManualClock
+from holdfast.engines.memory import MemoryEngine
+from holdfast.keyring import NO_KEYS, FileKeyring, Keyring, add_key, parse_keys
 from holdfast.registry import keyring_for
+from holdfast.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +163,32 @@ async def test_postgresql_has_no_key_unless_it_is_given_one(pg_url: str) -> None
         assert (await store.semantic("t", "p").changes()).changes == []
         await store.kv("p").set("k", 1)
         assert (await store.stats("kv/p")).keys == 1
+
+
+async def test_hashes_are_keyed() -> None:
+    """Who does not have the key can't find out by trying whether a value was a certain one."""
+    found = set()
+    for key in (KEY, NEWER):
+        async with holdfast.open("memory://", audit_key=key, reap=False) as store:
+            await store.semantic("t", "p").set("k", True)
+            [record] = (await store.audit("semantic/t/p").log()).records
+            found.add(record.after)
+    assert len(found) == 2
+    assert sha256(b"true").hexdigest() not in found
+
+
+async def test_what_has_lost_its_key_does_not_hold_up_the_sweep_of_others() -> None:
+    """An audited entry stays until its expiry can be recorded; the entries of others go."""
+    engine, clock = MemoryEngine(Keyring(parse_keys(KEY))), ManualClock()
+    async with Store(engine, clock=clock, reap=False) as store:
+        await store.semantic("t", "p").set("k", 1, ttl=1)
+        await store.kv("p").set("k", 1, ttl=1)
+        engine.keys = NO_KEYS
+        clock.advance(1)
+        with pytest.raises(holdfast.Unsupported, match="not known here"):
+            await store.sweep()
+        assert [change.op for change in await store.kv("p").history("k")] == ["expired", "set"]
+        assert [change.op for change in await store.semantic("t", "p").history("k")] == ["set"]
+        assert await store.semantic("t", "p").get("k") is None
+        engine.keys = Keyring(parse_keys(KEY))
+        assert await store.sweep() == 1

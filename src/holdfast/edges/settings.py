@@ -83,7 +83,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         About(
             "database.audit_key_file",
-            "A file with such secrets instead, one on each line.",
+            "A file with such secrets instead, one on each line; "
+            "`holdfast audit rotate` makes it and adds to it.",
             otherwise="a file beside a SQLite store, made when it is first needed",
         ),
     ] = None
