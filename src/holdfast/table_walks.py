@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 STEP: Final = 250
 """How many rows are looked at at a time."""
-PART: Final = 10_000
-"""How many rows a page may look at; one that finds too little among them is short."""
+PART: Final = 4_000_000
+"""How many bytes of rows a page may look at; one that finds too little among them is short."""
+LEAST: Final = 400
+"""What the smallest row counts for: so a page looks at 10,000 rows at the most."""
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""
@@ -108,7 +110,7 @@ async def page_of_items(
                     return _page(items, after, schema.id)
                 items.append(_shown(item, wanted))
             after = key
-        looked += len(found.rows)
+        looked += sum(max(row.size, LEAST) for row in found.rows)
         if not found.more:
             return _page(items, None, schema.id)
         if looked >= PART:
@@ -139,7 +141,7 @@ async def page_of_index(
                     return _page(items, after, index.id)
                 items.append(_shown(item, wanted))
             after = key
-        looked += len(rows)
+        looked += sum(LEAST if row is None else max(row.size, LEAST) for row in rows)
         if not found.more:
             return _page(items, None, index.id)
         if looked >= PART:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -10,6 +11,8 @@ import pytest
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.tables import VERBS
+from holdfast.engine import Scan, Scanned
+from holdfast.engines.memory import MemoryEngine
 from tests.edges.nats.ground import START, Caller, Gated, Running, calling, serving, until
 from tests.edges.nats.test_events import Ear
 
@@ -343,21 +346,35 @@ async def test_reads_and_writes_keep_their_order(caller: Caller, ask: Ask) -> No
     assert [answer["items"][0]["number"] for answer in answers[2::3]] == list(range(100))
 
 
+class SlowWalks(MemoryEngine):
+    """An engine that walks only once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_walk = asyncio.Event()
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """Wait, then do it."""
+        await self.may_walk.wait()
+        return await super().scan(query, now)
+
+
 async def test_a_read_does_not_see_what_was_sent_after_it(nats_server: NatsServer) -> None:
     """A scan that takes time shows the table without the write that came after it, which waits its turn."""
-    engine = Gated()
-    async with serving(nats_server.url, engine=engine) as running, calling(nats_server.url) as caller:
+    engine = SlowWalks()
+    async with serving(nats_server.url, engine=engine), calling(nats_server.url) as caller:
         ask = at_tables(caller)
         await make_table(ask)
-        engine.gate.clear()
         scan = await caller.begin("db.table.trivia.scan", {"table": "events"})
         put = await caller.begin(
             "db.table.trivia.put_item", {"table": "events", "item": {"user": "alice", "at": 7}}
         )
-        await until(lambda: running.service.under_way == 2)
-        engine.gate.set()
+        for _ in range(5):
+            await caller.ask("db.kv.other.get", {"key": "rounds"})
+        overtaken = put.done()
+        engine.may_walk.set()  # before anything is asserted, or the service could not stop
         assert (await scan).fields["items"] == []
-        assert (await put).fields["version"] == 2
+        assert ((await put).fields["version"], overtaken) == (2, False)
 
 
 async def test_a_put_that_nobody_waits_for_is_done(caller: Caller, ask: Ask) -> None:
