@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import holdfast
@@ -23,6 +24,21 @@ class Counted(MemoryEngine):
         found = await super().scan(query, now)
         self.shown += len(found.keys)
         return found
+
+
+class Halting(MemoryEngine):
+    """An engine whose walks stop behind their first part until they are told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """Wait, but for the first part."""
+        if query.after is not None:
+            self.begun.set()
+            await self.go_on.wait()
+        return await super().scan(query, now)
 
 
 async def fill(kv: holdfast.KV, number: int) -> None:
@@ -52,3 +68,19 @@ async def test_a_listing_that_ends_where_the_work_ends() -> None:
         await fill(kv, STEP * STEPS)
         page = await kv.list(purpose="lock")
         assert (page.keys, page.truncated, page.cursor) == ([], False, None)
+
+
+async def test_a_listing_does_not_see_what_comes_after_it() -> None:
+    """A write that was handed over after the listing is not in it, however many parts that has."""
+    engine = Halting()
+    async with Store(engine, reap=False) as store:
+        kv = store.kv("trivia")
+        await fill(kv, STEP + 1)
+        listing = asyncio.create_task(kv.list(purpose="lock"))
+        await engine.begun.wait()
+        writing = asyncio.create_task(kv.set("zebra", 0, semantics={"purpose": "lock"}))
+        await asyncio.sleep(0)
+        engine.go_on.set()
+        assert (await listing).keys == []
+        assert (await writing).key == "zebra"
+        assert (await kv.list(purpose="lock")).keys == ["zebra"]

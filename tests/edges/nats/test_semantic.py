@@ -127,9 +127,14 @@ async def test_a_batch_tells_of_every_check_that_failed(ask: Ask) -> None:
 
 
 async def test_a_reused_request_id(ask: Ask) -> None:
-    """The same requestId replays the first answer; with other content it is a conflict that says why."""
+    """The same requestId replays the first answer; with other content it is a conflict that says why.
+
+    What was refused, as by a fence, has changed nothing.
+    """
     first = await ask("incr", key="n", by=2, requestId="once")
     assert await ask("incr", key="n", by=2, requestId="once") == first
+    fenced = await ask("incr", key="n", fence={"lock": "nobody", "token": 1})
+    assert (fenced["errorCode"], fenced["retryable"]) == ("fenced", False)
     stale = await ask("incr", key="n", by=3, requestId="once")
     assert (stale["errorCode"], stale["reason"]) == ("version_conflict", "request_id_reused")
     assert (await ask("get", key="n"))["value"] == 2
