@@ -113,6 +113,33 @@ async def test_refusals_are_counted_by_code(nats_server: NatsServer, tmp_path: P
     }
 
 
+async def test_tables_are_counted_with_the_rest(nats_server: NatsServer, tmp_path: Path) -> None:
+    """A request about a table counts under its verb, `stats` too, and its writes by what became of them."""
+    async with measured(nats_server, tmp_path) as at:
+
+        async def on_table(verb: str, **fields: Any) -> None:
+            await ask(at.client, f"db.table.trivia.{verb}", table="t", **fields)
+
+        await on_table("create_table", partition_key={"name": "id", "type": "string"})
+        await on_table("put_item", item={"id": "a"})
+        await on_table("put_item", item={"id": "a"}, expected_version=99)
+        await on_table("batch_write_item", writes=[{"put": {"item": {"id": key}}} for key in "bc"])
+        await on_table("stats")
+        await ask(at.client, "db.kv.trivia.stats")
+        found = await at.values()
+    assert {name: value for name, value in found.items() if re.search("requests_total|writes", name)} == {
+        'holdfast_requests_total{plugin="trivia",verb="create_table"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="put_item"}': 2,
+        'holdfast_requests_total{plugin="trivia",verb="batch_write_item"}': 1,
+        'holdfast_requests_total{plugin="trivia",verb="stats"}': 2,
+        'holdfast_writes_total{outcome="ok",plugin="trivia",purpose="none"}': 3,
+        'holdfast_writes_total{outcome="conflict",plugin="trivia",purpose="none"}': 1,
+    }
+    assert found['holdfast_request_duration_seconds_count{verb="stats"}'] == 2
+    assert found['holdfast_kv_stats_total{plugin="trivia"}'] == 1
+    assert 'holdfast_kv_keys_total{plugin="trivia"}' not in found
+
+
 async def test_expiry_is_measured(nats_server: NatsServer, tmp_path: Path) -> None:
     """The age of what is due shows until it is removed; then how many went, and how late that was."""
     async with measured(nats_server, tmp_path) as at:

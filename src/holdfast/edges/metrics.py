@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily
 
 from holdfast.edges.gauges import Gauges, Sums
+from holdfast.edges.nats import tables
 from holdfast.edges.nats.calls import OPERATIONS, READS
 from holdfast.edges.nats.observer import DROPPED
 from holdfast.edges.outcomes import LOCK, purpose_label, writes_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 VERBS: Final = tuple(sorted({*READS, *WRITING_VERBS}))
+TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
 
 DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -69,6 +71,7 @@ class Metrics:
         self._families = Families(prefix)
         self._gauges = Gauges(self._families, store, self._labels)
         self._operations: dict[str, dict[str, Tally]] = {verb: {} for verb in VERBS}
+        self._on_tables: dict[str, dict[str, Tally]] = {verb: {} for verb in TABLE_VERBS}
         self._group_sizes = Tally(SIZES)
         self._sweeps = Tally(SWEEPS)
         self._removed = 0
@@ -106,9 +109,12 @@ class Metrics:
 
     def operation(self, operation: Operation) -> None:
         """See `Counter.operation`."""
+        on_tables = operation.namespace.startswith("table/")
         if operation.dialect == "admin":
             self._admin.add(operation.verb if operation.verb in OPERATIONS else UNKNOWN)
-        elif (plugins := self._operations.get(operation.verb)) is not None:
+        elif (
+            plugins := (self._on_tables if on_tables else self._operations).get(operation.verb)
+        ) is not None:
             tally = plugins.get(operation.owner)
             if tally is None:
                 tally = plugins.setdefault(self._labels.of(operation.owner), Tally(DURATIONS))
@@ -131,11 +137,19 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Every family, as the registry asks for them."""
         make = self._families
-        operations = {verb: plugins.copy() for verb, plugins in self._operations.items()}
-        for verb, plugins in operations.items():
-            yield from self._verb_families(verb, plugins)
-        yield self._requests(operations)
-        whole = {verb: together(plugins.values(), DURATIONS) for verb, plugins in operations.items()}
+        for verb, plugins in self._operations.items():
+            yield from self._verb_families(verb, plugins.copy())
+        everything = [
+            (plugin, verb, tally)
+            for operations in (self._operations, self._on_tables)
+            for verb, plugins in operations.items()
+            for plugin, tally in plugins.copy().items()
+        ]
+        yield self._requests(everything)
+        whole = {
+            verb: together((tally for _, of, tally in everything if of == verb), DURATIONS)
+            for verb in sorted({*VERBS, *TABLE_VERBS})
+        }
         yield make.histograms("request_duration_seconds", "What requests took, of all.", "verb", whole)
         for counts in (
             self._errors,
@@ -159,7 +173,8 @@ class Metrics:
         if operation.code == VersionConflict.code:
             self._conflicts.add(plugin)
         if operation.slow:
-            self._slow.add(plugin, operation.verb if operation.verb in VERBS else UNKNOWN)
+            known = operation.verb in self._operations or operation.verb in self._on_tables
+            self._slow.add(plugin, operation.verb if known else UNKNOWN)
 
     def _swept(self, removed: int, seconds: float) -> None:
         self._removed += removed
@@ -212,18 +227,18 @@ class Metrics:
             f"kv_{verb}_duration_seconds", f"What {verb} took, from receipt to reply.", "plugin", plugins
         )
 
-    def _requests(self, operations: dict[str, dict[str, Tally]]) -> Metric:
+    def _requests(self, everything: list[tuple[str, str, Tally]]) -> Metric:
         """All requests in one family, which is what a share of them is taken from."""
         family = CounterMetricFamily(
             self._families.name("requests"), "Requests that were answered.", labels=("plugin", "verb")
         )
-        for verb, plugins in operations.items():
-            for plugin, tally in plugins.items():
-                family.add_metric((plugin, verb), sum(tally.counts))
-        for (verb,), count in self._admin.items():
-            family.add_metric((OPERATOR, verb), count)
-        for (plugin,), count in self._astray.items():
-            family.add_metric((plugin, UNKNOWN), count)
+        sums: Sums = {}
+        for plugin, verb, tally in everything:
+            sums[plugin, verb] = sums.get((plugin, verb), 0) + sum(tally.counts)
+        sums |= {(OPERATOR, verb): count for (verb,), count in self._admin.items()}
+        sums |= {(plugin, UNKNOWN): count for (plugin,), count in self._astray.items()}
+        for labels, count in sums.items():
+            family.add_metric(labels, count)
         return family
 
     def _cleanup_families(self) -> Iterator[Metric]:

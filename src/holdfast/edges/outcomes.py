@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.commands import Batch, Deleted, KeyChange, Many, Results, Set, Stored, Versions
+from holdfast.commands import Batch, Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
 from holdfast.decide.entries import purpose_of
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict
+from holdfast.tables.commands import ItemChange, ItemsDone, TransactWrite, WriteItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,12 +34,16 @@ def purpose_label(purpose: str | None) -> str:
 
 def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[str, str]]:
     """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
-    if isinstance(command, KeyChange | Batch):
+    if isinstance(command, KeyChange | Batch | ItemChange | TransactWrite):
         return ((purpose_label(_purpose(command, result)), _outcome(result)),)
-    if not isinstance(command, Many):
+    if isinstance(command, Many):
+        parts: Sequence[Command] = command.items
+    elif isinstance(command, WriteItems):
+        parts = command.writes
+    else:
         return ()
-    items = result.items if isinstance(result, Results) else [result] * len(command.items)
-    return [one for item in zip(command.items, items, strict=True) for one in writes_of(*item)]
+    results = result.items if isinstance(result, Results | ItemsDone) else [result] * len(parts)
+    return [one for part in zip(parts, results, strict=True) for one in writes_of(*part)]
 
 
 def _outcome(result: Result | Exception) -> str:
@@ -57,7 +62,7 @@ def _outcome(result: Result | Exception) -> str:
             return "error"
 
 
-def _purpose(command: KeyChange | Batch, result: Result | Exception) -> str | None:
+def _purpose(command: Change, result: Result | Exception) -> str | None:
     """The purpose of what is there after the write, of what it met, or of what it would have put."""
     match result:
         case Stored():
