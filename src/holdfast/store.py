@@ -33,6 +33,7 @@ from holdfast.selection import select
 from holdfast.survey import Survey, stats_of
 from holdfast.table import Tables
 from holdfast.table_calls import TableCalls
+from holdfast.table_upkeep import finish_indexes, keep_finishing
 from holdfast.tables.verbs import TableVerbs
 from holdfast.trash import trash_page, trash_query
 from holdfast.verbs import Verbs, id_maker
@@ -99,6 +100,7 @@ class Store:
         self._groups = Groups(engine, self._clock, self._reaper, self._tell)
         self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reap = reap
+        self._sweep_interval = sweep_interval
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,6 +119,9 @@ class Store:
         self._tasks.append(asyncio.create_task(self._keep_time(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
+            if not self.capabilities.owns_reaper:
+                finishing = keep_finishing(self, self._sweep_interval)
+                self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
     async def aclose(self) -> None:
         """Close the store: nothing more is accepted, and all that was is finished first."""
@@ -192,9 +197,16 @@ class Store:
         return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
 
     async def upkeep(self) -> None:
-        """Drop what the trash, the memory of requests and the journal have kept long enough, now."""
+        """Drop what the trash, the memory of requests and the journal have kept long enough, now.
+
+        What was interrupted goes on: dropping tables and indexes, and filling indexes.
+        """
         keeper = self._reading()
-        await (keeper if isinstance(keeper, Housekeeper) else self._reaper).upkeep()
+        if isinstance(keeper, Housekeeper):
+            await keeper.upkeep()
+        else:
+            await self._reaper.upkeep()
+            await finish_indexes(self)
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped; upkeep does it too."""

@@ -31,6 +31,7 @@ from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.outage import OutageWatch
 from holdfast.errors import HoldfastError, ValidationError
+from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
@@ -69,7 +70,11 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
         links = health.links = metrics.links = [
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
-        async with _services(config, store, links, metrics), _watched(config, store, links[0]):
+        async with (
+            _services(config, store, links, metrics),
+            _watched(config, store, links[0]),
+            _table_reaper(config, store),
+        ):
             _log.info(
                 "started; expired entries are removed every %g s at the latest",
                 config.kv_cleanup_interval_seconds,
@@ -207,6 +212,21 @@ async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIt
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[None]:
+    """What removes expired items of tables, if that was asked for."""
+    if config.table_reaper_interval_seconds is None:
+        yield
+        return
+    reaping = reap_tables(store, config.table_reaper_interval_seconds)
+    reaper = asyncio.create_task(reaping, name="holdfast table reaper")
+    try:
+        yield
+    finally:
+        reaper.cancel()
+        await asyncio.gather(reaper, return_exceptions=True)
 
 
 def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) -> Iterator[str]:

@@ -70,6 +70,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "Every how many seconds, at the latest, expired entries are removed and records thinned out.",
         ),
     ] = 300.0
+    table_reaper_interval_seconds: Annotated[
+        Annotated[float, Meta(ge=0.1, le=31_536_000)] | None,
+        About(
+            "database.table_reaper_interval_seconds",
+            "Every how many seconds expired items are removed from tables; they are gone before, but take "
+            "up room.",
+            otherwise="they are removed only when somebody sweeps a table",
+        ),
+    ] = None
 
     audit_key: Annotated[
         str | None,

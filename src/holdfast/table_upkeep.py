@@ -1,0 +1,97 @@
+"""What is done for tables unasked: work that was interrupted goes on, and on request expired items go.
+
+Law: as in `holdfast.reaper`. What fails is told, and tried again. What is left of a drop is seen to there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.errors import HoldfastError, TableNotFound
+from holdfast.reaper import LONGEST_PAUSE, SLOW_SWEEP
+from holdfast.table_walks import Source, fill_index, sweep, tables_at
+
+if TYPE_CHECKING:
+    from holdfast.model import Stats
+
+_log = logging.getLogger("holdfast.reaper")
+
+
+class Keeper(Source, Protocol):
+    """What upkeep needs of a store."""
+
+    async def namespaces(self) -> list[Stats]:
+        """What every namespace holds."""
+        ...
+
+
+async def finish_indexes(store: Keeper) -> None:
+    """Go on with filling indexes, in any namespace, that nobody has finished.
+
+    Several processes may do so at once. That is more work than needed, and no harm.
+    """
+    for namespace in await _namespaces(store):
+        for schema in await tables_at(store, namespace):
+            for index in schema.indexes:
+                if index.state == "building":
+                    _log.info("filling index %s of %s in %s goes on", index.name, schema.name, namespace)
+                    await fill_index(store, namespace, schema, index)
+
+
+async def sweep_tables(store: Keeper) -> int:
+    """Remove every expired item of every table that has a ttl attribute; how many that was."""
+    removed = 0
+    for namespace in await _namespaces(store):
+        for schema in await tables_at(store, namespace):
+            if schema.ttl_attribute is None:
+                continue
+            with contextlib.suppress(TableNotFound):  # dropped meanwhile
+                while count := await sweep(store, namespace, schema):
+                    removed += count
+    return removed
+
+
+async def keep_finishing(store: Keeper, interval: float) -> None:
+    """Go on with filling indexes that nobody has finished, now and every interval, until cancelled."""
+    while True:
+        try:
+            await finish_indexes(store)
+        except HoldfastError as error:
+            _log.warning("indexes can't be filled yet: %s", error.message)
+        except Exception as error:
+            _log.error("filling indexes failed", exc_info=error)
+        await asyncio.sleep(interval)
+
+
+async def reap_tables(store: Keeper, interval: float) -> None:
+    """Remove expired items, now and every interval, until cancelled."""
+    _log.info("cleanup of expired items started")
+    try:
+        while True:
+            try:
+                await _reap_once(store)
+            except Exception as error:
+                _log.error("sweeping tables failed and goes on after a pause: %s", error, exc_info=error)
+                await asyncio.sleep(min(interval, LONGEST_PAUSE))
+            else:
+                await asyncio.sleep(interval)
+    finally:
+        _log.info("cleanup of expired items stopped")
+
+
+async def _reap_once(store: Keeper) -> None:
+    began = time.monotonic()
+    removed = await sweep_tables(store)
+    seconds = time.monotonic() - began
+    if seconds > SLOW_SWEEP:
+        _log.warning("a sweep of tables took %.1f s for %d expired items", seconds, removed)
+    level = logging.INFO if removed else logging.DEBUG
+    _log.log(level, "removed %d expired items in %.0f ms", removed, seconds * 1000)
+
+
+async def _namespaces(store: Keeper) -> list[str]:
+    return [stats.namespace for stats in await store.namespaces() if stats.namespace.startswith("table/")]
