@@ -88,7 +88,7 @@ class Line:
                 return
             if (rest := self._seconds_to(entry)) <= 0:
                 found = await self._patience().insist(partial(self._kv.get, entry.key))
-                if found is None or found.value != entry.value:
+                if found is None:
                     return
                 entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
             await asyncio.wait({left}, timeout=min(rest, max(self._lease.due, 0), GLANCE))

@@ -107,3 +107,4 @@ async def test_at_most_one_holds_the_lock(
         with pytest.raises(Fenced):
             await kv.set("k", 0, fence={"lock": "a", "token": crowd.tokens[-1]})
     assert not (await kv.list("lock/")).keys
+    assert not [task for task in asyncio.all_tasks() if "lock/a" in task.get_name()]

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.errors import LockLost, OutcomeUnknown, Unavailable, ValidationError
+from holdfast.errors import DatabaseError, LockLost, OutcomeUnknown, Unavailable, ValidationError
 from holdfast.recipes import lock as module
+from holdfast.recipes.news import news_of
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until, waiting
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
+    from holdfast.engine import JournalPage
     from holdfast.kv import KV
     from holdfast.store import Store
 
@@ -235,6 +237,39 @@ async def test_a_store_that_is_closed(kv: KV, store: Store) -> None:
     async with asyncio.timeout(20):
         with refusal(Unavailable):
             await waiter
+
+
+async def test_a_journal_that_fails(kv: KV, engine: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where changes can't be followed any more every waiter is told, and those who come later begin anew."""
+
+    async def fail(query: object) -> JournalPage:
+        raise DatabaseError("the journal can't be read")
+
+    holder, last = kv.lock("a", ttl=60), kv.lock("a", ttl=60)
+    await holder.acquire()
+    waiters = [asyncio.create_task(kv.lock("a", ttl=60).acquire()) for _ in range(2)]
+    await waiting(kv, 2)
+    await steps(50)
+    monkeypatch.setattr(engine, "journal", fail)
+    await kv.set("other", 1)
+    for end in await asyncio.gather(*waiters, return_exceptions=True):
+        assert isinstance(end, DatabaseError)
+    assert (await kv.list("lock/")).keys == ["lock/a"]
+    monkeypatch.undo()
+    waiter = asyncio.create_task(last.acquire())
+    await waiting(kv, 1)
+    await holder.release()
+    async with asyncio.timeout(20):
+        assert await waiter
+    await last.release()
+
+
+async def test_what_left_before_anybody_listened(kv: KV) -> None:
+    """News tell of what was removed since the version that they begin at, though nobody listened then."""
+    entry = await kv.set("lock/a", 1)
+    await kv.delete("lock/a")
+    async with asyncio.timeout(20), news_of(kv, "lock/a", since=entry.version) as news:
+        await news.leaving("lock/a")
 
 
 async def test_misuse(kv: KV) -> None:
