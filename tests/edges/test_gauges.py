@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+import holdfast
 from holdfast import errors
 from holdfast.clock import ManualClock
 from holdfast.commands import Delete, DropLetter, Escalate, Kept, Many, Origin, Results, Set
@@ -19,6 +20,7 @@ from holdfast.edges.outcomes import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.engines.memory import MemoryEngine
 from holdfast.rows import KV
 from holdfast.store import Store
+from holdfast.testing import AUDIT_KEY
 from tests.edges.running import PATIENCE
 
 if TYPE_CHECKING:
@@ -32,10 +34,8 @@ ORIGIN = Origin(writer="w", request_id="r")
 class Measured:
     """A store under measurement."""
 
-    def __init__(self, store: Store, engine: MemoryEngine, clock: ManualClock) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.engine = engine
-        self.clock = clock
         self.metrics = Metrics("m", store)
 
     async def values(self, name: str) -> dict[str, float]:
@@ -45,12 +45,21 @@ class Measured:
         return {labels: float(value) for labels, value in found}
 
 
+class InMemory(Measured):
+    """One in memory, whose clock stands still and that sweeps when it is told to."""
+
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+        self.clock = ManualClock()
+        super().__init__(Store(self.engine, clock=self.clock, reap=False))
+
+
 @pytest.fixture
-async def at() -> AsyncIterator[Measured]:
-    """A store in memory whose clock stands still and that sweeps when it is told to."""
-    engine, clock = MemoryEngine(), ManualClock()
-    async with Store(engine, clock=clock, reap=False) as store:
-        yield Measured(store, engine, clock)
+async def at() -> AsyncIterator[InMemory]:
+    """A store in memory under measurement."""
+    at = InMemory()
+    async with at.store:
+        yield at
 
 
 def spoiled(engine: MemoryEngine, seen: list[Address] | None = None) -> Any:
@@ -73,7 +82,7 @@ def written(plugin: str, purpose: str, outcome: str) -> str:
     return f'outcome="{outcome}",plugin="{plugin}",purpose="{purpose}"'
 
 
-async def test_writes_are_counted_by_purpose_and_outcome(at: Measured) -> None:
+async def test_writes_are_counted_by_purpose_and_outcome(at: InMemory) -> None:
     """Each write counts once under what it was for and what became of it; one of many for itself."""
     kv = at.store.kv("a")
     await kv.set("k", 1, semantics={"purpose": "config"})
@@ -101,7 +110,7 @@ async def test_writes_are_counted_by_purpose_and_outcome(at: Measured) -> None:
 
 
 async def test_a_storage_that_fails_shows_in_every_write(
-    at: Measured, monkeypatch: pytest.MonkeyPatch
+    at: InMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a whole group fails, each of its writes counts, and the error is told apart from a defect."""
     failures: list[Exception] = [
@@ -145,7 +154,7 @@ def test_labels_of_purposes_and_outcomes_are_bounded() -> None:
     ]
 
 
-async def test_expirations_are_counted_by_purpose(at: Measured) -> None:
+async def test_expirations_are_counted_by_purpose(at: InMemory) -> None:
     """What has expired counts once under its purpose, whether a sweep or a write noticed it."""
     kv = at.store.kv("a")
     await kv.set("cached", 1, ttl=1, semantics={"purpose": "cache"})
@@ -162,7 +171,7 @@ async def test_expirations_are_counted_by_purpose(at: Measured) -> None:
     }
 
 
-async def test_locks_that_are_held_and_waited_for(at: Measured) -> None:
+async def test_locks_that_are_held_and_waited_for(at: InMemory) -> None:
     """A lock shows while it is held, and so does whoever waits for it; nothing is left when all is over."""
     kv = at.store.semantic("acme", "waiting")
     first, second = kv.lock("door"), kv.lock("door")
@@ -179,7 +188,7 @@ async def test_locks_that_are_held_and_waited_for(at: Measured) -> None:
     assert await at.values("locks") == {}
 
 
-async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_that_ended_elsewhere_is_not_held(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that expired, or whose entry another process changed, is not shown nor looked for any more."""
     kv = at.store.kv("a")
     for key in ("released", "retired"):
@@ -198,7 +207,7 @@ async def test_a_lock_that_ended_elsewhere_is_not_held(at: Measured, monkeypatch
     assert not [address for address in seen if address.space == KV]
 
 
-async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_locks_are_known_than_the_bound(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, a scrape looks at the newest; those that were given back take no room."""
     monkeypatch.setattr(gauges, "MOST_LOCKS", 3)
     await at.store.kv("held").set("lock/x", 1, semantics={"purpose": "lock"})
@@ -211,7 +220,7 @@ async def test_no_more_locks_are_known_than_the_bound(at: Measured, monkeypatch:
     assert await at.values("locks") == {f'plugin="p{number}",state="held"': 1 for number in (2, 3, 4)}
 
 
-async def test_a_scrape_lets_others_have_their_turn(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many namespaces and locks there are, requests are served while they are looked at."""
     monkeypatch.setattr("holdfast.survey.PART", 1)
     for number in range(5):
@@ -230,10 +239,11 @@ async def test_a_scrape_lets_others_have_their_turn(at: Measured, monkeypatch: p
     assert turns >= 2 * 5
 
 
-async def test_how_much_of_a_quota_is_used(at: Measured) -> None:
+async def test_how_much_of_a_quota_is_used(at: InMemory) -> None:
     """Each quota shows which share of it is used, by what is alive; a namespace without one shows none."""
     await at.store.set_policy("kv/a", {"quota_keys": 4, "quota_bytes": 100})
     await at.store.set_policy("kv/b", {"quota_keys": 10})
+    await at.store.set_policy("kv/closed", {"quota_keys": 0})
     await at.store.kv("a").set("k", "x" * 22)
     await at.store.kv("a").set("gone", 1, ttl=1)
     await at.store.kv("c").set("k", 1)
@@ -242,10 +252,11 @@ async def test_how_much_of_a_quota_is_used(at: Measured) -> None:
         'plugin="a",quota="keys"': 0.25,
         'plugin="a",quota="bytes"': 0.25,
         'plugin="b",quota="keys"': 0.0,
+        'plugin="closed",quota="keys"': 1.0,
     }
 
 
-async def test_dead_letters_are_counted(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_are_counted(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A letter shows at the next scrape, and no more when it is dropped; a spoiled sum spoils no scrape."""
 
     async def escalate(plugin: str) -> int:
@@ -274,7 +285,7 @@ async def test_dead_letters_are_counted(at: Measured, monkeypatch: pytest.Monkey
     assert await at.values("store_up") == {"": 1}
 
 
-async def test_the_end_of_each_audit_shows(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_each_audit_shows(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator sees how long each audit is, how old its newest record, and that a head was spoiled."""
     web = at.store.semantic("acme", "web")
     for number in range(3):
@@ -288,7 +299,7 @@ async def test_the_end_of_each_audit_shows(at: Measured, monkeypatch: pytest.Mon
     assert await at.values("audit_head") == {'plugin="acme/web"': 0}
 
 
-async def test_what_is_pruned_is_no_longer_among_the_records(at: Measured) -> None:
+async def test_what_is_pruned_is_no_longer_among_the_records(at: InMemory) -> None:
     """The number of the newest record only grows; how many are kept goes down when old ones are pruned."""
     web = at.store.semantic("acme", "web")
     await web.set("k", 1)
@@ -319,12 +330,12 @@ async def test_failed_sweeps_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(engine, "due", sometimes)
     monkeypatch.setattr("holdfast.reaper.TICK", 0.0)
     async with Store(engine, clock=clock, sweep_interval=0.001) as store:
-        at = Measured(store, engine, clock)
+        at = Measured(store)
         await asyncio.wait_for(done.wait(), PATIENCE)
         assert await at.values("kv_cleanup_failures_total") == {"": 2}
 
 
-async def test_a_storage_that_is_gone_leaves_the_rest(at: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storage_that_is_gone_leaves_the_rest(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the storage does not answer the counters are there all the same, and the gauge says so."""
     await at.store.kv("a").set("k", 1)
 
@@ -335,3 +346,25 @@ async def test_a_storage_that_is_gone_leaves_the_rest(at: Measured, monkeypatch:
     assert await at.values("store_up") == {"": 0}
     assert await at.values("kv_keys_total") == {}
     assert await at.values("writes_total") == {written("a", "none", "ok"): 1}
+
+
+async def test_what_is_looked_up_is_there_on_postgresql(pg_url: str) -> None:
+    """Keys, quotas, locks, dead letters and audits show on PostgreSQL as they do in memory."""
+    async with holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as store:
+        at = Measured(store)
+        await store.set_policy("kv/a", {"quota_keys": 2})
+        await store.kv("a").set("lock/x", 1, semantics={"purpose": "lock"})
+        await store.semantic("acme", "web").set("k", 1)
+        command = Escalate(
+            namespace="kv/a", origin=ORIGIN, request="r", key="k", letter="{}", code="BUSY", attempts=5
+        )
+        await store.execute(command)
+        names = ("kv_keys_total", "quota_ratio", "locks", "dead_letters", "audit_head")
+        found = {name: await at.values(name) for name in names}
+    assert found == {
+        "kv_keys_total": {'plugin="a"': 1, 'plugin="acme/web"': 1},
+        "quota_ratio": {'plugin="a",quota="keys"': 0.5},
+        "locks": {'plugin="a",state="held"': 1},
+        "dead_letters": {'plugin="a"': 1},
+        "audit_head": {'plugin="acme/web"': 1},
+    }
