@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.engines.sqlite.files import BALLAST_STEP
+from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +64,12 @@ async def test_full_disk(small_disk: Path) -> None:
 
 
 async def test_a_group_of_sets_and_deletes_on_a_full_disk(small_disk: Path) -> None:
-    """When the disk is full, the deletes of a group are done and its sets alone are refused."""
+    """When the disk is full, the deletes of a group are done and its sets alone are refused; letters go."""
     async with holdfast.open(small_disk / "store.db", reap=False) as store:
         kv = store.kv("p")
         await kv.set("old", 1)
+        request = kv.verbs.set("old", 2, request_id="r")
+        await store.execute(escalation(kv.verbs, request, error_code="BUSY", message="", attempts=5))
         filler = small_disk / "filler"
         _fill(filler)
         await _set_until_refused(kv, {}, "x" * 60_000)
@@ -74,6 +77,7 @@ async def test_a_group_of_sets_and_deletes_on_a_full_disk(small_disk: Path) -> N
         assert isinstance(refused, holdfast.StorageFull)
         assert deleted is True
         assert await kv.get("old") is None
+        assert await store.letters("kv/p").drop(2) is True
         filler.unlink()
         await kv.set("new", 1)
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast import rules
 from holdfast.audit import hash_of
 from holdfast.commands import Deleted, DropLetter, Escalate, Kept
-from holdfast.errors import QuotaExceeded, Unsupported
+from holdfast.errors import HoldfastError, QuotaExceeded
 from holdfast.model import Escalation
 from holdfast.rows import LETTER, Address, Record, Row
 
@@ -99,10 +99,10 @@ def _hold(draft: Draft, *, letters: int, size: int) -> None:
 
 
 def _hash(draft: Draft, value: str | None) -> str | None:
-    """The hash of a value; a store that has no key tells nothing of it."""
+    """The hash of a value; a store whose key can't be had tells nothing of it, and keeps the letter."""
     try:
         return hash_of(draft.keys, value)
-    except Unsupported:
+    except HoldfastError:
         return None
 
 

@@ -206,6 +206,24 @@ async def test_operators_deal_with_letters(caller: Caller) -> None:
         assert (await caller.ask("db.admin.deadletter_retry", fields))["error_code"] == code, fields
 
 
+async def test_a_letter_of_several(caller: Caller) -> None:
+    """As long as one member of a set_many can't be done its letter stays; what was done is not done again."""
+    where = {"namespace": "kv/trivia", "number": 1}
+    items = [{"key": "a", "value": 1}, {"key": "b", "value": 2, "expected_version": 0}]
+    request = {"items": items, "request_id": "r1"}
+    kept = await caller.ask("db.kv.trivia.escalate", GIVEN_UP | {"verb": "set_many", "request": request})
+    assert kept["letter"] == 1
+    await caller.ask("db.kv.trivia.set", {"key": "b", "value": "theirs"})
+    assert (await caller.ask("db.admin.deadletter_retry", where))["error_code"] == "VERSION_CONFLICT"
+    first = await caller.ask("db.kv.trivia.get", {"key": "a"})
+    assert first["value"] == 1
+    await caller.ask("db.kv.trivia.delete", {"key": "b"})
+    done = await caller.ask("db.admin.deadletter_retry", where)
+    assert [member["success"] for member in done["reply"]["results"]] == [True, True]
+    assert done["reply"]["results"][0]["version"] == first["version"]
+    assert (await caller.ask("db.admin.deadletter_retry", where))["error_code"] == "KEY_NOT_FOUND"
+
+
 async def test_a_client_that_gives_up(nats_server: NatsServer, running: Running, clock: ManualClock) -> None:
     """`kv.retry` of a client over NATS keeps its letter with the service, under the service's idea of who."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from holdfast.commands import Batch, Delete, Expire, Many, Trim, weight
+from holdfast.commands import Batch, Delete, DropLetter, Expire, Many, Trim, weight
 from holdfast.decide import Decision, Loaded, needs
 from holdfast.engine import (
     LATER,
@@ -340,7 +340,7 @@ def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
 
 def _only_removes(command: Command) -> bool:
     match command:
-        case Delete() | Expire() | Trim() | DeleteItem() | ExpireItems() | Purge():
+        case Delete() | Expire() | Trim() | DeleteItem() | ExpireItems() | Purge() | DropLetter():
             return True
         case Batch():
             return all(isinstance(write, Delete) for write in command.writes)
