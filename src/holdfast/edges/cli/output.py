@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StorageFull, ValidationError, VersionConflict
+from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from rich.table import Table
+
+    from holdfast.model import Item
 
     Cell = str | int | float | None
 
@@ -102,9 +104,16 @@ def refusal(error: HoldfastError) -> dict[str, Any]:
         "retryable": error.retryable,
     }
     if isinstance(error, VersionConflict):
-        told["current"] = error.current
+        told["current"] = error.current if error.item is None else item_document(error.item)
+    if isinstance(error, ConditionFailed):
+        told["current"] = None if error.current is None else item_document(error.current)
     extra = {name: getattr(error, name, None) for name in ("reason", "retry_after")}
     return told | {name: content for name, content in extra.items() if content is not None}
+
+
+def item_document(item: Item) -> dict[str, Any]:
+    """An item as JSON shows it."""
+    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
 
 
 def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:

@@ -1,0 +1,218 @@
+"""`holdfast table put`, `get`, `update`, `delete` and `ttl`: the verbs on one item.
+
+Law: a command turns its arguments into one call of a verb and prints what was answered.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.output import document, item_document, line, rows, shown_time
+from holdfast.edges.cli.tables import (
+    HERE,
+    Condition,
+    Hyphened,
+    IfVersion,
+    Owner,
+    PartitionKey,
+    SortKey,
+    Table,
+    json_option,
+    key_of,
+    no_item,
+    print_version,
+)
+from holdfast.edges.cli.target import UNNAMED, Origin, Whole
+from holdfast.edges.cli.values import read_value
+
+
+async def put(
+    table: Table,
+    item: Annotated[str, Hyphened],
+    /,
+    *,
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Put an item, in place of the one with the same key, and print its version.
+
+    Parameters
+    ----------
+    item
+        A JSON object that holds its key; - for what is on stdin, @FILE for what is in a file.
+    """
+    content = read_value(item, text=False)
+    condition = json_option(where, field="where")
+    async with owner.open() as store:
+        done = await owner.tables(store).put_item(
+            table, content, expected_version=if_version, condition=condition, **origin.fields
+        )
+    print_version(done, owner)
+
+
+async def get(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    show: tuple[str, ...] = (),
+    long: bool = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print an item as JSON. One that is not there ends with exit code 3.
+
+    Parameters
+    ----------
+    show
+        Only this path, such as meta.tag; may be given several times.
+    long
+        Print its version and deadline too.
+    """
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.get_item(table, *key, projection=show or None)
+    if item is None:
+        no_item(table)
+    if not long:
+        document(item.value)
+    elif owner.json:
+        document(item_document(item))
+    else:
+        rows(("field", "content"), _described(item))
+
+
+async def update(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    set_values: Annotated[str | None, Parameter(name="--set")] = None,
+    add: str | None = None,
+    remove: tuple[str, ...] = (),
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Change attributes of an item in one step, and print it as it is then. One that is not there is made.
+
+    Parameters
+    ----------
+    set_values
+        Values by path, as JSON: '{"meta.tag": "x"}'.
+    add
+        Numbers to add by path, as JSON: '{"score": 1}'.
+    remove
+        A path to take away; may be given several times.
+    """
+    changes = {"set": json_option(set_values, field="set"), "add": json_option(add, field="add")}
+    condition = json_option(where, field="where")
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.update_item(
+            table,
+            *key,
+            **changes,
+            remove=remove or None,
+            expected_version=if_version,
+            condition=condition,
+            **origin.fields,
+        )
+    document(item_document(item) if owner.json else item.value)
+
+
+async def delete(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Remove an item. One that is not there is no error."""
+    condition = json_option(where, field="where")
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        deleted = await tables.delete_item(
+            table, *key, expected_version=if_version, condition=condition, **origin.fields
+        )
+    if owner.json:
+        document({"deleted": deleted})
+    else:
+        line("deleted" if deleted else "not there")
+
+
+async def get_ttl(
+    table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = HERE
+) -> None:
+    """Print how many seconds are left: never for an item without a deadline, 0 for one that is not there."""
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
+    if owner.json:
+        document({"ttl": left})
+    else:
+        line("never" if left is None else left)
+
+
+async def set_ttl(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    seconds: Whole,
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Let an item be gone after some seconds from now, and print its new version.
+
+    Parameters
+    ----------
+    seconds
+        How long the item lives.
+    """
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.set_ttl(table, *key, seconds, **origin.fields)
+    print_version(item, owner)
+
+
+async def remove_ttl(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Let an item live for ever, and print its new version."""
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.remove_ttl(table, *key, **origin.fields)
+    print_version(item, owner)
+
+
+def _described(item: holdfast.Item) -> list[tuple[str, Any]]:
+    return [
+        ("item", msgspec.json.encode(item.value).decode()),
+        ("version", str(item.version)),
+        ("expires_at", None if item.expires_at is None else shown_time(item.expires_at)),
+    ]

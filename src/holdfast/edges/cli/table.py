@@ -1,0 +1,141 @@
+"""`holdfast table create`, `drop`, `list`, `describe`, `index` and `sweep`: tables and their indexes.
+
+Law: a command turns its arguments into calls of a verb and prints what was answered.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.edges.cli.output import document, line, rows
+from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
+from holdfast.edges.cli.target import UNNAMED, Origin
+from holdfast.errors import DatabaseError
+
+
+async def create(
+    table: Table,
+    /,
+    *,
+    partition_key: Definition,
+    sort_key: Definition | None = None,
+    ttl_attribute: str | None = None,
+    stream: Literal["keys", "new", "old", "both"] = "both",
+    origin: Origin = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Make a table, and print what it is like.
+
+    Parameters
+    ----------
+    ttl_attribute
+        The attribute that says, in seconds since 1970, when an item is gone.
+    stream
+        Which images of items changes can show.
+    """
+    keys = definition(partition_key, field="partition-key")
+    sort = None if sort_key is None else definition(sort_key, field="sort-key")
+    async with owner.open() as store:
+        made = await owner.tables(store).create_table(
+            table,
+            partition_key=keys,
+            sort_key=sort,
+            ttl_attribute=ttl_attribute,
+            stream=stream,
+            **origin.fields,
+        )
+    print_described(made, owner)
+
+
+async def drop(table: Table, /, *, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
+    """Take a table away, with all its items."""
+    async with owner.open() as store:
+        await owner.tables(store).drop_table(table, **origin.fields)
+    _dropped(owner)
+
+
+async def list_tables(*, owner: Owner = HERE) -> None:
+    """List the names of all tables of a plugin."""
+    async with owner.open() as store:
+        names = await owner.tables(store).list_tables()
+    if owner.json:
+        document({"tables": names})
+        return
+    for name in names:
+        line(name)
+
+
+async def describe(table: Table, /, *, owner: Owner = HERE) -> None:
+    """Print the keys, the ttl attribute and the indexes of a table."""
+    async with owner.open() as store:
+        described = await owner.tables(store).describe_table(table)
+    print_described(described, owner)
+
+
+async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = HERE) -> None:
+    """Remove items that have expired, and print how many: a hundred at the most, or with --all every one."""
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        removed = swept = await tables.sweep_expired_ttl(table)
+        while everything and swept:
+            swept = await tables.sweep_expired_ttl(table)
+            removed += swept
+    if owner.json:
+        document({"removed": removed})
+    else:
+        line(removed)
+
+
+async def create_index(
+    table: Table, index: str, /, *, key: Definition, origin: Origin = UNNAMED, owner: Owner = HERE
+) -> None:
+    """Make an index by one attribute, with the items that are there, and print what the table is like.
+
+    Parameters
+    ----------
+    index
+        The index.
+    """
+    attribute = definition(key, field="key")
+    async with owner.open() as store:
+        made = await owner.tables(store).create_index(table, index, key=attribute, **origin.fields)
+    print_described(made, owner)
+
+
+async def drop_index(table: Table, index: str, /, *, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
+    """Take an index away.
+
+    Parameters
+    ----------
+    index
+        The index.
+    """
+    async with owner.open() as store:
+        await owner.tables(store).drop_index(table, index, **origin.fields)
+    _dropped(owner)
+
+
+async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> None:
+    """Say whether an index has exactly the entries that the items ask for; if not, end with exit code 1.
+
+    Parameters
+    ----------
+    index
+        The index.
+    """
+    async with owner.open() as store:
+        found = await owner.tables(store).check_index(table, index)
+    if owner.json:
+        document(found)
+    else:
+        names = ("items", "entries", "missing", "extra")
+        rows(names, [[found[name] for name in names]])
+    if not found["consistent"]:
+        raise DatabaseError(f"index {index!r} does not agree with the items: drop it and make it again")
+
+
+def _dropped(owner: Owner) -> None:
+    if owner.json:
+        document({"dropped": True})
+    else:
+        line("dropped")
