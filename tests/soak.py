@@ -13,7 +13,11 @@ import sys
 from typing import Final
 
 CAMPAIGNS: Final = {
-    "kill": (["tests/robustness/test_kill.py", "--timeout=0"], {"HOLDFAST_KILL_CYCLES": "{rounds}"}, 500),
+    "kill": (
+        ["tests/robustness/test_kill.py", "tests/robustness/test_tables_kill.py", "--timeout=0"],
+        {"HOLDFAST_KILL_CYCLES": "{rounds}"},
+        500,
+    ),
     "machine": (["tests/machine", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "malformed": (["tests/security/test_malformed.py", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "flood": (

@@ -1,0 +1,94 @@
+"""Items and their indexes survive `kill -9` together, while items are written and an index is filled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.errors import ValidationError
+from tests.robustness.table_process import WRITERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.store import Store
+    from holdfast.table import Tables
+
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "4"))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_indexes_agree_with_the_items_after_kill_9(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """No acknowledged write is lost, and a finished index has exactly what the items ask for."""
+    url = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    seed = random.Random(7)
+    acknowledged: dict[tuple[str, int], int] = {}
+    for cycle in range(CYCLES):
+        lines = seed.randint(30, 200)
+        acknowledged |= await asyncio.to_thread(_write_and_kill, url, f"life{cycle}", lines)
+        async with holdfast.open(url, reap=False) as store:
+            await _check(store, acknowledged)
+    assert len(acknowledged) > CYCLES * 20
+
+
+async def _check(store: Store, acknowledged: dict[tuple[str, int], int]) -> None:
+    tables = store.tables("crash")
+    with contextlib.suppress(ValidationError):  # there it is whole
+        await tables.create_index("items", "by_score", key=("score", "number"))
+    for index in ("by_tag", "by_score"):
+        found = await tables.check_index("items", index)
+        assert (found["missing"], found["extra"], found["entries"]) == (0, 0, found["items"]), index
+    there = await _versions(tables)
+    lost = {key: version for key, version in acknowledged.items() if version != there.get(key, 0)}
+    assert lost == {}
+    unsaid = there.keys() - acknowledged.keys()
+    assert len(unsaid) <= WRITERS * (1 + max(int(key[0].split("-")[0][4:]) for key in there))
+    await store.upkeep()
+    assert (await store.stats("table/crash")).keys == len(there)
+
+
+async def _versions(tables: Tables) -> dict[tuple[str, int], int]:
+    there: dict[tuple[str, int], int] = {}
+    cursor = None
+    while True:
+        page = await tables.scan("items", cursor=cursor, limit=10_000)
+        there |= {(item.value["id"], item.value["n"]): item.version for item in page.items}
+        cursor = page.cursor
+        if cursor is None:
+            return there
+
+
+def _write_and_kill(url: str, life: str, after_lines: int) -> dict[tuple[str, int], int]:
+    """Let a process write until it has said so many lines, kill it, and return all that it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.robustness.table_process", url, life],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if len(said) == after_lines:
+            process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    watchdog.cancel()
+    if len(said) < after_lines:
+        pytest.fail(f"the writing process stopped by itself after {len(said)} lines")
+    whole = [line.split() for line in said if line.endswith("\n")]
+    return {(key, int(number)): int(version) for key, number, version in whole}
