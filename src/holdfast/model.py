@@ -1,7 +1,7 @@
 """The nouns that users hold in their hands: entries, pages, changes.
 
 Law: only frozen values live here, and the conversion of a stored row into them. Nothing in this module
-validates, decides or does I/O.
+validates, decides or does I/O. It is long because every noun of the library is in it and nowhere else.
 """
 
 from __future__ import annotations

@@ -11,31 +11,22 @@ import logging
 from collections import defaultdict
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from holdfast import rules
-from holdfast.auditing import Audit
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy, Written
-from holdfast.decide.policies import policy_of
-from holdfast.engine import LATER, Housekeeper, Later, TableDoor
+from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy
+from holdfast.engine import LATER, Later, TableDoor
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.groups import Groups
 from holdfast.kv import KV
-from holdfast.letters import Letters
-from holdfast.model import Stats, moment
+from holdfast.operations import Operations
 from holdfast.rates import Rates
 from holdfast.reaper import Reaper
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
-from holdfast.survey import Survey, stats_of
-from holdfast.table import Tables
-from holdfast.table_calls import TableCalls
-from holdfast.table_upkeep import finish_indexes, keep_finishing
-from holdfast.tables.verbs import TableVerbs
-from holdfast.trash import trash_page, trash_query
 from holdfast.verbs import Verbs, id_maker
 from holdfast.view import View
 from holdfast.watch import Bell
@@ -59,10 +50,8 @@ if TYPE_CHECKING:
         Scanned,
         Selected,
     )
-    from holdfast.model import Entry, Policy, TrashPage
-    from holdfast.outage import Outage
     from holdfast.rows import Record
-    from holdfast.verbs import Provenance
+    from holdfast.table import Tables
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
@@ -70,7 +59,7 @@ CLOCK_INTERVAL = 30.0
 _log = logging.getLogger("holdfast")
 
 
-class Store:
+class Store(Operations):
     """Everything behind one URL. Use it as an asynchronous context manager.
 
     Args:
@@ -120,6 +109,8 @@ class Store:
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
+                from holdfast.table_upkeep import keep_finishing
+
                 finishing = keep_finishing(self, self._sweep_interval)
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
@@ -158,6 +149,8 @@ class Store:
 
     def tables(self, plugin: str) -> Tables:
         """The tables of a plugin."""
+        from holdfast.table import Tables
+
         namespace = f"table/{rules.plugin_name(plugin)}"
         return Tables(namespace, self.table_calls(namespace), self._take_charge)
 
@@ -165,11 +158,19 @@ class Store:
         self, namespace: str, *, writer: str | None = None
     ) -> Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
         """What answers calls about the tables of a namespace, for a door that knows who calls."""
+        from holdfast.table_calls import TableCalls
+        from holdfast.tables.verbs import TableVerbs
+
         engine = self._engine
         if isinstance(engine, TableDoor):
             return partial(engine.table, namespace)
         verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer).origin)
         return TableCalls(self, verbs).call
+
+    async def _finish_indexes(self) -> None:
+        from holdfast.table_upkeep import finish_indexes
+
+        await finish_indexes(self)
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
         """Have a task end with the store."""
@@ -179,81 +180,6 @@ class Store:
         """What makes commands for a namespace, for a door that knows who writes."""
         return Verbs(namespace, writer=writer or self._writer, new_id=self._new_id, root=root)
 
-    async def namespaces(self) -> list[Stats]:
-        """What every namespace holds, by name."""
-        return [stats_of(totals) for totals in await self._reading().totals(self.now())]
-
-    async def stats(self, namespace: str) -> Stats:
-        """What one namespace holds, at a cost that does not grow with it. One never written to is empty."""
-        await self._batcher.settled(namespace)
-        found = await self._reading().totals(self.now(), namespace=namespace)
-        if found:
-            return stats_of(found[0])
-        return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
-
-    async def sweep(self) -> int:
-        """Remove what has expired, now; how many entries that was."""
-        keeper = self._reading()
-        return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
-
-    async def upkeep(self) -> None:
-        """Drop what the trash, the memory of requests and the journal have kept long enough, now.
-
-        What was interrupted goes on: dropping tables and indexes, and filling indexes.
-        """
-        keeper = self._reading()
-        if isinstance(keeper, Housekeeper):
-            await keeper.upkeep()
-        else:
-            await self._reaper.upkeep()
-            await finish_indexes(self)
-
-    async def purge(self, namespace: str) -> None:
-        """Remove what is left of tables and indexes that were dropped; upkeep does it too."""
-        self._reading()
-        await self._reaper.purge(namespace)
-
-    async def policy(self, namespace: str) -> Policy:
-        """What was asked of a namespace."""
-        found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))
-        return policy_of(found[0].namespace.policy if found else None)
-
-    async def set_policy(
-        self, namespace: str, policy: Policy | dict[str, Any], **provenance: Unpack[Provenance]
-    ) -> Policy:
-        """Put a namespace under a policy, in place of the one it has; it applies at every door."""
-        command = self.verbs(rules.namespace(namespace)).set_policy(policy, **provenance)
-        await self.execute(command)
-        return policy_of(command.policy)
-
-    async def load(
-        self,
-        namespace: str,
-        entries: Sequence[Entry],
-        *,
-        keep_versions: bool,
-        **provenance: Unpack[Provenance],
-    ) -> int:
-        """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
-
-        Those that have expired are left out. With `keep_versions` an entry keeps its version where that is
-        greater than the namespace's last one, which then goes on from there; else it gets a new one.
-        """
-        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        result = await self.execute(verbs.load(entries, keep_versions=keep_versions, **provenance))
-        assert isinstance(result, Written)
-        return result.count
-
-    async def ready(self) -> None:
-        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
-        self._reading()
-        await self._groups.ready()
-
-    @property
-    def outage(self) -> Outage:
-        """Since when the storage takes no writes, as far as is known."""
-        return self._groups.outage
-
     def now(self) -> int:
         """The store's time."""
         return self._clock.now()
@@ -262,37 +188,6 @@ class Store:
     def waiting(self) -> int:
         """How many commands wait for their group."""
         return self._batcher.waiting
-
-    async def overdue(self) -> float:
-        """For how many seconds the entry has been due that should go first; 0 if none is."""
-        now = self.now()
-        due = await self._reading().due(KV_SPACE, now, limit=1)
-        return (now - due[0].expires_at) / 1000 if due else 0.0
-
-    def measure(
-        self,
-        *,
-        grouped: Callable[[int], None],
-        swept: Callable[[int, float], None],
-        failed: Callable[[], None] | None = None,
-        decided: Callable[[Command, Result | HoldfastError], None] | None = None,
-    ) -> None:
-        """Have the size of every group passed on, of every sweep what it removed and the seconds, and more.
-
-        Args:
-            grouped: Is given the size of a group.
-            swept: Is given what a sweep removed and the seconds that it took.
-            failed: Is called when a sweep of this store's own failed.
-            decided: Is given every command and what became of it.
-        """
-        self._batcher.grouped = grouped
-        self._reaper.swept = swept
-        self._reaper.failed = failed
-        self._groups.decided = decided
-
-    def survey(self) -> Survey:
-        """What monitoring looks up, at a bounded cost."""
-        return Survey(self._reading(), self.now)
 
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""
@@ -410,34 +305,6 @@ class Store:
             RateLimited: The namespace is over the rate that its policy allows.
         """
         self._rates.admit(namespace)
-
-    async def trash(
-        self,
-        namespace: str,
-        prefix: str = "",
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        values: bool = False,
-    ) -> TrashPage:
-        """What was removed of the keys that begin with a prefix and can be restored, for operators.
-
-        A page ends as that of a listing does. An entry is in the trash once its expiry has been noticed.
-        """
-        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        query = trash_query(namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values)
-        with self._batcher.reading(namespace):
-            await self._batcher.settled(namespace)
-            return await trash_page(self._reading(), query, self.now())
-
-    def audit(self, namespace: str) -> Audit:
-        """The record of who changed what in a namespace, for operators."""
-        return Audit(self._reading(), rules.namespace(namespace), self.now)
-
-    def letters(self, namespace: str) -> Letters:
-        """The dead letters of a namespace, for operators."""
-        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        return Letters(self._reading(), verbs, now=self.now, execute=self.execute)
 
     def bell(self, namespace: str) -> Bell:
         """A bell that rings when something may have changed in a namespace."""
