@@ -72,7 +72,7 @@ async def every_kind(tables: Tables) -> list[Any]:
     """The answers to calls of every verb, also to wrong ones."""
     who: Any = {"writer": "me", "request_id": "r"}
     ten = {"user": "a", "at": 10, "big": -(2**80), "text": "\u2028ü", "expires": NOW + 60}
-    writes = [
+    writes: list[dict[str, Any]] = [
         {"put": {"item": {"user": "b", "at": 1}, "expected_version": 0}},
         {"put": {"item": {"user": "b", "at": math.nan}}},
         {"put": {"item": {"user": "a", "at": 10}, "expected_version": 1}},

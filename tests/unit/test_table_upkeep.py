@@ -1,0 +1,186 @@
+"""What is done for tables unasked: unfinished indexes are filled, and expired items go on request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.table_upkeep
+from holdfast.clock import ManualClock
+from holdfast.edges import serve
+from holdfast.edges.settings import Config
+from holdfast.errors import Busy, Unavailable
+from holdfast.store import Store
+from holdfast.table_upkeep import finish_indexes, reap_tables, sweep_tables
+from holdfast.tables.verbs import TableVerbs
+
+PATIENCE = 20.0
+NOW = 1_700_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the store."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
+    """A store that does nothing by itself."""
+    async with holdfast.open("memory://", clock=clock, reap=False) as store:
+        yield store
+
+
+async def interrupted(store: Store, *, items: int) -> None:
+    """Leave an index behind that was begun and never filled, as a process does that ends meanwhile."""
+    tables = store.tables("trivia")
+    await tables.create_table("t", partition_key=("id", "number"))
+    writes = [{"put": {"item": {"id": number, "team": "red"}}} for number in range(items)]
+    await tables.batch_write_item("t", writes)
+    verbs = TableVerbs("table/trivia", store.verbs("table/trivia").origin)
+    key = {"name": "team", "type": "string"}
+    await store.execute(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
+
+
+async def state(store: Store) -> str:
+    """What the index is like."""
+    described = await store.tables("trivia").describe_table("t")
+    return str(described["indexes"][0]["state"])
+
+
+async def test_upkeep_fills_an_index_that_nobody_finished(store: Store) -> None:
+    """An interrupted index answers no query until upkeep has filled it; then it has every item."""
+    await interrupted(store, items=300)
+    with pytest.raises(Busy):
+        await store.tables("trivia").query_index("t", "by-team", "red")
+    await store.upkeep()
+    assert (await store.tables("trivia").query_index("t", "by-team", "red")).count == 300
+    assert (await store.tables("trivia").check_index("t", "by-team"))["consistent"] is True
+
+
+async def test_the_same_call_goes_on_with_an_index(store: Store) -> None:
+    """Whoever was interrupted may also call create_index again."""
+    await interrupted(store, items=3)
+    made = await store.tables("trivia").create_index("t", "by-team", key=("team", "string"))
+    assert made["indexes"][0]["state"] == "ready"
+
+
+async def test_two_who_fill_the_same_index_do_no_harm(store: Store) -> None:
+    """Several processes may go on with an index at once, while items change."""
+    await interrupted(store, items=300)
+    tables = store.tables("trivia")
+    await asyncio.gather(
+        finish_indexes(store),
+        finish_indexes(store),
+        *(tables.delete_item("t", number) for number in range(0, 300, 7)),
+        *(tables.put_item("t", {"id": number, "team": "blue"}) for number in range(0, 300, 5)),
+    )
+    assert (await tables.check_index("t", "by-team"))["consistent"] is True
+    assert await state(store) == "ready"
+
+
+async def test_a_store_that_is_opened_goes_on_with_indexes(tmp_path: Path) -> None:
+    """After a restart an unfinished index is filled without anybody asking."""
+    path = str(tmp_path / "state.db")
+    async with holdfast.open(path, reap=False) as store:
+        await interrupted(store, items=10)
+        assert await state(store) == "building"
+    async with asyncio.timeout(PATIENCE), holdfast.open(path) as store:
+        while await state(store) != "ready":  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0.005)
+        assert (await store.tables("trivia").query_index("t", "by-team", "red")).count == 10
+
+
+async def expiring(store: Store, plugin: str, *, items: int) -> None:
+    """A table with items that expire a second after the clock's beginning, and one without a deadline."""
+    tables = store.tables(plugin)
+    await tables.create_table("t", partition_key=("id", "number"), ttl_attribute="expires")
+    await tables.create_table("plain", partition_key=("id", "number"))
+    writes = [{"put": {"item": {"id": number, "expires": NOW + 1}}} for number in range(items)]
+    await tables.batch_write_item("t", [*writes, {"put": {"item": {"id": -1}}}])
+    await tables.put_item("plain", {"id": 1, "expires": 1})
+
+
+async def test_a_sweep_goes_through_all_tables(store: Store, clock: ManualClock) -> None:
+    """Every plugin's expired items go, however many; live ones and tables without a ttl attribute stay."""
+    await expiring(store, "trivia", items=250)
+    await expiring(store, "quotes", items=3)
+    await store.kv("trivia").set("k", 1)
+    assert await sweep_tables(store) == 0
+    clock.advance(1)
+    assert await sweep_tables(store) == 253
+    assert [(one.namespace, one.keys) for one in await store.namespaces()] == [
+        ("kv/trivia", 1),
+        ("table/quotes", 2),
+        ("table/trivia", 2),
+    ]
+
+
+class Sleeps:
+    """Sleeps without waiting so many times, and then for good."""
+
+    def __init__(self, most: int) -> None:
+        self.slept: list[float] = []
+        self.over = asyncio.Event()
+        self._most = most
+
+    async def sleep(self, seconds: float) -> None:
+        """Note it."""
+        self.slept.append(seconds)
+        if len(self.slept) == self._most:
+            self.over.set()
+            await asyncio.Event().wait()
+
+
+async def test_the_reaper_goes_on_after_an_error(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was removed is told; an error is told as well, and a pause of a minute at most follows it."""
+    await expiring(store, "trivia", items=3)
+    clock.advance(1)
+    sleeps = Sleeps(2)
+    monkeypatch.setattr(holdfast.table_upkeep, "asyncio", SimpleNamespace(sleep=sleeps.sleep))
+    namespaces, failing = store.namespaces, [True]
+
+    async def sometimes() -> Any:
+        if failing.pop() if failing else False:
+            raise Unavailable("the disk is away")
+        return await namespaces()
+
+    monkeypatch.setattr(store, "namespaces", sometimes)
+    with caplog.at_level(logging.INFO, logger="holdfast.reaper"):
+        task = asyncio.create_task(reap_tables(store, 3600))
+        async with asyncio.timeout(PATIENCE):
+            await sleeps.over.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert sleeps.slept == [60, 3600]
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert lines[0] == ("INFO", "cleanup of expired items started")
+    assert lines[1][0] == "ERROR"
+    assert lines[2][1].startswith("removed 3 expired items in ")
+    assert lines[3] == ("INFO", "cleanup of expired items stopped")
+
+
+async def test_the_service_sweeps_tables_if_it_is_told_to(
+    store: Store, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Without the setting nothing is removed; with it the sweeping begins and ends with the service."""
+    await expiring(store, "trivia", items=3)
+    clock.advance(1)
+    config = Config(db="memory://", data_dir=str(tmp_path))
+    async with serve._table_reaper(config, store):
+        await asyncio.sleep(0)
+    assert (await store.stats("table/trivia")).keys == 5
+    config = Config(db="memory://", data_dir=str(tmp_path), table_reaper_interval_seconds=3600)
+    async with asyncio.timeout(PATIENCE), serve._table_reaper(config, store):
+        while (await store.stats("table/trivia")).keys != 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast table reaper"]
