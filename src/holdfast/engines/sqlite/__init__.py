@@ -18,7 +18,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -144,15 +144,18 @@ class SqliteEngine:
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
+        # Of two bounds on one side SQLite searches by the first and looks at all that lies between them.
+        first, stop, after = query.start, query.stop, query.after
+        beyond = after is not None and not query.reverse and _later(after, first)
+        if after is not None and beyond:
+            first = after
+        elif after is not None and query.reverse and (stop is None or _later(stop, after)):
+            stop = after
         sql = statements.scan(
-            query.space,
-            values=query.values,
-            bounded=query.stop is not None,
-            after=query.after is not None,
-            reverse=query.reverse,
+            query.space, values=query.values, bounded=stop is not None, after=beyond, reverse=query.reverse
         )
         owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
-        bounds = [bound for bound in (query.start, query.stop, query.after) if bound is not None]
+        bounds = [first] if stop is None else [first, stop]
         walk = queries.scan_rows if query.values else queries.scan_keys
         return await self._aside(walk, sql, [*owner, *bounds, now, query.limit + 1], query)
 
@@ -322,6 +325,11 @@ class SqliteEngine:
         self._lock.release()
         if self._temporary:
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+
+def _later(one: Any, other: Any) -> bool:
+    """Whether a key is not before another of its space, which are all text or all bytes."""
+    return bool(one >= other)
 
 
 def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:

@@ -123,16 +123,18 @@ def pages(outcome: Outcome) -> int:
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
-    """Living rows of a range, in the order of their keys. Parameters: see `SqliteEngine.scan`."""
+    """Living rows of a range, in the order of their keys. Parameters: see `SqliteEngine.scan`.
+
+    With `after` the range begins after its first key, not with it.
+    """
     if space == KV:
         table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
     else:
         table, owner, value = "holdfast_rows", "namespace = ? AND space = ?", "value"
     shown = f"key, {value}, NULL, {_ENVELOPE}" if values else "key"
     return (
-        f"SELECT {shown} FROM {table} WHERE {owner} AND key >= ?"
+        f"SELECT {shown} FROM {table} WHERE {owner} AND key {'>' if after else '>='} ?"
         + (" AND key < ?" if bounded else "")
-        + (f" AND key {'<' if reverse else '>'} ?" if after else "")
         + f" AND (expires_at IS NULL OR expires_at > ?) ORDER BY key{' DESC' if reverse else ''} LIMIT ?"
     )
 
