@@ -88,8 +88,10 @@ class Audit:
             return await self._engine.audit_log(self._namespace, query)
         records: list[AuditEntry] = []
         last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
+        everything = query == AuditQuery(after=query.after, limit=query.limit)
+        step = min(STEP, query.limit + 1) if everything else STEP
         while looked < PART:
-            found = await self._scan(last)
+            found = await self._scan(last, step)
             for key, row in zip(found.keys, found.rows, strict=True):
                 record = record_of(row)
                 fits = _fits(record, query)
@@ -137,7 +139,7 @@ class Audit:
         number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
         more = broken is None
         for _ in range(PART // STEP if more else 0):
-            found = await self._scan(number)
+            found = await self._scan(number, STEP)
             rows = zip(found.keys, found.rows, strict=True)
             broken, number, signature = first_break(
                 self._namespace, self._engine.keys, rows, after=number, anchor=signature
@@ -193,12 +195,12 @@ class Audit:
                     return number, f"record {number} is not the one that was noted"
         return None, None
 
-    async def _scan(self, after: int) -> Scanned:
+    async def _scan(self, after: int, limit: int) -> Scanned:
         query = Scan(
             namespace=self._namespace,
             space=AUDIT,
             start=address_of(self._namespace, after + 1).key,
-            limit=STEP,
+            limit=limit,
             max_bytes=2 * rules.MAX_TRANSFER_BYTES,
             values=True,
         )

@@ -274,12 +274,12 @@ async def test_pruning_while_it_is_verified_is_no_break(
     original = auditing.Audit._scan
     pruned = False
 
-    async def prune_first(audit: auditing.Audit, after: int) -> Any:
+    async def prune_first(audit: auditing.Audit, after: int, limit: int) -> Any:
         nonlocal pruned
         if not pruned:
             pruned = True
             await store.upkeep()
-        return await original(audit, after)
+        return await original(audit, after, limit)
 
     monkeypatch.setattr(auditing.Audit, "_scan", prune_first)
     verdict = await ground.audit.verify()
@@ -293,11 +293,11 @@ async def test_writing_while_it_is_verified_is_no_break(
     original = auditing.Audit._scan
     written = 0
 
-    async def write_first(audit: auditing.Audit, after: int) -> Any:
+    async def write_first(audit: auditing.Audit, after: int, limit: int) -> Any:
         nonlocal written
         written += 1
         await ground.kv.set("k", "meanwhile")
-        return await original(audit, after)
+        return await original(audit, after, limit)
 
     monkeypatch.setattr(auditing.Audit, "_scan", write_first)
     verdict = await ground.audit.verify()
