@@ -67,7 +67,7 @@ class Counted:
 
 
 async def test_sqlite_goes_by_the_keys_of_items(tmp_path: Path) -> None:
-    """A get, a sweep, and a page anywhere in a query or an index, either way, cost as little as at the start."""
+    """A get, a sweep, and a page anywhere in a query or an index, either way, cost the same."""
     path = tmp_path / "store.db"
     async with holdfast.open(path, reap=False) as store:
         spaces = await fill(store)
