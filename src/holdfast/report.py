@@ -26,6 +26,7 @@ from holdfast.commands import (
 )
 from holdfast.decide.entries import purpose_of
 from holdfast.errors import Defect, HoldfastError, VersionConflict
+from holdfast.tables.commands import ItemsDone, TableChange, WriteItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,9 @@ def report(command: Command, result: Result | Exception) -> None:
     elif isinstance(command, Many) and isinstance(result, Results):
         for item, found in zip(command.items, result.items, strict=True):
             report(item, found)
+    elif isinstance(command, WriteItems) and isinstance(result, ItemsDone):
+        for write, done in zip(command.writes, result.items, strict=True):
+            report(write, done)
     elif isinstance(command, Escalate) and isinstance(result, Kept):
         _report_letter(command, result.number)
     elif command.namespace.startswith("semantic/") and isinstance(command, Change):
@@ -100,6 +104,8 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
     """What a command that lost a race met instead: keys, and the version of the one there is."""
     if error.conflicts:
         return {"keys": [conflict.key for conflict in error.conflicts]}
+    if isinstance(command, TableChange):
+        return {"table": command.table, "version": None if error.item is None else error.item.version}
     key = command.key if isinstance(command, KeyChange) else None
     return {"key": key, "version": None if error.current is None else error.current.version}
 

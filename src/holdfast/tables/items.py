@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
 from holdfast.errors import ValidationError
-from holdfast.tables.keys import encode_key, json_key
+from holdfast.tables.keys import encode_key, json_key, kind_of
 
 if TYPE_CHECKING:
     from holdfast.tables.schema import TableSchema
@@ -26,7 +26,7 @@ def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
         ValidationError: It is no object, or an attribute of its key is missing or of another type.
     """
     if not isinstance(given, Mapping):
-        raise ValidationError(f"item must be an object, not {rules.shown(given)}", field="item")
+        raise ValidationError(f"item must be an object, not {kind_of(given)}", field="item")
     item = dict(given)
     for attribute in schema.key_attributes:
         if attribute.name in item and attribute.type == "binary":

@@ -258,7 +258,7 @@ for _ in range(64):
         ({"or": {"a": {"eq": 1}}}, "or takes a list of conditions"),
         ({"not": []}, "must be an object"),
         ({"and": [{"a": {"eq": 1}}, 5]}, "must be an object"),
-        ({"a": {"lt": True}}, "lt takes a number or text, not True"),
+        ({"a": {"lt": True}}, "lt takes a number or text, not true or false"),
         ({"a": {"gte": None}}, "gte takes a number or text"),
         ({"a": {"between": [1]}}, "between takes a list of two"),
         ({"a": {"between": [1, None]}}, "between takes a list of two"),
