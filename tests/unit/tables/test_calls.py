@@ -1,0 +1,291 @@
+"""Tables through a store in memory: interrupted work, indexes that are wrong, calls of odd form."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast import table_walks
+from holdfast.clock import ManualClock
+from holdfast.commands import Removed
+from holdfast.decide.schemas import schema_of
+from holdfast.engine import Scan
+from holdfast.errors import Busy, DatabaseError, Unavailable, ValidationError, ValueTooLarge
+from holdfast.rows import DROPPED, Address
+from holdfast.tables.commands import ExpireItems, FillIndex
+from holdfast.tables.schema import KeyAttribute
+from holdfast.tables.verbs import TableVerbs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from holdfast.engines.memory import MemoryEngine
+    from holdfast.model import ItemPage
+    from holdfast.rows import Row
+    from holdfast.store import Store
+    from holdfast.table import Tables
+
+NAME = "table/p"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The store's time."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
+    """A store in memory."""
+    async with holdfast.open("memory://", clock=clock, reap=False) as store:
+        yield store
+
+
+@pytest.fixture
+async def tables(store: Store) -> Tables:
+    """A plugin with a table of ten items."""
+    tables = store.tables("p")
+    await tables.create_table(
+        "t", partition_key=KeyAttribute("p", "string"), sort_key=("s", "number"), ttl_attribute="e"
+    )
+    for number in range(10):
+        await tables.put_item("t", {"p": "a", "s": number, "tag": "x"})
+    return tables
+
+
+@pytest.fixture
+def verbs(store: Store) -> TableVerbs:
+    """What makes commands for the plugin."""
+    return TableVerbs(NAME, store.verbs(NAME).origin)
+
+
+def engine_of(store: Store) -> MemoryEngine:
+    """Where the rows are."""
+    engine: Any = store._engine
+    return engine  # type: ignore[no-any-return]
+
+
+async def leftovers(store: Store, space: str) -> int:
+    """How many rows a space has."""
+    found = await store.scan(Scan(namespace=NAME, space=space, start=b"", limit=1000, max_bytes=1 << 20))
+    return len(found.keys)
+
+
+async def test_an_index_that_was_begun_is_gone_on_with(
+    store: Store, tables: Tables, verbs: TableVerbs
+) -> None:
+    """An index that nobody filled answers BUSY and is not whole; the same call makes it so."""
+    fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}}
+    begun: Any = await store.execute(verbs.create_index(fields))
+    await tables.put_item("t", {"p": "b", "s": 0, "tag": "x"})
+    with pytest.raises(Busy):
+        await tables.query_index("t", "by", "x")
+    checked = await tables.check_index("t", "by")
+    assert (checked["consistent"], checked["missing"], checked["entries"]) == (False, 10, 1)
+    with pytest.raises(ValidationError):
+        await tables.create_index("t", "by", key=("tag", "number"))
+    made = await tables.create_index("t", "by", key=("tag", "string"))
+    assert made["indexes"][0]["state"] == "ready"
+    assert len((await tables.query_index("t", "by", "x")).items) == 11
+    assert (await tables.check_index("t", "by"))["consistent"] is True
+    assert begun.schema.index("by").id < made["version"]
+
+
+@pytest.mark.parametrize("verb", ["drop_table", "drop_index"])
+async def test_what_is_left_of_a_drop_goes_at_the_next_upkeep(
+    store: Store, tables: Tables, verbs: TableVerbs, clock: ManualClock, verb: str
+) -> None:
+    """A drop that was interrupted is ended by upkeep, with rows that have expired, and counted right."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    await tables.set_ttl("t", "a", 3, 5)
+    clock.advance(5)
+    done: Any = await store.execute(getattr(verbs, verb)({"table": "t", "index": "by"}))
+    space = done.schema.item_space if verb == "drop_table" else f"index/{done.schema.id}/12"
+    assert await leftovers(store, space) == 9
+    assert (await store.stats(NAME)).keys == 10
+    await store.upkeep()
+    assert await leftovers(store, space) == 0
+    assert await leftovers(store, DROPPED) == 0
+    rows = [address for address in engine_of(store)._rows if address.space == space]
+    assert rows == []
+    assert (await store.stats(NAME)).keys == (0 if verb == "drop_table" else 10)
+
+
+async def test_check_index_counts_what_is_wrong(store: Store, tables: Tables) -> None:
+    """An entry that is missing and one that nobody asked for are found, whatever else is right."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    engine = engine_of(store)
+    entries = [address for address in engine._rows if address.space.startswith("index/")]
+    moved = engine._rows[entries[0]]
+    engine._put(entries[0], None)
+    engine._put(Address(NAME, entries[0].space, b"zz"), moved)
+    assert await tables.check_index("t", "by") == {
+        "consistent": False,
+        "items": 10,
+        "entries": 10,
+        "missing": 1,
+        "extra": 1,
+    }
+
+
+async def test_an_entry_of_no_item_shows_nothing(store: Store, tables: Tables) -> None:
+    """A query of an index gives items that are there, whatever an entry says."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    engine = engine_of(store)
+    [item] = [address for address in engine._rows if address.space == "item/1"][:1]
+    engine._put(item, None)
+    found = await tables.query_index("t", "by", "x", limit=3)
+    assert [one.value["s"] for one in found.items] == [1, 2, 3]
+    assert (await tables.check_index("t", "by"))["extra"] == 1
+
+
+async def test_an_index_that_was_dropped_gets_no_entries(store: Store, tables: Tables) -> None:
+    """Whoever still fills an index that is gone, or that of a table that is gone, leaves nothing behind."""
+    made = await tables.create_index("t", "by", key=("tag", "string"))
+    [*keys] = [address.key for address in engine_of(store)._rows if address.space == "item/1"]
+    fill = FillIndex(
+        namespace=NAME,
+        table="t",
+        space="item/1",
+        index_id=made["version"],
+        keys=tuple(keys),  # type: ignore[arg-type]
+        last=True,
+    )
+    await tables.drop_index("t", "by")
+    assert await store.execute(fill) == Removed(0)
+    await tables.drop_table("t")
+    assert await store.execute(fill) == Removed(0)
+    assert [address for address in engine_of(store)._rows if address.space.startswith("index/")] == []
+
+
+@pytest.mark.parametrize("at", [2, 3])
+async def test_check_index_is_not_fooled_by_a_write(
+    store: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """A write between the look at the items and that at the entries, or the other way round, is no fault."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    rows, looks = store.rows, 0
+
+    async def interrupted(addresses: Sequence[Address]) -> list[Row | None]:
+        nonlocal looks
+        looks += 1
+        if looks == at:
+            await tables.update_item("t", "a", 4, set={"tag": "y"})
+        return await rows(addresses)
+
+    monkeypatch.setattr(store, "rows", interrupted)
+    checked = await tables.check_index("t", "by")
+    assert (checked["consistent"], looks) == (True, 4), checked
+
+
+async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page looks at so much and no more; its cursor goes on where it stopped, also if it is empty."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    monkeypatch.setattr(table_walks, "STEP", 4)
+    monkeypatch.setattr(table_walks, "PART", 1)
+    walks: list[Callable[..., Awaitable[ItemPage]]] = [
+        partial(tables.query, "t", "a"),
+        partial(tables.query_index, "t", "by", "x"),
+    ]
+    for walk in walks:
+        found, pages, cursor = [], 0, None
+        while pages == 0 or cursor is not None:
+            page = await walk(filter={"s": {"gt": 8}}, cursor=cursor)
+            found += [item.value["s"] for item in page.items]
+            pages, cursor = pages + 1, page.cursor
+        assert (found, pages) == ([9], 3)
+
+
+async def test_a_sweep_removes_nothing_early(store: Store, tables: Tables) -> None:
+    """Whoever says that an item has expired is not believed: each is looked at again."""
+    [*keys] = [address.key for address in engine_of(store)._rows if address.space.startswith("item/")]
+    for space, some in (("item/1", tuple(keys)), ("item/1", (b"nothing",)), ("item/99", tuple(keys))):
+        command = ExpireItems(namespace=NAME, table="t", space=space, keys=some)  # type: ignore[arg-type]
+        assert await store.execute(command) == Removed(0)
+    assert len((await tables.scan("t")).items) == 10
+
+
+async def test_several_items_must_fit_into_an_answer(tables: Tables) -> None:
+    """A batch of items that an answer could not hold is refused, by the name of the field."""
+    for number in range(2):
+        await tables.put_item("t", {"p": "big", "s": number, "pad": "x" * 300_000})
+    with pytest.raises(ValueTooLarge) as caught:
+        await tables.batch_get_item("t", [("big", 0), ("big", 1)])
+    assert caught.value.field == "keys"
+
+
+async def test_a_table_that_keeps_no_images(tables: Tables) -> None:
+    """With the stream `keys` the journal says which items changed and nothing of what they were."""
+    await tables.create_table("u", partition_key=("id", "binary"), stream="keys")
+    await tables.put_item("u", {"id": b"\x00\xff", "x": 1})
+    [found] = await tables.batch_get_item("u", [b"\x00\xff"])
+    assert found is not None
+    [change] = (await tables.changes("u")).changes
+    assert (change.partition_key, change.sort_key, change.old, change.new) == ("AP8=", None, None, None)
+
+
+async def test_calls_of_odd_form_are_refused(tables: Tables) -> None:
+    """What is no item, no write, no condition and no key is named by its field, and nothing defects."""
+    odd: Any = [1]
+    deep: Any = []
+    for _ in range(80):
+        deep = [deep]
+    for call, field in (
+        (tables.put_item("t", odd), "item"),
+        (tables.query("t", "a", sk=odd), "sort_key_condition"),
+        (tables.transact_write([odd]), "writes"),
+        (tables.transact_write([{"put": odd}]), "writes"),
+        (tables.transact_write([{"put": {}, "delete": {}}]), "writes"),
+        (tables.get_item("t", odd, 1), "partition_key"),
+        (tables.update_item("t", "a", 1, set={"x": deep}), "set"),
+        (tables.create_table("u", partition_key=odd), "partition_key"),
+    ):
+        with pytest.raises(ValidationError) as caught:
+            await call
+        assert caught.value.field == field
+    big = {"p": "a", "s": 1, "pad": "x" * 300_000}
+    for several in (
+        tables.transact_write([{"put": {"table": "t", "item": big | {"s": number}}} for number in (1, 2)]),
+        tables.batch_write_item("t", [{"put": {"item": big | {"s": number}}} for number in (1, 2)]),
+    ):
+        with pytest.raises(ValueTooLarge):
+            await several
+
+
+def test_a_definition_that_cannot_be_read_is_told() -> None:
+    """A stored definition that is none is an error of the database, not a defect."""
+    with pytest.raises(DatabaseError):
+        schema_of('{"name": 1}')
+
+
+async def test_a_reaper_outlives_an_error(
+    tables: Tables, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sweep that fails is logged, and the next one does its work."""
+    await tables.put_item("t", {"p": "a", "s": 1, "e": clock.now() // 1000 - 1})
+    listed, swept, calls = tables.list_tables, asyncio.Event(), 0
+
+    async def failing() -> list[str]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Unavailable("not now")
+        if calls == 3:
+            swept.set()
+        return ["dropped", *await listed()]
+
+    monkeypatch.setattr(tables, "list_tables", failing)
+    with caplog.at_level(logging.ERROR, "holdfast.tables"):
+        reaper = tables.start_reaper(interval=0.001)
+        async with asyncio.timeout(20):
+            await swept.wait()
+        await reaper.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "sweeping the tables of table/p failed: not now"
+    ]
+    assert [change.op for change in (await tables.changes("t")).changes][-1] == "expired"
