@@ -219,6 +219,18 @@ async def test_a_write_is_sent_once(nats_server: NatsServer) -> None:
     assert fields == {"table": "t", "item": {"user": "a"}, "return_values": "none", "last_writer": "me"}
 
 
+async def test_the_writer_of_the_store_is_told(remote: Store, nats_server: NatsServer) -> None:
+    """A store that was opened for somebody writes in that name, unless a call names another."""
+    async with holdfast.open(nats_server.url, writer="ops") as store:
+        tables = store.tables("trivia")
+        await tables.create_table("t", partition_key=("user", "string"))
+        await tables.put_item("t", {"user": "a"})
+        await tables.put_item("t", {"user": "a"}, writer="me")
+        await remote.tables("trivia").put_item("t", {"user": "a"})
+        told = [change.last_writer for change in (await tables.changes("t")).changes]
+    assert told == ["ops", "me", "trivia"]
+
+
 async def test_a_reaper_works_through_a_service(remote: Store, running: Running) -> None:
     """`start_reaper` on a remote store removes expired items, since it only calls verbs."""
     tables = remote.tables("trivia")
