@@ -1,4 +1,9 @@
-"""`./dev bench [SCENARIO …] [--rounds N] [--seconds S] [--json FILE]`: measure, tell, and fail on a miss."""
+"""`./dev bench [quick|floors|growth|full|SCENARIO …] [--rounds N] [--seconds S] [--json FILE]`.
+
+Measures, tells, draws, and fails on a missed bar.
+
+Law: arguments, and what comes out; what is measured stands in the scenarios.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +11,84 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Final
 
-from bench.measure import machine
-from bench.scenarios import SCENARIOS
+from bench import tell
+from bench.bars import BARS, FLOORS, Bar, judge
+from bench.machine import busy, machine
+from bench.plot import svg
+from bench.run import Run
+from bench.scenarios import LEAST_ROUNDS, SCENARIOS, SUITES
+
+RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
 def main() -> int:
-    """Run the scenarios that were asked for; 1 if a bar was missed."""
-    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure Holdfast, rounds in turn.")
-    parser.add_argument("scenario", nargs="*", help=f"any of {', '.join(SCENARIOS)}; without one, all")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each round takes")
+    """Run what was asked for; 1 if a bar was missed."""
+    arguments = _arguments()
+    names, seconds, bars = _chosen(arguments.what)
+    run = Run(arguments.rounds, arguments.seconds or seconds)
+    about, others = machine(), busy()
+    print(tell.about(about, busy=others), flush=True)
+    for name in names:
+        _measure(run, name)
+    print(tell.facts(run.book))
+    print(tell.verdicts(run.book, bars), flush=True)
+    found = tell.document(run.book, bars, about, busy=others)
+    _keep(run, found, arguments)
+    return 0 if all(verdict.reached for verdict in judge(run.book, bars)) else 1
+
+
+def _measure(run: Run, name: str) -> None:
+    """Run a scenario, and tell what it added to the book."""
+    known, began = set(run.book.scenarios), time.perf_counter()
+    asyncio.run(SCENARIOS[name](run))
+    print(f"\n== {name}, {run.count} rounds of {run.seconds:g} s, {time.perf_counter() - began:.0f} s in all")
+    for scenario in run.book.scenarios.values():
+        if scenario.name not in known:
+            print(tell.table(scenario))
+    print(flush=True)
+
+
+def _chosen(what: list[str]) -> tuple[list[str], float, tuple[Bar, ...]]:
+    """Scenarios in order, each once, the seconds of a round, and the bars."""
+    suites = [SUITES[name] for name in what if name in SUITES]
+    names = [part for name in what for part in (SUITES[name].scenarios if name in SUITES else [name])]
+    bars = dict.fromkeys(bar for suite in suites for bar in suite.bars)
+    if not suites:
+        bars = dict.fromkeys((*BARS, *(FLOORS if "floors" in names else ())))
+    return list(dict.fromkeys(names)), max([suite.seconds for suite in suites], default=1.0), tuple(bars)
+
+
+def _keep(run: Run, found: dict[str, object], arguments: argparse.Namespace) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    name = "-".join(arguments.what)
+    picture = RESULTS / f"{name}.svg"
+    picture.write_text(svg(list(run.book.scenarios.values())), encoding="utf-8")
+    file = arguments.json or RESULTS / f"{name}.json"
+    file.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(f"kept in {file} and {picture.relative_to(RESULTS.parents[1])}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description="Measure Holdfast and its peers in turn."
+    )
+    known = [*SUITES, *(name for name in SCENARIOS if name not in SUITES)]
+    parser.add_argument(
+        "what", nargs="*", default=["quick"], help=f"any of {', '.join(known)}; quick if none"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=LEAST_ROUNDS, help="5 if not given; fewer is no evidence"
+    )
+    parser.add_argument("--seconds", type=float, help="how long each side of a round takes")
     parser.add_argument("--json", type=Path, help="a file for everything that was measured")
     arguments = parser.parse_args()
-    if unknown := set(arguments.scenario) - set(SCENARIOS):
-        parser.error(f"unknown scenario: {', '.join(sorted(unknown))}")
-    about = machine()
-    print("  ".join(f"{name} {value}" for name, value in about.items()))
-    results = []
-    for name in arguments.scenario or SCENARIOS:
-        result = asyncio.run(SCENARIOS[name](arguments.rounds, arguments.seconds))
-        print(result.told(), flush=True)
-        results.append(result)
-    if arguments.json:
-        found = {"machine": about, "results": [result.as_dict() for result in results]}
-        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return 0 if all(result.passed for result in results) else 1
+    if unknown := set(arguments.what) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ import msgspec
 import nats
 import uvloop
 
+from bench.doors import value
+
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-VALUE: Final = {"turn": "alice", "score": [3, 1, 4], "pad": "x" * 60}
 KEYS: Final = 1_000
 PATIENCE: Final = 10.0
 """For how many seconds the last replies of a window are waited for."""
@@ -64,7 +65,7 @@ class Window(msgspec.Struct, kw_only=True):
 
 
 class _Reply(msgspec.Struct):
-    success: bool
+    success: bool = True  # what only echoes says nothing of it
     error_code: str = ""
 
 
@@ -135,7 +136,7 @@ class Asker:
         verb = "get" if self._random.random() < self._plan.gets else "set"
         fields: dict[str, Any] = {"key": f"key:{self._random.randrange(KEYS)}"}
         if verb == "set":
-            fields["value"] = VALUE
+            fields["value"] = value(self._number)
         reply = f"{inbox}.{self._number}"
         self._waiting[reply] = verb, due
         await client.publish(f"db.kv.{plugin}.{verb}", msgspec.json.encode(fields), reply=reply)

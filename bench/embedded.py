@@ -1,116 +1,139 @@
-"""What is measured of a store in this process.
+"""A store in this process beside diskcache, the bare drivers and itself, in turn.
 
-Law: a scenario runs both sides of its comparison in turn, in one process, on the same files.
+Law: both sides of a comparison run in this process and on this disk. What blocks the loop is called directly
+where that is its quickest way.
 """
 
 from __future__ import annotations
 
-import asyncio
-import statistics
+import contextlib
 import tempfile
-import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import holdfast
-from bench.measure import Comparison, latencies, percentile, throughput
+from bench.book import HOLDFAST
+from bench.doors import value
+from bench.machine import package
+from bench.measure import closed_loop
+from bench.over_nats import told, turned
+from bench.peers import diskcache
+from bench.peers.drivers import ASYNCPG_DURABILITY, SQLITE_DURABILITY, RawAsyncpg, RawSqlite
+from bench.sides import OWN_DURABILITY
+from tests.postgres import postgres_server
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
-VALUE: Final = {"turn": "alice", "score": [3, 1, 4], "pad": "x" * 60}
-EXPIRED: Final = 100_000
+    from bench.run import Run
+
+    Call = Callable[[int], Awaitable[object]]
+
+KEYS: Final = 2_000
 
 
-async def group_commit(rounds: int, seconds: float) -> Comparison:
+def key(number: int) -> str:
+    """The key of a call."""
+    return f"key:{number % KEYS:08}"
+
+
+async def in_turn(
+    run: Run, scenario: str, sides: Mapping[str, tuple[Call, int]], *, each: int | dict[str, int] = 1
+) -> None:
+    """Calls a second of each side, by the round; a call may be worth several (`each`)."""
+    for number in run.rounds():
+        for side in turned(list(sides), number):
+            call, in_flight = sides[side]
+            window = await closed_loop(call, in_flight=in_flight, seconds=run.seconds)
+            told(run.book, window, scenario, side)
+            worth = each if isinstance(each, int) else each.get(side, 1)
+            run.book.add(scenario, side, window.per_second * worth, unit="/s")
+
+
+async def embedded(run: Run) -> None:
+    """Bar 5: durable sets of 128 tasks and sequential gets, beside diskcache and the bare sqlite3."""
+    run.book.durability |= {
+        HOLDFAST: OWN_DURABILITY[HOLDFAST],
+        "diskcache": diskcache.DURABILITY,
+        "sqlite3": SQLITE_DURABILITY,
+    }
+    run.book.versions.setdefault("diskcache", package("diskcache"))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
+        cache = stack.enter_context(diskcache.DiskCache(folder / "cache"))
+        raw = stack.enter_context(contextlib.closing(RawSqlite(folder / "raw.db")))
+        async with holdfast.open(folder / "store.db", reap=False) as store:
+            kv = store.kv("bench")
+            for number in range(KEYS):
+                await cache.set(key(number), value(number))
+            await raw.set_many([key(number) for number in range(KEYS)], value(0))
+            await fill(kv, KEYS)
+            await _embedded(run, kv, cache, raw)
+
+
+async def _embedded(run: Run, kv: holdfast.KV, cache: diskcache.DiskCache, raw: RawSqlite) -> None:
+    def many(number: int) -> Awaitable[None]:
+        return raw.set_many([key(number * 128 + step) for step in range(128)], value(number))
+
+    await in_turn(
+        run,
+        "embedded.set.128",
+        {
+            HOLDFAST: (lambda number: kv.set(key(number), value(number)), 128),
+            "diskcache": (lambda number: cache.set(key(number), value(number)), 1),
+            "sqlite3": (lambda number: raw.set(key(number), value(number)), 1),
+            "sqlite3 by 128": (many, 1),
+        },
+        each={"sqlite3 by 128": 128},
+    )
+    await in_turn(
+        run,
+        "embedded.get.1",
+        {
+            HOLDFAST: (lambda number: kv.get(key(number)), 1),
+            "diskcache": (lambda number: cache.get(key(number)), 1),
+            "sqlite3": (lambda number: raw.get(key(number)), 1),
+        },
+    )
+
+
+async def group_commit(run: Run) -> None:
     """Durable sets on SQLite: 128 at a time against one at a time."""
-    alone: list[float] = []
-    together: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with holdfast.open(Path(folder) / "store.db", reap=False) as store:
             kv = store.kv("bench")
-            for _ in range(rounds):
-                for in_flight, found in ((1, alone), (128, together)):
-                    found.append(
-                        await throughput(
-                            lambda number: kv.set(f"key:{number % 10_000}", VALUE),
-                            in_flight=in_flight,
-                            seconds=seconds,
-                        )
-                    )
-    ratio = statistics.median(new / old for new, old in zip(together, alone, strict=True))
-    return Comparison(
-        "sqlite: durable sets, 128 in flight against 1",
-        unit="sets/s",
-        base=alone,
-        measured=together,
-        bar="at least 4 x",
-        passed=ratio >= 4,
-    )
+            sides = {
+                f"{count} in flight": (lambda number: kv.set(key(number), value(number)), count)
+                for count in (1, 128)
+            }
+            await in_turn(run, "group_commit", sides)
 
 
-async def sweep(rounds: int, seconds: float) -> Comparison:
-    """The p99 of gets on SQLite while 100,000 expired entries are swept, against quiet."""
-    quiet: list[float] = []
-    swept: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        clock = _Ahead()
-        async with holdfast.open(Path(folder) / "store.db", reap=False, clock=clock) as store:
+async def postgres(run: Run) -> None:
+    """Bar 6: sets and gets of 128 tasks on PostgreSQL, beside asyncpg on as many held connections."""
+    run.book.durability |= {"asyncpg": ASYNCPG_DURABILITY}
+    run.book.durability[f"{HOLDFAST} (postgres.*)"] = OWN_DURABILITY["holdfast-postgres"]
+    run.book.versions.setdefault("asyncpg", package("asyncpg"))
+    with postgres_server() as server:
+        dsn = server.create_database()
+        async with RawAsyncpg(dsn) as raw, holdfast.open(dsn, reap=False) as store:
             kv = store.kv("bench")
-            await _fill(kv, "live", 10_000, ttl=None)
-            for _ in range(rounds):
-                quiet.append(await _p99(kv, partial(_past, time.perf_counter() + seconds)))
-                await _fill(kv, "dead", EXPIRED, ttl=60)
-                clock.jump(61)
-                swept.append(await _p99_during(kv, store))
-    ratio = statistics.median(new / old for new, old in zip(swept, quiet, strict=True))
-    return Comparison(
-        f"sqlite: p99 of gets while {EXPIRED:,} expire",
-        unit="ms",
-        base=quiet,
-        measured=swept,
-        bar="at most 3 x",
-        passed=ratio <= 3,
-    )
+            await fill(kv, KEYS)
+            for number in range(KEYS):
+                await raw.set(key(number), value(number))
+            for verb, ours, theirs in (
+                (
+                    "set",
+                    lambda number: kv.set(key(number), value(number)),
+                    lambda number: raw.set(key(number), value(number)),
+                ),
+                ("get", lambda number: kv.get(key(number)), lambda number: raw.get(key(number))),
+            ):
+                await in_turn(run, f"postgres.{verb}.128", {HOLDFAST: (ours, 128), "asyncpg": (theirs, 128)})
 
 
-class _Ahead:
-    """The wall clock, and whatever it was told to jump."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def now(self) -> int:
-        return int((time.time() + self._ahead) * 1000)
-
-    def steer(self, offset: float) -> None:
-        """There is nothing to steer by."""
-
-    def jump(self, seconds: float) -> None:
-        self._ahead += seconds
-
-
-def _past(end: float) -> bool:
-    return time.perf_counter() > end
-
-
-async def _fill(kv: holdfast.KV, name: str, count: int, *, ttl: int | None) -> None:
+async def fill(kv: holdfast.KV, count: int, *, ttl: int | None = None, name: str = "key") -> None:
+    """Put so many keys, a thousand in a batch."""
     for start in range(0, count, 1_000):
-        keys = range(start, min(start + 1_000, count))
-        await kv.batch(writes=[{"key": f"{name}:{key:06}", "value": VALUE, "ttl": ttl} for key in keys])
-
-
-async def _p99(kv: holdfast.KV, until: Callable[[], bool]) -> float:
-    def get(number: int) -> Awaitable[object]:
-        return kv.get(f"live:{number % 10_000:06}")
-
-    return percentile(await latencies(get, per_second=1_000, until=until), 0.99)
-
-
-async def _p99_during(kv: holdfast.KV, store: holdfast.Store) -> float:
-    sweeping = asyncio.create_task(store.sweep())
-    p99 = await _p99(kv, sweeping.done)
-    if await sweeping != EXPIRED:
-        raise RuntimeError("the sweep did not remove what had expired")
-    return p99
+        numbers = range(start, min(start + 1_000, count))
+        await kv.batch(writes=[{"key": f"{name}:{n:08}", "value": value(n), "ttl": ttl} for n in numbers])

@@ -1,169 +1,146 @@
-"""Timing and telling: rounds in turn, medians, ranges.
+"""Timing: so many in flight, or at a rate, and what came of it.
 
-Law: nothing here knows Holdfast.
+Law: nothing here knows what it times. At a rate, the latency of a call counts from when it was due, so that a
+stall counts for all that it delays. What is asked for the time is passed in, so that tests can do without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
-import sqlite3
-import statistics
-import sys
+import math
 import time
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    Operation = Callable[[int], Awaitable[object]]
+
+SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
-class Result(Protocol):
-    """What a scenario found."""
+class Timer(Protocol):
+    """Where the time comes from."""
 
-    @property
-    def passed(self) -> bool:
-        """Whether every bar was reached."""
+    def now(self) -> float:
+        """Seconds, from anywhere."""
         ...
 
-    def told(self) -> str:
-        """It, for people."""
-        ...
-
-    def as_dict(self) -> dict[str, object]:
-        """Everything, for a file."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait, or at least let others run."""
         ...
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What was measured beside a base, round by round, and the bar that the median ratio must pass."""
+class RealTimer:
+    """The machine's own."""
 
-    scenario: str
-    unit: str
-    base: list[float]
-    measured: list[float]
-    bar: str
-    passed: bool
+    def now(self) -> float:
+        """Seconds that only go forward."""
+        return time.perf_counter()
 
-    @property
-    def ratios(self) -> list[float]:
-        """Measured over base, round by round."""
-        return [measured / base for measured, base in zip(self.measured, self.base, strict=True)]
-
-    def told(self) -> str:
-        """One line for people."""
-        low, middle, high = min(self.ratios), statistics.median(self.ratios), max(self.ratios)
-        return (
-            f"{self.scenario:<46} {statistics.median(self.base):>10.2f} "
-            f"{statistics.median(self.measured):>10.2f} {self.unit:<8} "
-            f"ratio {middle:.2f} ({low:.2f} to {high:.2f})  "
-            f"{self.bar}: {_verdict(self.passed)}"
-        )
-
-    def as_dict(self) -> dict[str, object]:
-        """Everything, for a file."""
-        return asdict(self) | {"ratios": self.ratios, "median_ratio": statistics.median(self.ratios)}
+    async def sleep(self, seconds: float) -> None:
+        """Let others run for so long."""
+        await asyncio.sleep(seconds)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Several figures, round by round, and for some of them a bar that their median must not be above.
+REAL: Final = RealTimer()
 
-    A bar of 0 is for every round: what must not happen must not happen in most rounds only.
-    """
 
-    scenario: str
-    figures: dict[str, list[float]]
-    bars: dict[str, float]
+class Window(msgspec.Struct, kw_only=True):
+    """What came of a while of calling: the milliseconds of each call that succeeded, and errors by name."""
+
+    seconds: float = 0.0
+    latencies: list[float] = []
+    errors: dict[str, int] = {}
 
     @property
-    def passed(self) -> bool:
-        """Whether every bar was reached."""
-        return all(self._reached(name) for name in self.bars)
+    def per_second(self) -> float:
+        """Calls that succeeded, by the second."""
+        return len(self.latencies) / self.seconds if self.seconds else 0.0
 
-    def told(self) -> str:
-        """A heading, and a line for each figure."""
-        return "\n".join([self.scenario, *map(self._line, self.figures)])
+    @property
+    def error_rate(self) -> float:
+        """The share of calls that failed."""
+        failed = sum(self.errors.values())
+        return failed / max(1, failed + len(self.latencies))
 
-    def as_dict(self) -> dict[str, object]:
-        """Everything, for a file."""
-        medians = {name: statistics.median(found) for name, found in self.figures.items()}
-        return asdict(self) | {"medians": medians, "passed": self.passed}
-
-    def _reached(self, name: str) -> bool:
-        bar, found = self.bars[name], self.figures[name]
-        return (statistics.median(found) if bar else max(found)) <= bar
-
-    def _line(self, name: str) -> str:
-        found = self.figures[name]
-        spread = f"{statistics.median(found):>10.2f} ({min(found):.2f} to {max(found):.2f})"
-        bar = f"  at most {self.bars[name]:g}: {_verdict(self._reached(name))}" if name in self.bars else ""
-        return f"    {name:<12} {spread}{bar}"
+    def percentiles(self) -> dict[str, float]:
+        """The latencies that are told, by name."""
+        return {name: percentile(self.latencies, share) for name, share in SHARES.items()}
 
 
-def _verdict(reached: bool) -> str:
-    return "reached" if reached else "MISSED"
+def merged(windows: Sequence[Window]) -> Window:
+    """Windows of the same while, of several processes, as one."""
+    errors = sum((Counter(window.errors) for window in windows), Counter[str]())
+    return Window(
+        seconds=max(window.seconds for window in windows),
+        latencies=[taken for window in windows for taken in window.latencies],
+        errors=dict(errors),
+    )
 
 
-def machine() -> dict[str, str]:
-    """What this was measured on."""
-    return {
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "cores": str(os.cpu_count()),
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "system": f"{platform.system()} {platform.machine()}",
-        "command": " ".join(sys.argv[1:]),
-    }
+class _Tally:
+    """Runs calls and keeps the books of them."""
+
+    def __init__(self, operation: Operation, timer: Timer) -> None:
+        self._operation = operation
+        self._timer = timer
+        self.window = Window()
+
+    async def call(self, number: int, due: float) -> None:
+        try:
+            await self._operation(number)
+        except Exception as error:
+            name = getattr(error, "code", None) or type(error).__name__
+            self.window.errors[str(name)] = self.window.errors.get(str(name), 0) + 1
+        else:
+            self.window.latencies.append((self._timer.now() - due) * 1000)
 
 
-async def throughput(
-    operation: Callable[[int], Awaitable[object]], *, in_flight: int, seconds: float
-) -> float:
-    """Operations per second with so many in flight at a time."""
-    done, number = 0, 0
-    end = time.perf_counter() + seconds
+async def closed_loop(
+    operation: Operation, *, in_flight: int, seconds: float, timer: Timer = REAL, first: int = 0
+) -> Window:
+    """Call with so many in flight: each caller calls again when it has its answer."""
+    tally, number, began = _Tally(operation, timer), first, timer.now()
+    end = began + seconds
 
-    async def worker() -> None:
-        nonlocal done, number
-        while time.perf_counter() < end:
+    async def caller() -> None:
+        nonlocal number
+        while (now := timer.now()) < end:
             number += 1
-            await operation(number)
-            done += 1
+            await tally.call(number, now)
 
-    began = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
-    return done / (time.perf_counter() - began)
+    await asyncio.gather(*(caller() for _ in range(in_flight)))
+    tally.window.seconds = timer.now() - began
+    return tally.window
 
 
-async def latencies(
-    operation: Callable[[int], Awaitable[object]], *, per_second: float, until: Callable[[], bool]
-) -> list[float]:
-    """Milliseconds from when each call was due, in an open loop: a stall counts for all that it delays."""
-    found: list[float] = []
-    calls: set[asyncio.Task[None]] = set()
-    began = time.perf_counter()
-
-    async def call(number: int, due: float) -> None:
-        await operation(number)
-        found.append((time.perf_counter() - due) * 1000)
-
-    number = 0
-    while not until():
+async def open_loop(
+    operation: Operation,
+    *,
+    per_second: float,
+    seconds: float = math.inf,
+    until: Callable[[], bool] = lambda: False,
+    timer: Timer = REAL,
+) -> Window:
+    """Call at a rate, whatever becomes of earlier calls, for so long or until something is so."""
+    tally, calls, began, number = _Tally(operation, timer), set[asyncio.Task[None]](), timer.now(), 0
+    while number < per_second * seconds and not until():
         due = began + number / per_second
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        task = asyncio.create_task(call(number, due))
+        await timer.sleep(max(0.0, due - timer.now()))
+        task = asyncio.create_task(tally.call(number, due))
         calls.add(task)
         task.add_done_callback(calls.discard)
         number += 1
     await asyncio.gather(*calls)
-    return found
+    tally.window.seconds = timer.now() - began
+    return tally.window
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of all are not above."""
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that `share` of all are not above; nothing has none, and is told as infinite."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else math.inf

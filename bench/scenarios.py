@@ -1,20 +1,84 @@
-"""The list of scenarios, each with the rounds and the seconds that it is given.
+"""The list of scenarios and of the runs that are made of them.
 
-Law: nothing is measured here. A scenario compares what it runs in turn, or holds its figures against bars.
+Law: nothing is measured here. A scenario takes a run and writes into its book.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bench.embedded import group_commit, sweep
-from bench.over_nats import fairness, load
+from bench.bars import BARS, FLOORS, Bar
+from bench.embedded import embedded, group_commit, postgres
+from bench.fanout import watch
+from bench.floors import floors
+from bench.footprint import footprint, footprint_small, startup
+from bench.growth import growth
+from bench.over_nats import fairness, matrix, open_loop, over_nats
+from bench.upkeep import cleanup, cleanup_small, tables
+from bench.verbs import verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from bench.measure import Result
+    from bench.run import Run
 
-SCENARIOS: Final[dict[str, Callable[[int, float], Coroutine[None, None, Result]]]] = {
-    scenario.__name__: scenario for scenario in (group_commit, sweep, load, fairness)
+    Scenario = Callable[[Run], Coroutine[None, None, None]]
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        over_nats,
+        embedded,
+        postgres,
+        matrix,
+        open_loop,
+        fairness,
+        verbs,
+        group_commit,
+        cleanup,
+        cleanup_small,
+        tables,
+        watch,
+        startup,
+        footprint,
+        footprint_small,
+        growth,
+        floors,
+    )
 }
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Scenarios that are run together, how long, and the bars that they are held against."""
+
+    scenarios: tuple[str, ...]
+    seconds: float
+    bars: tuple[Bar, ...] = BARS
+
+
+SUITES: Final = {
+    "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0),
+    "floors": Suite(("floors", "cleanup_small", "footprint_small"), seconds=1.5, bars=FLOORS),
+    "growth": Suite(("growth",), seconds=2.0),
+    "full": Suite(
+        (
+            "over_nats",
+            "embedded",
+            "postgres",
+            "open_loop",
+            "fairness",
+            "verbs",
+            "group_commit",
+            "watch",
+            "startup",
+            "footprint",
+            "cleanup",
+            "tables",
+            "matrix",
+        ),
+        seconds=0.8,
+    ),
+}
+LEAST_ROUNDS: Final = 5

@@ -1,0 +1,171 @@
+"""How a client asks each side over a connection: as that side's users do.
+
+Law: every NATS side is asked with nats-py's own `request`, so that a ratio compares services and not clients;
+the others through their own libraries. A door gives `get` and `set` of a plugin's key and nothing more, and
+raises when it was refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+import nats
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js.kv import KeyValue
+
+PATIENCE: Final = 30.0
+
+
+def value(number: int) -> dict[str, object]:
+    """A value of about 100 bytes, another one for each call: a database need not write what is there already."""
+    return {"turn": number, "score": [3, 1, 4], "pad": "x" * 60}
+
+
+class Door(Protocol):
+    """What a caller needs of a side."""
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Connect as each of the plugins."""
+        ...
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key."""
+        ...
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class Refused(Exception):
+    """A service's refusal."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Reply(msgspec.Struct):
+    success: bool = True
+    error_code: str = ""
+
+
+class NatsDoor:
+    """Holdfast, the bare echo and the naive service: plain requests with JSON in them."""
+
+    def __init__(self) -> None:
+        self._clients: list[tuple[Client, str]] = []
+        self._replies = msgspec.json.Decoder(_Reply)
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Give every plugin a connection of its own."""
+        for plugin in plugins:
+            self._clients.append((await nats.connect(url), plugin))
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key."""
+        await self.ask(plugin, "get", {"key": key})
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key."""
+        await self.ask(plugin, "set", {"key": key, "value": value(number)})
+
+    async def ask(self, plugin: int, verb: str, fields: dict[str, Any]) -> bytes:
+        """Any verb of the plugin dialect."""
+        return await self.ask_as(plugin, self._clients[plugin][1], verb, fields)
+
+    async def ask_as(self, connection: int, name: str, verb: str, fields: dict[str, Any]) -> bytes:
+        """Any verb, over one of the connections as any plugin."""
+        client, _ = self._clients[connection]
+        payload = msgspec.json.encode(fields)
+        answer = await client.request(f"db.kv.{name}.{verb}", payload, timeout=PATIENCE)
+        reply = self._replies.decode(answer.data)
+        if not reply.success:
+            raise Refused(reply.error_code)
+        return answer.data
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for client, _ in self._clients:
+            await client.close()
+
+
+class JetStreamDoor:
+    """JetStream's key-value buckets through nats-py: one for each plugin, in files, with the quicker gets."""
+
+    def __init__(self) -> None:
+        self._clients: list[Client] = []
+        self._buckets: list[KeyValue] = []
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Give every plugin a connection and a bucket of its own."""
+        from nats.js.errors import BucketNotFoundError
+
+        for plugin in plugins:
+            client = await nats.connect(url)
+            context = client.jetstream(timeout=PATIENCE)
+            try:
+                bucket = await context.key_value(plugin)
+            except BucketNotFoundError:
+                bucket = await context.create_key_value(bucket=plugin, direct=True)
+            self._clients.append(client)
+            self._buckets.append(bucket)
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key, as JSON."""
+        entry = await self._buckets[plugin].get(_bucket_key(key))
+        msgspec.json.decode(entry.value or b"null")
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key, as JSON."""
+        await self._buckets[plugin].put(_bucket_key(key), msgspec.json.encode(value(number)))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for client in self._clients:
+            await client.close()
+
+
+def _bucket_key(key: str) -> str:
+    """A bucket takes no colon in a key."""
+    return key.replace(":", ".")
+
+
+class RedisDoor:
+    """Redis through redis-py's asyncio client, with its compiled parser and its own pool for each plugin."""
+
+    def __init__(self) -> None:
+        self._clients: list[Any] = []
+        self._plugins: list[str] = []
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Give every plugin a pool of its own."""
+        from redis.asyncio import Redis
+
+        self._plugins = plugins
+        self._clients = [Redis.from_url(url) for _ in plugins]
+        await asyncio.gather(*(client.ping() for client in self._clients))
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key, as JSON."""
+        msgspec.json.decode(await self._clients[plugin].get(f"{self._plugins[plugin]}:{key}") or b"null")
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key, as JSON."""
+        await self._clients[plugin].set(f"{self._plugins[plugin]}:{key}", msgspec.json.encode(value(number)))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for client in self._clients:
+            await client.aclose()
+
+
+DOORS: Final[dict[str, type[Door]]] = {"nats": NatsDoor, "jetstream": JetStreamDoor, "redis": RedisDoor}

@@ -1,0 +1,50 @@
+"""What it was measured on.
+
+Law: only what a reader needs to judge the figures; no name of a machine, no path.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sqlite3
+import sys
+from pathlib import Path
+
+
+def machine() -> dict[str, str]:
+    """The machine, its load at the start, and what runs on it."""
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _described("/proc/cpuinfo", "model name"),
+        "cores": str(os.cpu_count()),
+        "memory": _described("/proc/meminfo", "MemTotal"),
+        "load at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "command": " ".join(sys.argv[1:]),
+    }
+
+
+def busy() -> bool:
+    """Whether others work here too, so that latencies are theirs as well."""
+    return os.getloadavg()[0] > 0.5
+
+
+def package(name: str) -> str:
+    """The version of an installed package."""
+    return importlib.metadata.version(name)
+
+
+def resident(pid: int) -> float:
+    """The megabytes of memory that a process has."""
+    return float(_described(f"/proc/{pid}/status", "VmRSS").split()[0]) / 1024
+
+
+def _described(path: str, name: str) -> str:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "not known"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "not known")
