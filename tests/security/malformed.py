@@ -35,6 +35,44 @@ VALID: Final[dict[str, dict[str, Any]]] = {
     "stats": {},
 }
 """A request of every verb that any dialect would accept."""
+_KEY: Final = {"table": "t", "partition_key": "a", "sort_key": 7}
+_ITEM: Final = {"id": "a", "at": 7, "n": 1, "expires": 0}
+_WALK: Final = {
+    "filter": {"n": {"gt": 0, "exists": True}},
+    "projection": ["n", ["id"]],
+    "limit": 5,
+    "reverse": True,
+}
+TABLES: Final[dict[str, dict[str, Any]]] = {
+    "create_table": {
+        "table": "t",
+        "partition_key": {"name": "id", "type": "string"},
+        "sort_key": {"name": "at", "type": "number"},
+        "ttl_attribute": "expires",
+        "stream": "both",
+    },
+    "describe_table": {"table": "t"},
+    "list_tables": {},
+    "put_item": {"table": "t", "item": _ITEM, "return_values": "new", "last_writer": "bot:1"},
+    "get_item": {**_KEY, "projection": ["n"]},
+    "update_item": {**_KEY, "set": {"x.y": 1}, "add": {"n": 1}, "remove": ["z[0]"], "return_values": "old"},
+    "delete_item": {**_KEY, "expected_version": 3, "condition": {"or": [{"n": {"in": [1, 2]}}]}},
+    "query": {"table": "t", "partition_key": "a", "sort_key_condition": {"between": [1, 9]}, **_WALK},
+    "scan": {"table": "t", **_WALK},
+    "create_index": {"table": "t", "index": "i", "index_key": {"name": "n", "type": "number"}},
+    "query_index": {"table": "t", "index": "i", "key_value": 1, **_WALK},
+    "check_index": {"table": "t", "index": "i"},
+    "batch_get_item": {"table": "t", "keys": [{"partition_key": "a", "sort_key": 7}]},
+    "batch_write_item": {"table": "t", "writes": [{"put": {"item": _ITEM}}, {"delete": _KEY}]},
+    "transact_write": {"writes": [{"put": {"table": "t", "item": _ITEM}}]},
+    "set_ttl": {**_KEY, "ttl_seconds": 60},
+    "remove_ttl": _KEY,
+    "get_ttl": _KEY,
+    "sweep_expired_ttl": {"table": "t"},
+    "changes": {"table": "t", "since": 0, "limit": 10, "view": "both"},
+    "stats": {},
+}
+"""A request of every verb of tables but those that drop something."""
 OPERATORS: Final[dict[str, dict[str, Any]]] = {
     "namespaces": {},
     "stats": {"namespace": "kv/fuzz1"},
@@ -50,6 +88,8 @@ CODES: Final = frozenset(
     {
         *("MISSING_FIELD", "INVALID_SUBJECT", "INVALID_PLUGIN_NAME", "VALIDATION_ERROR", "VALUE_TOO_LARGE"),
         *("KEY_NOT_FOUND", "FENCED", "VERSION_CONFLICT", "QUOTA_EXCEEDED", "UNSUPPORTED"),
+        *("TABLE_NOT_FOUND", "TABLE_EXISTS", "ITEM_NOT_FOUND", "INDEX_NOT_FOUND", "CONDITION_FAILED"),
+        *("TTL_NOT_CONFIGURED",),
     }
 )
 """What a request that is JSON may be refused with."""
@@ -99,6 +139,25 @@ NASTY: Final = (
     *("NaN", "Infinity", "1" + "0" * 300, "2147483648", "9223372036854775808", "1E2", '"\\x41"', "'a'", "01"),
 )
 """What is put in the place of a field, as JSON or nearly so."""
+SPARE: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x",
+    "\x00",
+    "a.b[0]",
+    "and",
+    [],
+    {},
+    [[]],
+    {"path": []},
+    {"a": {}},
+)
+"""What is put in the place of a member deeper within."""
 NAMES: Final = (
     *(
         "key",
@@ -152,6 +211,7 @@ class Mill:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._verbs = [*VALID.items()]
+        self._tables = [*TABLES.items()]
         self._operators = [*OPERATORS.items()]
         self._ways: list[Callable[[dict[str, str]], bytes]] = [
             self._noise,
@@ -170,6 +230,12 @@ class Mill:
         if chance < 0.05:
             verb, fields = self._random.choice(self._operators)
             subject = f"db.admin.{verb}"
+        elif chance < 0.3:
+            verb, fields = self._random.choice(self._tables)
+            subject = f"db.table.fuzz1.{verb}"
+            if fields and self._random.random() < 0.5:
+                name = self._random.choice([*fields])
+                fields = fields | {name: self._spoilt(fields[name])}
         else:
             verb, fields = self._random.choice(self._verbs)
             subject = self._subject(verb, chance)
@@ -177,6 +243,16 @@ class Mill:
                 fields = fields | {"plugin_name": "fuzz1"}
         texts = {json.dumps(name): json.dumps(field) for name, field in fields.items()}
         return Malformed(subject, self._random.choice(self._ways)(texts))
+
+    def _spoilt(self, field: Any) -> Any:
+        """A field with something else in the place of one of its members."""
+        nasty = self._random.choice(SPARE)
+        if isinstance(field, dict) and field:
+            name = self._random.choice([*field])
+            return field | {name: self._spoilt(field[name]), **({nasty: 1} if isinstance(nasty, str) else {})}
+        if isinstance(field, list) and field:
+            return [self._spoilt(field[0]), *field[1:]]
+        return nasty
 
     def _subject(self, verb: str, chance: float) -> str:
         if chance > 0.85:
