@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import tell
-from bench.bars import BARS, FLOORS, Bar, judge
+from bench.bars import BARS, Bar, judge
 from bench.machine import busy, machine
 from bench.plot import svg
 from bench.run import Run
@@ -28,12 +28,13 @@ RESULTS: Final = Path(__file__).resolve().parent / "results"
 def main() -> int:
     """Run what was asked for; 1 if a bar was missed."""
     arguments = _arguments()
-    names, seconds, bars = _chosen(arguments.what)
+    names, seconds, wanted = _chosen(arguments.what)
     run = Run(arguments.rounds, arguments.seconds or seconds)
     about, others = machine(), busy()
     print(tell.about(about, busy=others), flush=True)
     for name in names:
         _measure(run, name)
+    bars = _judged(run, wanted)
     print(tell.facts(run.book))
     print(tell.verdicts(run.book, bars), flush=True)
     found = tell.document(run.book, bars, about, busy=others)
@@ -53,13 +54,17 @@ def _measure(run: Run, name: str) -> None:
 
 
 def _chosen(what: list[str]) -> tuple[list[str], float, tuple[Bar, ...]]:
-    """Scenarios in order, each once, the seconds of a round, and the bars."""
+    """Scenarios in order, each once, the seconds of a round, and the bars that must be looked at."""
     suites = [SUITES[name] for name in what if name in SUITES]
     names = [part for name in what for part in (SUITES[name].scenarios if name in SUITES else [name])]
     bars = dict.fromkeys(bar for suite in suites for bar in suite.bars)
-    if not suites:
-        bars = dict.fromkeys((*BARS, *(FLOORS if "floors" in names else ())))
     return list(dict.fromkeys(names)), max([suite.seconds for suite in suites], default=1.0), tuple(bars)
+
+
+def _judged(run: Run, wanted: tuple[Bar, ...]) -> tuple[Bar, ...]:
+    """The bars that were asked for, and every other of which something was found."""
+    found = (bar for bar in BARS if bar.found(run.book) is not None)
+    return tuple(dict.fromkeys((*wanted, *found)))
 
 
 def _keep(run: Run, found: dict[str, object], arguments: argparse.Namespace) -> None:

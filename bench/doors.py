@@ -21,7 +21,7 @@ PATIENCE: Final = 30.0
 
 
 def value(number: int) -> dict[str, object]:
-    """A value of about 100 bytes, another one for each call: a database need not write what is there already."""
+    """About 100 bytes, others for each call: a database need not write what it has already."""
     return {"turn": number, "score": [3, 1, 4], "pad": "x" * 60}
 
 

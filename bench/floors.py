@@ -125,8 +125,8 @@ async def _plugins(run: Run, url: str) -> None:
 
 
 def _percentiles(run: Run, verb: str, window: Window) -> None:
-    for name, value in window.percentiles().items():
-        run.book.add(f"floors.{verb}.{name}", HOLDFAST, value, unit="ms")
+    for name, taken in window.percentiles().items():
+        run.book.add(f"floors.{verb}.{name}", HOLDFAST, taken, unit="ms")
 
 
 def coverage(run: Run, report: Path = COVERAGE) -> None:

@@ -53,6 +53,15 @@ async def over_nats(run: Run) -> None:
         await _lean(run, sides)
 
 
+async def noise(run: Run) -> None:
+    """The same service twice: how far from 1 a ratio is on this machine for no reason at all."""
+    async with running(["echo", "echo again"], run.book) as sides:
+        for number in run.rounds():
+            for side in turned(list(sides.urls), number):
+                window = await sides.clients[side, 1].work(Task(gets=1, seconds=run.seconds, in_flight=128))
+                run.book.add("noise.get.128", side, window.per_second, unit="/s")
+
+
 async def matrix(run: Run) -> None:
     """Set, get and mixed with 1, 32, 128 and 512 in flight from 1 and 3 client processes, for everybody."""
     async with running(EVERYBODY, run.book, processes=(1, 3)) as sides:

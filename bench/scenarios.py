@@ -14,7 +14,7 @@ from bench.fanout import watch
 from bench.floors import floors
 from bench.footprint import footprint, footprint_small, startup
 from bench.growth import growth
-from bench.over_nats import fairness, matrix, open_loop, over_nats
+from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.upkeep import cleanup, cleanup_small, tables
 from bench.verbs import verbs
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.__name__: scenario
     for scenario in (
+        noise,
         over_nats,
         embedded,
         postgres,
@@ -55,15 +56,21 @@ class Suite:
 
     scenarios: tuple[str, ...]
     seconds: float
-    bars: tuple[Bar, ...] = BARS
+    bars: tuple[Bar, ...]
+
+
+def _bars(*groups: str, growing: bool) -> tuple[Bar, ...]:
+    """The bars of some groups that need many keys, or those that do not."""
+    return tuple(bar for bar in BARS if bar.group in groups and bar.scenario.startswith("growth.") == growing)
 
 
 SUITES: Final = {
-    "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0),
+    "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0, bars=_bars(*"123456", growing=False)),
     "floors": Suite(("floors", "cleanup_small", "footprint_small"), seconds=1.5, bars=FLOORS),
-    "growth": Suite(("growth",), seconds=2.0),
+    "growth": Suite(("growth",), seconds=2.0, bars=_bars("7", "9", growing=True)),
     "full": Suite(
         (
+            "noise",
             "over_nats",
             "embedded",
             "postgres",
@@ -79,6 +86,7 @@ SUITES: Final = {
             "matrix",
         ),
         seconds=0.8,
+        bars=_bars(*"12345689", "10", "house", growing=False),
     ),
 }
 LEAST_ROUNDS: Final = 5

@@ -96,7 +96,7 @@ async def start(name: str, folder: Path, stack: contextlib.AsyncExitStack, book:
     if name == "redis":
         return await _redis(folder, stack, book)
     server = await stack.enter_async_context(nats_server())
-    if name == "echo":
+    if name in ("echo", "echo again"):
         book.durability[name] = echo.DURABILITY
         await stack.enter_async_context(module("bench.peers.echo", server.url))
     else:

@@ -41,9 +41,8 @@ async def verbs(run: Run) -> None:
                 for door, calls in scenarios.items():
                     window = await closed_loop(calls[scenario][0], in_flight=in_flight, seconds=run.seconds)
                     told(run.book, window, scenario, door)
-                    run.book.add(f"{door}.{scenario}", "holdfast", window.per_second * each, unit="/s")
-                    p50 = window.percentiles()["p50"]
-                    run.book.add(f"{door}.{scenario}.p50", "holdfast", p50, unit="ms")
+                    run.book.add(f"verbs.{scenario}", door, window.per_second * each, unit="/s")
+                    run.book.add(f"verbs.{scenario}.p50", door, window.percentiles()["p50"], unit="ms")
 
 
 async def _prepared(store: holdfast.Store) -> dict[str, tuple[Call, int, int]]:
