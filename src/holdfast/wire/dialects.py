@@ -52,9 +52,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": True, **fields})
 
-    def refusal(self, error: HoldfastError) -> bytes:
-        """An error as it is sent: what a caller can act on, never an exception's text."""
+    def refusal(self, error: HoldfastError, *, bare: bool = False) -> bytes:
+        """An error as it is sent: what a caller can act on, never an exception's text.
+
+        A bare one does not show what is there instead of what was expected.
+        """
         fields = error_fields(error)
+        if bare:
+            fields = {name: field for name, field in fields.items() if name not in ("current", "conflicts")}
         if self.nested:
             return _ENCODE(_nested_member({"success": False, **fields}))
         if self.camel:

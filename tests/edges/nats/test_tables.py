@@ -189,6 +189,33 @@ async def test_a_transaction_lists_all_that_failed(ask: Ask) -> None:
     assert await ask("transact_write", writes=writes[:1]) == {"success": True, "versions": [3]}
 
 
+async def test_a_refusal_that_is_too_large_is_told_without_the_items(ask: Ask) -> None:
+    """What failed is told even if the items that are there would not fit into one message."""
+    for user in ("a", "b", "c"):
+        await ask("put_item", item={"user": user, "at": 7, "text": "x" * 400_000})
+    checks = [
+        {"check": {"partition_key": user, "sort_key": 7, "expected_version": 9}} for user in ("a", "b", "c")
+    ]
+    refused = await ask("transact_write", writes=checks)
+    assert refused["error_code"] == "CONDITION_FAILED"
+    assert "0, 1, 2" in refused["message"]
+    assert not {"current", "conflicts"} & refused.keys()
+
+
+async def test_what_was_done_is_told_however_large_the_answer(ask: Ask) -> None:
+    """Of several writes each is answered even if the items that they return would not fit."""
+    for user in ("a", "b", "c"):
+        await ask("put_item", item={"user": user, "at": 7, "text": "x" * 400_000})
+    writes: list[dict[str, Any]] = [
+        {"delete": {"partition_key": user, "sort_key": 7, "return_values": "old"}} for user in ("a", "b")
+    ]
+    writes.append({"delete": {"partition_key": "c", "sort_key": 7, "expected_version": 9}})
+    done = (await ask("batch_write_item", writes=writes))["results"]
+    assert [(one["success"], one.get("version")) for one in done] == [(True, 5), (True, 6), (False, None)]
+    assert done[2]["error_code"] == "VERSION_CONFLICT"
+    assert not any({"item", "current"} & one.keys() for one in done)
+
+
 async def test_several_writes_answer_each_for_itself(ask: Ask) -> None:
     """Each result is what the single verb would have answered, a success or an error."""
     await ask("put_item", item={"user": "alice", "at": 7})

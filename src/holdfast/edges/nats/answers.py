@@ -51,7 +51,7 @@ class Answers:
         seconds = time.perf_counter() - request.began
         fields, error = (answer, None) if isinstance(answer, dict) else ({}, _told(answer))
         if request.reply:
-            error = self._reply(request.reply, request.route.dialect, fields, error)
+            error = self._reply(request, fields, error)
         request.endpoint.count(seconds, None if error is None else error.code)
         self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
 
@@ -72,14 +72,20 @@ class Answers:
             self.send(subject, _event(record))
 
     def _reply(
-        self, reply: str, dialect: Dialect, fields: dict[str, Any], error: HoldfastError | None
+        self, request: Request, fields: dict[str, Any], error: HoldfastError | None
     ) -> HoldfastError | None:
         """Reply with fields or an error; returns the error that the caller is told."""
+        dialect, most = request.route.dialect, self._client.max_payload - HEADROOM
         payload = dialect.reply(fields) if error is None else dialect.refusal(error)
-        if len(payload) + HEADROOM > self._client.max_payload:
-            error = ValueTooLarge(f"the reply has {len(payload)} bytes, more than the server lets pass")
-            payload = dialect.refusal(error)
-        self._send(reply, payload, error)
+        if len(payload) > most and request.writes and "results" in fields:
+            # It has been done: who asked must learn that, rather than all that came with it.
+            payload = dialect.reply({"results": [_bare(result) for result in fields["results"]]})
+        if len(payload) > most:
+            error = error or ValueTooLarge(
+                f"the reply has {len(payload)} bytes, more than the server lets pass"
+            )
+            payload = dialect.refusal(error, bare=True)
+        self._send(request.reply, payload, error)
         return error
 
     def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
@@ -87,6 +93,11 @@ class Answers:
         if error is not None:
             headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
         self.send(reply, payload, headers)
+
+
+def _bare(result: dict[str, Any]) -> dict[str, Any]:
+    """What became of one of several writes, without the items or entries that it showed."""
+    return {name: field for name, field in result.items() if name not in ("current", "item")}
 
 
 def _event(record: Record) -> bytes:
