@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -357,8 +358,12 @@ async def test_changes_are_told_as_events(caller: Caller, ask: Ask, clock: Manua
     }
 
 
-async def test_reads_and_writes_keep_their_order(caller: Caller, ask: Ask) -> None:
-    """A get sees the put that was sent just before it and none after it; so does a query."""
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgresql"])
+async def test_reads_and_writes_keep_their_order(
+    kind: str, nats_server: NatsServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A get sees the put that was sent just before it and none after it; so do a query and the changes."""
+    storage = {"memory": "memory://", "sqlite": str(tmp_path / "store.db")}.get(kind)
     stem = "db.table.trivia"
     requests: list[tuple[str, dict[str, Any]]] = []
     for number in range(100):
@@ -367,10 +372,17 @@ async def test_reads_and_writes_keep_their_order(caller: Caller, ask: Ask) -> No
             (f"{stem}.put_item", {"table": "events", "item": item}),
             (f"{stem}.get_item", {"table": "events", **ALICE}),
             (f"{stem}.query", {"table": "events", "partition_key": "alice"}),
+            (f"{stem}.changes", {"table": "events"}),
         ]
-    answers = [answer.fields for answer in await caller.ask_all(requests)]
-    assert [answer["item"]["number"] for answer in answers[1::3]] == list(range(100))
-    assert [answer["items"][0]["number"] for answer in answers[2::3]] == list(range(100))
+    async with (
+        serving(nats_server.url, storage=storage or request.getfixturevalue("pg_url")),
+        calling(nats_server.url) as caller,
+    ):
+        await make_table(at_tables(caller))
+        answers = [answer.fields for answer in await caller.ask_all(requests)]
+    assert [answer["item"]["number"] for answer in answers[1::4]] == list(range(100))
+    assert [answer["items"][0]["number"] for answer in answers[2::4]] == list(range(100))
+    assert [len(answer["changes"]) for answer in answers[3::4]] == list(range(1, 101))
 
 
 class SlowWalks(MemoryEngine):

@@ -34,7 +34,7 @@ _MEANINGS: Final = {
     0: "done",
     1: "an error that trying again does not mend",
     2: "the command line is not understood, or what it asks for is not legal",
-    3: "there is no such key",
+    3: "there is no such key, table, item or index",
     4: "somebody else was faster: read again, then decide",
     5: "the same command may succeed later; what `OUTCOME_UNKNOWN` means is in [the errors](errors.md)",
     6: "the caller may not do this",
@@ -43,9 +43,10 @@ _MEANINGS: Final = {
 }
 
 _ABOUT: Final = {
-    "Store": "Commands about the keys of a namespace take all of these; those about a whole store take\n"
-    "`--url` and `--json`. The user's own store is that of `holdfast up`.",
-    "Provenance": "Commands that write to a key take these.",
+    "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`, `--json`\n"
+    "and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is that of\n"
+    "`holdfast up`.",
+    "Provenance": "Commands that write to a key or a table take these.",
 }
 _SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"}
 """The groups of options that many commands have, and the headings under which they are described."""
