@@ -43,8 +43,8 @@ _MEANINGS: Final = {
 }
 
 _ABOUT: Final = {
-    "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`, `--json`\n"
-    "and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is that of\n"
+    "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`,\n"
+    "`--json` and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is that of\n"
     "`holdfast up`.",
     "Provenance": "Commands that write to a key or a table take these.",
 }
