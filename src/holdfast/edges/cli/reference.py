@@ -44,8 +44,8 @@ _MEANINGS: Final = {
 
 _ABOUT: Final = {
     "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`,\n"
-    "`--json` and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is that of\n"
-    "`holdfast up`.",
+    "`--json` and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is\n"
+    "that of `holdfast up`.",
     "Provenance": "Commands that write to a key or a table take these.",
 }
 _SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"}
