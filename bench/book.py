@@ -50,7 +50,12 @@ class Scenario:
 
     @property
     def compared(self) -> list[tuple[str, str]]:
-        """Who is told against whom: Holdfast against each peer, or else each side against the first."""
+        """Who is told against whom: Holdfast against each peer, or else each side against the first.
+
+        Percentages are shares of one whole: they are not compared.
+        """
+        if self.unit == "%":
+            return []
         first = HOLDFAST if HOLDFAST in self.sides else next(iter(self.sides))
         others = [side for side in self.sides if side != first]
         if first == HOLDFAST:

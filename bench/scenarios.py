@@ -17,6 +17,7 @@ from bench.growth import growth
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.upkeep import cleanup, cleanup_small, tables
 from bench.verbs import verbs
+from bench.where import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,6 +45,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         startup,
         footprint,
         footprint_small,
+        where,
         growth,
         floors,
     )
@@ -83,6 +85,7 @@ SUITES: Final = {
             "footprint",
             "cleanup",
             "tables",
+            "where",
             "matrix",
         ),
         seconds=0.8,

@@ -1,0 +1,121 @@
+"""Where the time goes: a sampling profile of a service that is under load, by the part that was at work.
+
+Law: py-spy looks at the process from outside, and only at threads that have work; the service is as it comes.
+A sample belongs to the innermost frame that a part claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from bench.book import HOLDFAST
+from bench.client import Plan, Task, clients
+from bench.machine import package
+from bench.run import Run
+from bench.sides import OWN_DURABILITY, PLUGINS
+from tests.edges.running import holdfast_up
+
+PARTS: Final = {
+    "SQL": ("holdfast/engines/sqlite/", "holdfast/engines/postgres/"),
+    "decide": ("holdfast/decide/", "holdfast/tables/", "holdfast/audit"),
+    "encode": ("holdfast/wire/replies", "holdfast/wire/refusals", "holdfast/edges/nats/answers"),
+    "decode": (
+        "holdfast/wire/",
+        "holdfast/edges/nats/calls",
+        "holdfast/verbs",
+        "holdfast/rules",
+        "holdfast/fields",
+    ),
+    "count and log": (
+        "holdfast/edges/metrics",
+        "holdfast/edges/tallies",
+        "holdfast/edges/outcomes",
+        "holdfast/edges/logs",
+        "holdfast/edges/nats/observer",
+        "prometheus_client/",
+        "structlog/",
+        "logging/",
+    ),
+    "bus": ("nats/aio/", "holdfast/engines/remote/", "holdfast/edges/nats/connect"),
+    "queue": (
+        "holdfast/edges/nats/",
+        "holdfast/batcher",
+        "holdfast/groups",
+        "holdfast/store",
+        "holdfast/operations",
+        "holdfast/rates",
+        "holdfast/clock",
+        "holdfast/view",
+    ),
+    "loop and sockets": ("uvloop/", "asyncio/", "concurrent/", "threading"),
+}
+RATE: Final = 200
+LEAST_SECONDS: Final = 4.0
+
+
+async def where(run: Run) -> None:
+    """The shares of set and of get over NATS with 128 in flight that each part of the service takes."""
+    program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if program is None:
+        run.book.left_out["where the time goes"] = "there is no py-spy here"
+        return
+    run.book.versions.setdefault("py-spy", package("py-spy"))
+    run.book.durability[HOLDFAST] = OWN_DURABILITY[HOLDFAST]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        async with (
+            holdfast_up(Path(folder)) as up,
+            clients(Plan(door="nats", url=up.url, plugins=PLUGINS)) as asking,
+        ):
+            await asking.work(Task(gets=0, seconds=0, in_flight=64, fill=True))
+            for verb, gets in (("set", 0.0), ("get", 1.0)):
+                seconds = max(LEAST_SECONDS, run.seconds)
+                load = asyncio.create_task(asking.work(Task(gets=gets, seconds=seconds + 1, in_flight=128)))
+                stacks = await _sampled(program, up.pid, Path(folder) / verb, seconds)
+                await load
+                if stacks is None:
+                    run.book.left_out["where the time goes"] = "py-spy may not look at processes here"
+                    return
+                for part, share in shares(stacks).items():
+                    run.book.add(f"where.{verb}", part, share, unit="%")
+
+
+async def _sampled(program: str, pid: int, path: Path, seconds: float) -> str | None:
+    """Stacks, outermost frame first, with how often each was seen; None where that is forbidden."""
+    options = ["--pid", str(pid), "--duration", f"{seconds:.0f}", "--rate", str(RATE), "--format", "raw"]
+    process = await asyncio.create_subprocess_exec(
+        *(program, "record", *options, "--output", str(path)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await process.wait()
+    return await asyncio.to_thread(_read, path)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def shares(stacks: str) -> dict[str, float]:
+    """The percentage of samples by part, the largest first."""
+    found: Counter[str] = Counter()
+    for line in stacks.splitlines():
+        stack, _, count = line.rpartition(" ")
+        found[part_of(stack.split(";"))] += int(count)
+    total = sum(found.values())
+    return {part: 100 * count / total for part, count in found.most_common()}
+
+
+def part_of(frames: list[str]) -> str:
+    """The part that the innermost known frame belongs to."""
+    for frame in reversed(frames):
+        place = frame.rpartition("(")[2]
+        for part, claimed in PARTS.items():
+            if place.startswith(claimed) or any(f"/{claim}" in place for claim in claimed):
+                return part
+    return "other"
