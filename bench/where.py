@@ -22,6 +22,7 @@ from bench.sides import OWN_DURABILITY, PLUGINS
 from tests.edges.running import holdfast_up
 
 PARTS: Final = {
+    "commit": ("Writer._finish (",),
     "SQL": ("holdfast/engines/sqlite/", "holdfast/engines/postgres/"),
     "decide": ("holdfast/decide/", "holdfast/tables/", "holdfast/audit"),
     "encode": ("holdfast/wire/replies", "holdfast/wire/refusals", "holdfast/edges/nats/answers"),
@@ -55,6 +56,8 @@ PARTS: Final = {
     ),
     "loop and sockets": ("uvloop/", "asyncio/", "concurrent/", "threading"),
 }
+WAITING: Final = ("Writer._next (", "_worker (concurrent/futures/thread.py")
+"""Threads that have nothing to do, though it does not always look like it from outside."""
 RATE: Final = 200
 LEAST_SECONDS: Final = 4.0
 
@@ -102,11 +105,13 @@ def _read(path: Path) -> str | None:
 
 
 def shares(stacks: str) -> dict[str, float]:
-    """The percentage of samples by part, the largest first."""
+    """The percentage of the samples at work by part, the largest first."""
     found: Counter[str] = Counter()
     for line in stacks.splitlines():
         stack, _, count = line.rpartition(" ")
-        found[part_of(stack.split(";"))] += int(count)
+        frames = stack.split(";")
+        if not frames[-1].startswith(WAITING):
+            found[part_of(frames)] += int(count)
     total = sum(found.values())
     return {part: 100 * count / total for part, count in found.most_common()}
 
@@ -114,8 +119,7 @@ def shares(stacks: str) -> dict[str, float]:
 def part_of(frames: list[str]) -> str:
     """The part that the innermost known frame belongs to."""
     for frame in reversed(frames):
-        place = frame.rpartition("(")[2]
         for part, claimed in PARTS.items():
-            if place.startswith(claimed) or any(f"/{claim}" in place for claim in claimed):
+            if any(claim in frame for claim in claimed):
                 return part
     return "other"
