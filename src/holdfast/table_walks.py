@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 STEP: Final = 250
 """How many rows are looked at at a time."""
-PART: Final = 4_000_000
+PART: Final = 2_000_000
 """How many bytes of rows a page may look at; one that finds too little among them is short."""
 LEAST: Final = 400
-"""What the smallest row counts for: so a page looks at 10,000 rows at the most."""
+"""What the smallest row counts for: so a page looks at 5,000 rows at the most."""
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""

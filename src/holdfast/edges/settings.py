@@ -191,7 +191,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100
     slow_list_ms: Annotated[
         Milliseconds,
-        About("service.slow_list_ms", "The same for list, changes, history and get_many."),
+        About("service.slow_list_ms", "The same for list, query, scan and all else that walks."),
     ] = 500
     rate_limit: Annotated[
         Annotated[float, Meta(gt=0, le=1e9)] | None,
