@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,8 +64,11 @@ def test_going_down_must_lead_down(cli: Cli, url: str) -> None:
         refused = cli("migrate", "down", revision, "--yes")
         assert (refused.code, "older revisions are: base" in refused.err) == (2, True)
     asked = cli("migrate", "down")
+    assert (asked.code, "loses data" in asked.err, "--yes" in asked.err) == (2, True, True)
+    assert cli.did("migrate", "down", "--yes").out == f"{KNOWN_REVISIONS[-2]}\n"
+    asked = cli("migrate", "down", "base")
     assert (asked.code, "every entry" in asked.err, "--yes" in asked.err) == (2, True, True)
-    assert cli.did("migrate", "down", "--yes").out == "base\n"
+    assert cli.did("migrate", "down", "base", "--yes").out == "base\n"
 
 
 def test_a_newer_store_is_left_alone(cli: Cli, url: str) -> None:
