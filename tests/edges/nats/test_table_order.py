@@ -1,4 +1,4 @@
-"""What one connection asks of a plugin's tables takes effect in order, and nobody waits for what takes long."""
+"""What one connection asks of a plugin's tables takes effect in order; nobody waits for what takes long."""
 
 from __future__ import annotations
 
