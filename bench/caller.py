@@ -21,7 +21,7 @@ import msgspec
 import nats
 import uvloop
 
-from bench.doors import value
+from bench.doors import KEYS, key_of, value
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-KEYS: Final = 1_000
 PATIENCE: Final = 10.0
 """For how many seconds the last replies of a window are waited for."""
 
@@ -134,7 +133,7 @@ class Asker:
         self._number += 1
         client, plugin, inbox = self._clients[self._number % len(self._clients)]
         verb = "get" if self._random.random() < self._plan.gets else "set"
-        fields: dict[str, Any] = {"key": f"key:{self._random.randrange(KEYS)}"}
+        fields: dict[str, Any] = {"key": key_of(self._random.randrange(KEYS))}
         if verb == "set":
             fields["value"] = value(self._number)
         reply = f"{inbox}.{self._number}"

@@ -13,12 +13,12 @@ import contextlib
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 
-from bench.doors import DOORS
+from bench.doors import DOORS, KEYS, key_of
 from bench.measure import Window, closed_loop, merged, open_loop
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from bench.doors import Door
-
-KEYS: Final = 200
-"""How many keys each plugin has, unless a plan says otherwise."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +66,7 @@ class Asker:
             return await self._fill(task.in_flight)
 
         async def ask(number: int) -> None:
-            plugin, key = number % len(self._plan.plugins), self._key(self._random.randrange(self._plan.keys))
+            plugin, key = number % len(self._plan.plugins), key_of(self._random.randrange(self._plan.keys))
             if self._random.random() < task.gets:
                 await self._door.get(plugin, key)
             else:
@@ -85,15 +82,11 @@ class Asker:
 
         async def put(plugin: int, key: int) -> None:
             async with gate:
-                await self._door.set(plugin, self._key(key), 0)
+                await self._door.set(plugin, key_of(key), 0)
 
         plugins = range(len(self._plan.plugins))
         await asyncio.gather(*(put(plugin, key) for plugin in plugins for key in range(self._plan.keys)))
         return Window()
-
-    @staticmethod
-    def _key(number: int) -> str:
-        return f"key:{number:08}"
 
 
 class ClientProcess:

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
 PATIENCE: Final = 30.0
+KEYS: Final = 200
+"""How many keys each plugin has, unless somebody says otherwise."""
 
 
 def value(number: int) -> dict[str, object]:
     """About 100 bytes, others for each call: a database need not write what it has already."""
     return {"turn": number, "score": [3, 1, 4], "pad": "x" * 60}
+
+
+def key_of(number: int) -> str:
+    """A plugin's key."""
+    return f"key:{number:08}"
 
 
 class Door(Protocol):
@@ -53,8 +60,21 @@ class Refused(Exception):
         self.code = code
 
 
+NOTHING_THERE: Final = "NOTHING_THERE"
+"""A get that finds nothing is no get: it costs less."""
+
+
+def _decoded(found: bytes | None) -> object:
+    if found is None:
+        raise Refused(NOTHING_THERE)
+    return msgspec.json.decode(found)
+
+
 class _Reply(msgspec.Struct):
+    """What is looked at in a reply; what only echoes has none of it."""
+
     success: bool = True
+    exists: bool = True
     error_code: str = ""
 
 
@@ -88,8 +108,8 @@ class NatsDoor:
         payload = msgspec.json.encode(fields)
         answer = await client.request(f"db.kv.{name}.{verb}", payload, timeout=PATIENCE)
         reply = self._replies.decode(answer.data)
-        if not reply.success:
-            raise Refused(reply.error_code)
+        if not reply.success or not reply.exists:
+            raise Refused(reply.error_code or NOTHING_THERE)
         return answer.data
 
     async def close(self) -> None:
@@ -122,7 +142,7 @@ class JetStreamDoor:
     async def get(self, plugin: int, key: str) -> None:
         """Read a key, as JSON."""
         entry = await self._buckets[plugin].get(_bucket_key(key))
-        msgspec.json.decode(entry.value or b"null")
+        _decoded(entry.value)
 
     async def set(self, plugin: int, key: str, number: int) -> None:
         """Write a key, as JSON."""
@@ -156,7 +176,7 @@ class RedisDoor:
 
     async def get(self, plugin: int, key: str) -> None:
         """Read a key, as JSON."""
-        msgspec.json.decode(await self._clients[plugin].get(f"{self._plugins[plugin]}:{key}") or b"null")
+        _decoded(await self._clients[plugin].get(f"{self._plugins[plugin]}:{key}"))
 
     async def set(self, plugin: int, key: str, number: int) -> None:
         """Write a key, as JSON."""

@@ -46,10 +46,10 @@ async def over_nats(run: Run) -> None:
         for number in run.rounds():
             for verb, barred in BARRED.items():
                 for side in turned(sides.among(barred), number):
-                    await _closed(run, sides, side, verb, in_flight=128, processes=1)
+                    await _closed(run, sides, side, verb, in_flight=128)
             for verb in ("get", "set"):
                 for side in turned(sides.among(LEAN), number):
-                    await _closed(run, sides, side, verb, in_flight=1, processes=1)
+                    await _closed(run, sides, side, verb, in_flight=1)
         await _lean(run, sides)
 
 
@@ -72,7 +72,12 @@ async def matrix(run: Run) -> None:
                         if in_flight < processes:
                             continue
                         for side in turned(sides.among(EVERYBODY), number):
-                            await _closed(run, sides, side, verb, in_flight=in_flight, processes=processes)
+                            await _closed(
+                                *(run, sides, side, verb),
+                                in_flight=in_flight,
+                                processes=processes,
+                                family="matrix",
+                            )
 
 
 async def open_loop(run: Run) -> None:
@@ -117,10 +122,12 @@ LEAD: Final = 0.3
 """By how many seconds the flood begins before the window that is measured, and outlasts it."""
 
 
-async def _closed(run: Run, sides: Sides, side: str, verb: str, *, in_flight: int, processes: int) -> None:
+async def _closed(
+    run: Run, sides: Sides, side: str, verb: str, *, in_flight: int, processes: int = 1, family: str = "nats"
+) -> None:
     task = Task(gets=GETS[verb], seconds=run.seconds, in_flight=in_flight)
     window = await sides.clients[side, processes].work(task)
-    name = f"nats.{verb}.{in_flight}" + (f".{processes}-clients" if processes > 1 else "")
+    name = f"{family}.{verb}.{in_flight}" + (f".{processes}-clients" if processes > 1 else "")
     told(run.book, window, name, side)
     run.book.add(name, side, window.per_second, unit="/s")
     for share, value in window.percentiles().items():
