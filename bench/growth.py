@@ -10,6 +10,7 @@ Law: all sizes are open at the same time and measured in turn.
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 
 import holdfast
 from bench.client import Plan, Task, clients
-from bench.doors import value
+from bench.doors import key_of, value
 from bench.measure import closed_loop
 from bench.over_nats import told, turned
 from tests.edges.running import holdfast_up
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SIZES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
 IN_FLIGHT: Final = 128
+_CHANCE: Final = random.Random(1)
+"""Never begun anew: keys that an earlier round has read would be in a cache."""
 _FILL: Final = """
 WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?)
 INSERT INTO plugin_kv_storage (plugin_name, key, value_json, created_at, updated_at, version, last_writer)
@@ -116,7 +119,7 @@ async def _embedded(run: Run, paths: dict[str, Path]) -> None:
 
 async def _spread(kv: holdfast.KV, verb: str, count: int, run: Run) -> Window:
     def call(number: int) -> Awaitable[object]:
-        key = f"key:{number * 7_368_787 % count:08}"
+        key = key_of(_CHANCE.randrange(count))
         return kv.get(key) if verb == "get" else kv.set(key, value(number))
 
     return await closed_loop(call, in_flight=IN_FLIGHT, seconds=run.seconds)

@@ -7,6 +7,7 @@ from when they were due. A quiet while comes before each sweep.
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 import time
 from pathlib import Path
@@ -27,8 +28,8 @@ LIVE: Final = 10_000
 GETS: Final = 1_000
 """How many gets a second come meanwhile."""
 LARGEST: Final = 1_000_000
-STEP: Final = 7_919
-"""A prime: going by it, all items come in turn, far from one another."""
+_CHANCE: Final = random.Random(1)
+"""Never begun anew: items that an earlier round has read would be in a cache."""
 
 
 class Ahead:
@@ -146,18 +147,24 @@ async def tables(run: Run) -> None:
 
 
 def _item_calls() -> dict[str, Callable[[holdfast.Tables, int], Callable[[int], Awaitable[object]]]]:
-    """Each call spread over all items by a step that has no divisor in common with their number."""
+    """Each call by the handle and how many items there are, on any of them."""
     return {
-        "get": lambda handle, count: lambda n: _get(handle, n * STEP % count),
-        "query-20": lambda handle, count: lambda n: handle.query("events", _user(n * STEP % count), limit=20),
-        "query-index-20": lambda handle, count: (
-            lambda n: handle.query_index("events", "by_score", n * STEP % count // 20, limit=20)
-        ),
+        "get": lambda handle, count: lambda _: _get(handle, _CHANCE.randrange(count)),
+        "query-20": lambda handle, count: lambda _: _query(handle, _CHANCE.randrange(count)),
+        "query-index-20": lambda handle, count: lambda _: _query_index(handle, _CHANCE.randrange(count)),
     }
 
 
 def _get(handle: holdfast.Tables, number: int) -> Awaitable[object]:
     return handle.get_item("events", _user(number), number % 100)
+
+
+def _query(handle: holdfast.Tables, number: int) -> Awaitable[object]:
+    return handle.query("events", _user(number), limit=20)
+
+
+def _query_index(handle: holdfast.Tables, number: int) -> Awaitable[object]:
+    return handle.query_index("events", "by_score", number // 20, limit=20)
 
 
 def _user(number: int) -> str:
