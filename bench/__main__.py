@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
 def main() -> int:
-    """Run what was asked for; 1 if a bar was missed."""
+    """Run what was asked for; 1 if a bar was missed or a scenario failed."""
     arguments = _arguments()
     names, seconds, wanted = _chosen(arguments.what)
     run = Run(arguments.rounds, arguments.seconds or seconds)
@@ -39,13 +40,19 @@ def main() -> int:
     print(tell.verdicts(run.book, bars), flush=True)
     found = tell.document(run.book, bars, about, busy=others)
     _keep(run, found, arguments)
-    return 0 if all(verdict.reached for verdict in judge(run.book, bars)) else 1
+    return 0 if not run.book.failed and all(verdict.reached for verdict in judge(run.book, bars)) else 1
 
 
 def _measure(run: Run, name: str) -> None:
-    """Run a scenario, and tell what it added to the book."""
+    """Run a scenario, and tell what it added to the book; one that fails does not cost the others."""
     known, began = set(run.book.scenarios), time.perf_counter()
-    asyncio.run(SCENARIOS[name](run))
+    try:
+        asyncio.run(SCENARIOS[name](run))
+    except Exception:
+        traceback.print_exc()
+        run.book.failed.append(name)
+        for added in run.book.scenarios.keys() - known:
+            del run.book.scenarios[added]
     print(f"\n== {name}, {run.count} rounds of {run.seconds:g} s, {time.perf_counter() - began:.0f} s in all")
     for scenario in run.book.scenarios.values():
         if scenario.name not in known:

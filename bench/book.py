@@ -86,6 +86,7 @@ class Book:
         self.durability: dict[str, str] = {}
         self.versions: dict[str, str] = {}
         self.notes: list[str] = []
+        self.failed: list[str] = []
 
     def add(self, scenario: str, side: str, value: float, *, unit: str) -> None:
         """Write down what one round of one side found."""
@@ -104,6 +105,7 @@ class Book:
             "durability": self.durability,
             "left_out": self.left_out,
             "notes": self.notes,
+            "failed": self.failed,
             "scenarios": [scenario.as_dict() for scenario in self.scenarios.values()],
         }
 

@@ -50,6 +50,7 @@ def facts(book: Book) -> str:
     lines = ["versions: " + ", ".join(f"{name} {version}" for name, version in book.versions.items())]
     lines += [f"durability of {side}: {text}" for side, text in book.durability.items()]
     lines += [f"left out: {what}: {why}" for what, why in book.left_out.items()]
+    lines += [f"FAILED: {name}, of which nothing is told" for name in book.failed]
     return "\n".join(lines + [f"note: {note}" for note in book.notes])
 
 
