@@ -16,7 +16,7 @@ from pathlib import Path
 def machine() -> dict[str, str]:
     """The machine, its load at the start, and what runs on it."""
     return {
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": f"{platform.system()} {platform.machine()}",
         "processor": _described("/proc/cpuinfo", "model name"),
         "cores": str(os.cpu_count()),
         "memory": _described("/proc/meminfo", "MemTotal"),
