@@ -43,6 +43,12 @@ class Scenario:
     unit: str
     sides: dict[str, list[float]] = field(default_factory=dict)
 
+    @property
+    def measure(self) -> str:
+        """The unit, and which way is better."""
+        better = {"/s": ", more is better", "%": ""}.get(self.unit, ", less is better")
+        return f"({self.unit or 'share'}{better})"
+
     def ratio(self, side: str, over: str) -> Spread:
         """One side over another, round by round."""
         pairs = zip(self.sides[side], self.sides[over], strict=True)

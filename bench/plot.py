@@ -31,7 +31,7 @@ def svg(scenarios: Sequence[Scenario]) -> str:
     parts: list[str] = []
     top = 10
     for scenario in scenarios:
-        parts.append(_text(10, top + 14, f"{scenario.name} ({scenario.unit})", kind="name"))
+        parts.append(_text(10, top + 14, f"{scenario.name} {scenario.measure}", kind="name"))
         top += ROW + 4
         scale = ROOM / (max(max(values) for values in scenario.sides.values()) or 1)
         for side, values in scenario.sides.items():

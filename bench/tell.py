@@ -28,7 +28,7 @@ def about(machine: dict[str, str], *, busy: bool) -> str:
 def table(scenario: Scenario) -> str:
     """A scenario: each side's median and range, and its ratios."""
     ratios = {pair: scenario.ratio(*pair) for pair in scenario.compared}
-    lines = [f"{scenario.name} ({scenario.unit})" if scenario.unit else scenario.name]
+    lines = [f"{scenario.name} {scenario.measure}"]
     for side, values in scenario.sides.items():
         told = [f"    {side:<20} {Spread.of(values)!s:<36}"]
         told += [

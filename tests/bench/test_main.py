@@ -72,8 +72,8 @@ def test_a_scenario_that_fails_does_not_cost_the_others(
     assert program.main() == 1
     told = capsys.readouterr().out
     assert "FAILED: broken" in told
-    assert "even (s)" in told
-    assert "broken (s)" not in told
+    assert "even (s, less is better)" in told
+    assert "broken (s" not in told
 
 
 def test_what_is_not_known_is_refused(bench: pytest.MonkeyPatch) -> None:
