@@ -140,7 +140,8 @@ async def test_a_server_that_does_not_get_ready_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting has an end, and leaves no process."""
-    monkeypatch.setattr(module, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_START_SECONDS", 0.05)
+    monkeypatch.setattr(NatsServer, "_announced", lambda server, pid: None)
     server = NatsServer(tmp_path, port=None)
     with pytest.raises(Unavailable, match="did not get ready"):
         await server.start()

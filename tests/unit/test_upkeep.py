@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.commands import Expire, Removed, Trim
+from holdfast.commands import Expire, PruneAudit, Removed, Trim
 from holdfast.decide import Loaded, decide
+from holdfast.keyring import Keyring
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
+from holdfast.verbs import Verbs, id_maker
 
 NAMESPACE = "kv/p"
 NOW = 1_000
@@ -47,6 +49,24 @@ def test_before_does_not_let_entries_go_early() -> None:
     )
     command = Expire(namespace=NAMESPACE, space=KV, keys=("k",), before=NOW + 10)
     assert decide(loaded, [command], NOW).results == [Removed(0)]
+
+
+def test_the_audit_is_pruned_from_its_beginning_and_by_its_policy_alone() -> None:
+    """No caller of upkeep can drop records that are too young, not the oldest, not there, or to be kept."""
+    keys = Keyring([b"a secret of upkeep"])
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    for policy, later, first, upto, removed in (
+        ({"audit": True, "audit_retention": 10}, 9_999, 1, 2, 0),
+        ({"audit": True, "audit_retention": 10}, 10_000, 2, 2, 0),
+        ({"audit": True, "audit_retention": 10}, 10_000, 1, 9, 0),
+        ({"audit": True}, 10_000, 1, 2, 0),
+        ({"audit": True, "audit_retention": 10}, 10_000, 1, 2, 2),
+    ):
+        made = decide(Loaded({}, {}), [verbs.set_policy(policy), verbs.set("k", 1)], NOW, keys)
+        rows = {address: row for address, row in made.rows.items() if row is not None}
+        found = Loaded({space.name: space for space in made.namespaces}, rows)
+        command = PruneAudit(namespace=NAMESPACE, first=first, upto=upto)
+        assert decide(found, [command], NOW + later, keys).results == [Removed(removed)]
 
 
 def test_the_journal_is_never_trimmed_past_its_head_nor_twice() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from holdfast.edges.nats import observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 SECRET = "the-cat-is-called-Mittens"
 
@@ -170,14 +173,26 @@ async def test_a_caller_cannot_write_into_the_log(caller: Caller, caplog: pytest
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
+@pytest.fixture
+async def patient(nats_server: NatsServer, clock: ManualClock) -> AsyncIterator[tuple[Running, Caller]]:
+    """A service to which nothing is slow, however busy this machine is, and somebody who asks it."""
+    settings = Settings(slow_seconds=3_600, slow_walk_seconds=3_600)
+    async with (
+        serving(nats_server.url, clock=clock, settings=settings) as running,
+        calling(nats_server.url) as caller,
+    ):
+        yield running, caller
+
+
 async def test_a_flood_does_not_flood_the_log(
-    running: Running, caller: Caller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    patient: tuple[Running, Caller], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All is counted, and 20 lines a second of one plugin and kind are written, then how many were left out.
 
     What another plugin is refused meanwhile is told.
     """
     now = 100.0
+    running, caller = patient
     monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: now))
     await caller.ask_all([("db.kv.flood.set", {"key": ""})] * 300)
     await caller.ask("db.kv.quiet.set", {"key": ""})
@@ -196,9 +211,10 @@ async def test_a_flood_does_not_flood_the_log(
 
 
 async def test_the_log_is_bounded_whoever_fills_it(
-    running: Running, caller: Caller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    patient: tuple[Running, Caller], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under ever new names, 500 lines a second are written and no more."""
+    running, caller = patient
     monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: 100.0))
     await caller.ask_all([(f"db.kv.p{number}.set", {"key": ""}) for number in range(600)])
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 500
