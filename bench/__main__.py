@@ -32,6 +32,8 @@ def main() -> int:
     names, seconds, wanted = _chosen(arguments.what)
     run = Run(arguments.rounds, arguments.seconds or seconds)
     run.book.versions |= versions()
+    if run.count < LEAST_ROUNDS:
+        run.book.note(f"{run.count} rounds are no evidence: {LEAST_ROUNDS} are")
     about, others = machine(), busy()
     print(tell.about(about, busy=others), flush=True)
     for name in names:
@@ -82,7 +84,7 @@ def _keep(run: Run, found: dict[str, object], arguments: argparse.Namespace) -> 
     picture = RESULTS / f"{name}.svg"
     picture.write_text(svg(list(run.book.scenarios.values())), encoding="utf-8")
     file = arguments.json or RESULTS / f"{name}.json"
-    file.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    file.write_text(json.dumps(found, indent=1, allow_nan=False), encoding="utf-8")
     print(f"kept in {file} and {picture.relative_to(RESULTS.parents[1])}")
 
 

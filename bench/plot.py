@@ -6,6 +6,7 @@ flatters.
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,8 @@ def svg(scenarios: Sequence[Scenario]) -> str:
     parts: list[str] = []
     top = 10
     for scenario in scenarios:
+        if not all(math.isfinite(value) for values in scenario.sides.values() for value in values):
+            continue  # where nothing succeeded there is nothing to draw; the tables tell it
         parts.append(_text(10, top + 14, f"{scenario.name} {scenario.measure}", kind="name"))
         top += ROW + 4
         scale = ROOM / (max(max(values) for values in scenario.sides.values()) or 1)

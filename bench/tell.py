@@ -5,6 +5,7 @@ Law: every figure has its spread beside it, every bar its verdict, and what was 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from bench.bars import judge, unmeasured
@@ -67,10 +68,20 @@ def verdicts(book: Book, bars: Sequence[Bar]) -> str:
 
 def document(book: Book, bars: Sequence[Bar], machine: dict[str, str], *, busy: bool) -> dict[str, Any]:
     """Everything, for a file."""
-    return {
+    found = {
         "machine": machine,
         "busy": busy,
         **book.as_dict(),
         "bars": [verdict.as_dict() for verdict in judge(book, bars)],
         "not_measured": [bar.name for bar in unmeasured(book, bars)],
     }
+    return {name: _finite(content) for name, content in found.items()}
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no infinity: a latency of nothing is null."""
+    if isinstance(content, dict):
+        return {name: _finite(part) for name, part in content.items()}
+    if isinstance(content, list):
+        return [_finite(part) for part in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
 from bench.bars import BARS, FLOORS, Bar, judge, unmeasured
 from bench.book import Book, Scenario, Spread, figure
+from bench.floors import coverage
+from bench.measure import percentile
 from bench.over_nats import turned
 from bench.page import page
 from bench.plot import svg
+from bench.run import Run
 from bench.scenarios import SCENARIOS, SUITES
 from bench.tell import document, facts, table, verdicts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -155,3 +162,34 @@ def test_the_page_copies_what_the_file_has(book: Book) -> None:
     text = page(document(book, bars, machine, busy=True))
     assert "| 1 | get: holdfast / peer | at least 2.50 | 2.00 (0.90 to 3.00) | missed |" in text
     assert "the machine was busy with other things" in text
+
+
+def test_a_side_of_which_nothing_succeeded_misses(book: Book) -> None:
+    """It has no latency: it misses its bar, is null in the file, and is left out of the picture."""
+    book.add("p50", "holdfast", percentile([], 0.5), unit="ms")
+    bars = [Bar(group="1", scenario="p50", at_most=5)]
+    found = json.loads(json.dumps(document(book, bars, {}, busy=False), allow_nan=False))
+    assert found["bars"][0]["reached"] is False
+    assert found["scenarios"][1]["sides"]["holdfast"]["values"] == [None]
+    assert "p50" not in svg(list(book.scenarios.values()))
+
+
+def test_coverage_is_what_the_last_test_run_found(tmp_path: Path) -> None:
+    """Every line, those of the key verbs, and those that must be covered whole; without a report, said so."""
+    report = tmp_path / "coverage.json"
+    run = Run()
+    coverage(run, report)
+    assert "coverage" in run.book.left_out
+    counts = {"kv.py": (10, 9), "errors.py": (10, 10), "decide/keys.py": (30, 30), "clock.py": (50, 31)}
+    summaries = {
+        f"src/holdfast/{name}": {"summary": {"num_statements": known, "covered_lines": covered}}
+        for name, (known, covered) in counts.items()
+    }
+    report.write_text(json.dumps({"files": summaries}))
+    coverage(run, report)
+    found = {name: scenario.sides["holdfast"] for name, scenario in run.book.scenarios.items()}
+    assert found == {
+        "floors.coverage.lines": [80.0],
+        "floors.coverage.verbs": [90.0],
+        "floors.coverage.whole": [100.0],
+    }
