@@ -23,7 +23,7 @@ from holdfast.engines.remote.connection import Connection
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from holdfast.edges.nats.permissions import Credentials
 
@@ -50,6 +50,18 @@ async def nats_server(config: str | None = None) -> AsyncIterator[NatsServer]:
             yield server
         finally:
             await server.stop()
+
+
+@contextlib.contextmanager
+def lasting_nats_server() -> Iterator[str]:
+    """The address of a nats-server that outlives the event loops of those who use it one after the other."""
+    with asyncio.Runner() as runner:
+        servers = nats_server()
+        server = runner.run(servers.__aenter__())
+        try:
+            yield server.url
+        finally:
+            runner.run(servers.__aexit__(None, None, None))
 
 
 @contextlib.asynccontextmanager

@@ -15,19 +15,8 @@ from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance.database import empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.clock import Clock
     from holdfast.store import Store
-    from tests.postgres import Server
-
-
-@pytest.fixture(scope="module")
-def url(pg_server: Server) -> Iterator[str]:
-    """The address of the database."""
-    url = pg_server.create_database()
-    yield url
-    pg_server.drop_database(url)
 
 
 class TestPostgres(Conformance):
@@ -36,12 +25,12 @@ class TestPostgres(Conformance):
     scheme = "postgresql"
 
     @pytest.fixture
-    async def make_store(self, url: str) -> MakeStore:
+    async def make_store(self, database: str) -> MakeStore:
         """The same database each time."""
-        await empty(url)
+        await empty(database)
 
         async def make(clock: Clock) -> Store:
-            store = holdfast.open(url, clock=clock, reap=False, audit_key=AUDIT_KEY)
+            store = holdfast.open(database, clock=clock, reap=False, audit_key=AUDIT_KEY)
             await store.start()
             return store
 

@@ -15,7 +15,7 @@ from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.remote.connection import Connection
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
-from tests.nats import nats_server
+from tests.conformance.database import empty
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Ground:
-    """A nats-server, and a service on one storage that is started anew with every client."""
+    """A service on one storage that is started anew with every client."""
 
     def __init__(self, url: str, storage: str) -> None:
         self._url = url
@@ -55,12 +55,11 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def ground(storage: str) -> AsyncIterator[MakeStore]:
+async def ground(bus: str, storage: str) -> AsyncIterator[MakeStore]:
     """Makes stores of clients for the length of a block."""
-    async with nats_server() as server:
-        of = Ground(server.url, storage)
-        yield of.make
-        await of.end()
+    of = Ground(bus, storage)
+    yield of.make
+    await of.end()
 
 
 class TestRemoteOverSqlite(Conformance):
@@ -69,9 +68,9 @@ class TestRemoteOverSqlite(Conformance):
     scheme = "nats"
 
     @pytest.fixture
-    async def make_store(self, tmp_path: Path) -> AsyncIterator[MakeStore]:
+    async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same file each time."""
-        async with ground(str(tmp_path / "store.db")) as make:
+        async with ground(bus, str(tmp_path / "store.db")) as make:
             yield make
 
 
@@ -81,7 +80,8 @@ class TestRemoteOverPostgres(Conformance):
     scheme = "nats"
 
     @pytest.fixture
-    async def make_store(self, pg_url: str) -> AsyncIterator[MakeStore]:
-        """The same database each time."""
-        async with ground(pg_url) as make:
+    async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
+        """The same database each time, empty for each test."""
+        await empty(database)
+        async with ground(bus, database) as make:
             yield make
