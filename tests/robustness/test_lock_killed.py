@@ -12,8 +12,6 @@ from tests.robustness.lock_process import OWNER, holder_process
 from tests.robustness.serving_process import service_process
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nats.aio.msg import Msg
 
     from holdfast.edges.nats.server import NatsServer
@@ -23,7 +21,7 @@ FOLLOWED_MS = 1000
 """How much later than the deadline the next holder may have the lock, by the times in the journal."""
 
 
-async def test_a_killed_holder_is_followed(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_killed_holder_is_followed(nats_server: NatsServer, storage: str) -> None:
     """The expiry is published with purpose and last writer; a waiter has the lock within a second of it."""
     url = nats_server.url
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -32,7 +30,7 @@ async def test_a_killed_holder_is_followed(nats_server: NatsServer, tmp_path: Pa
         events.put_nowait(json.loads(message.data))
 
     async with (
-        service_process(url, str(tmp_path / "store.db")),
+        service_process(url, storage),
         connection(url) as listener,
         holdfast.open(url) as store,
         holder_process(url, ttl=2) as holder,

@@ -21,7 +21,7 @@ ROUNDS = int(os.environ.get("HOLDFAST_LOCK_ROUNDS", "5"))
 TTL = 30
 
 
-async def late_writes(url: str, rounds: int) -> list[str]:
+async def late_writes(url: str, storage: str, rounds: int) -> list[str]:
     """How the writes of a holder ended that was stopped while somebody else had the lock and gave it back.
 
     The holder and its stop are real; only the service's time is moved, past the deadline of the lock.
@@ -29,7 +29,7 @@ async def late_writes(url: str, rounds: int) -> list[str]:
     clock = ManualClock()
     ends = []
     async with (
-        serving(url, clock=clock),
+        serving(url, storage=storage, clock=clock),
         holder_process(url, ttl=TTL) as holder,
         holdfast.open(url, clock=clock) as store,
     ):
@@ -51,14 +51,14 @@ async def late_writes(url: str, rounds: int) -> list[str]:
     return ends
 
 
-async def test_a_stopped_holder_is_fenced_off(nats_server: NatsServer) -> None:
+async def test_a_stopped_holder_is_fenced_off(nats_server: NatsServer, storage: str) -> None:
     """Once another holder has had the lock, the old token is refused, though the lock is free again."""
-    assert await late_writes(nats_server.url, ROUNDS) == ["FENCED"] * ROUNDS
+    assert await late_writes(nats_server.url, storage, ROUNDS) == ["FENCED"] * ROUNDS
 
 
 async def test_without_the_fence_the_write_happens(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above proves something: with the check of fences removed, the old holder's write is done."""
     bugs.fences_ignored(monkeypatch)
-    assert await late_writes(nats_server.url, 1) == ["done"]
+    assert await late_writes(nats_server.url, storage, 1) == ["done"]
