@@ -4,10 +4,13 @@
         kv = store.kv("trivia")
         await kv.set("game:42", {"turn": "alice"}, ttl=1800)
 
-Law: public names only; what is listed here does not change without a changelog entry.
+Law: public names only; what is listed here does not change without a changelog entry. Names that few programs
+use are imported when they are asked for, so that nobody else pays for them.
 """
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
     Busy,
@@ -65,12 +68,14 @@ from holdfast.model import (
     TrashPage,
     Verdict,
 )
-from holdfast.recipes.identifiers import request_id
 from holdfast.registry import open
 from holdfast.store import Store
-from holdfast.table import ReaperHandle, Tables
-from holdfast.tables.conditions import attr
-from holdfast.tables.updates import if_not_exists
+
+if TYPE_CHECKING:
+    from holdfast.recipes.identifiers import request_id
+    from holdfast.table import ReaperHandle, Tables
+    from holdfast.tables.conditions import attr
+    from holdfast.tables.updates import if_not_exists
 
 __all__ = [
     "KEEP",
@@ -134,4 +139,19 @@ __all__ = [
     "request_id",
 ]
 
+_ON_DEMAND = {
+    "ReaperHandle": "holdfast.table",
+    "Tables": "holdfast.table",
+    "attr": "holdfast.tables.conditions",
+    "if_not_exists": "holdfast.tables.updates",
+    "request_id": "holdfast.recipes.identifiers",
+}
+
 logging.getLogger("holdfast").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    """A public name that is imported on demand."""
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(import_module(_ON_DEMAND[name]), name)

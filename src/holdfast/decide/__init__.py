@@ -11,10 +11,10 @@ new verb is a function in a table of this package.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import Change, Fence
-from holdfast.decide import items, keys, letters, tables, upkeep
+from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Loaded, Needs, Outcome
 from holdfast.decide.requests import once, request_address
@@ -31,8 +31,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "needs"]
 
-_NEEDS = keys.NEEDS | letters.NEEDS | upkeep.NEEDS | tables.NEEDS | items.NEEDS
-_APPLY = keys.APPLY | letters.APPLY | upkeep.APPLY | tables.APPLY | items.APPLY
+
+class _Verbs(dict[type, Any]):
+    """What is known of each command. Those about tables are added with the first one: few stores have any."""
+
+    def __missing__(self, kind: type) -> Any:
+        from holdfast.decide import items, tables
+
+        _NEEDS.update(tables.NEEDS | items.NEEDS)
+        _APPLY.update(tables.APPLY | items.APPLY)
+        _FURTHER.update(items.FURTHER)
+        return dict(self)[kind]
+
+
+_NEEDS = _Verbs(keys.NEEDS | letters.NEEDS | upkeep.NEEDS)
+_APPLY = _Verbs(keys.APPLY | letters.APPLY | upkeep.APPLY)
+_FURTHER: dict[type, Any] = {}
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -55,7 +69,7 @@ def further(commands: Iterable[Command], wanted: Needs, loaded: Loaded) -> Needs
     more = Needs()
     need_audit_by_policy(more, wanted, loaded)
     for command in commands:
-        need = items.FURTHER.get(type(command))
+        need = _FURTHER.get(type(command))
         if need is not None:
             need(more, command, loaded)
     return more if more.rows else None

@@ -26,7 +26,7 @@ async def get(key: Key, /, *, long: bool = False, target: Target = HERE) -> None
     long
         Print the whole entry: version, times, writer and meaning too.
     """
-    async with target.open() as store:
+    async with target.open(signs=False) as store:
         entry = await target.keys(store).get(key)
     if entry is None:
         raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")

@@ -77,13 +77,18 @@ class Place:
 
         return self.url or read_config(db=None, log_level=None).db
 
-    def open(self, *, reap: bool = False) -> holdfast.Store:
-        """The store, to be entered; it removes what has expired only for a command that waits for changes."""
+    def open(self, *, reap: bool = False, signs: bool = True) -> holdfast.Store:
+        """The store, to be entered; it removes what has expired only for a command that waits for changes.
+
+        A command that only reads signs nothing, and need not read the configuration for what signs.
+        """
         if not self.json:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
         if not self.url and "://" not in self.address:
             Path(self.address).parent.mkdir(parents=True, exist_ok=True)
-        return holdfast.open(self.address, writer=WRITER, reap=reap, audit_key=self.audit_key())
+        return holdfast.open(
+            self.address, writer=WRITER, reap=reap, audit_key=self.audit_key() if signs else None
+        )
 
     def audit_key(self) -> str | Path | None:
         """What signs the audit of a store that is opened here; a service has its own."""
