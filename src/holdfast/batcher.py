@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.commands import SetPolicy, cost, written_keys
+from holdfast.commands import Change, SetPolicy, cost, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
@@ -194,7 +194,12 @@ class Batcher:
 
 
 def _touched(command: Command) -> Iterator[tuple[str, str | None]]:
-    """The keys that a command may change, and None for the namespace as a whole."""
+    """The keys that a caller's command may change, and None for the namespace as a whole.
+
+    Upkeep changes nothing that a reader can see, so nobody waits for it.
+    """
+    if not isinstance(command, Change):
+        return
     namespace = command.namespace
     yield namespace, None
     for key in written_keys(command):

@@ -6,6 +6,7 @@ is what was there when it was looked at; whatever is written is asked for by com
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -43,6 +44,8 @@ LEAST: Final = 400
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""
+CHUNK: Final = 25
+"""How many of them go in one command: they share a commit, and others get their turn between them."""
 
 
 class Shown(Protocol):
@@ -171,14 +174,20 @@ async def fill_index(source: Source, namespace: str, schema: TableSchema, index:
 async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
     """Remove at most 100 items that have expired; how many that was."""
     due = await source.due(namespace, schema.item_space, SWEEP)
-    if not due:
-        return 0
-    command = ExpireItems(
-        namespace=namespace,
-        table=schema.name,
-        space=schema.item_space,
-        keys=tuple(row.key for row in due if isinstance(row.key, bytes)),
-    )
+    keys = [row.key for row in due if isinstance(row.key, bytes)]
+    commands = [
+        ExpireItems(
+            namespace=namespace,
+            table=schema.name,
+            space=schema.item_space,
+            keys=tuple(keys[start : start + CHUNK]),
+        )
+        for start in range(0, len(keys), CHUNK)
+    ]
+    return sum(await asyncio.gather(*(_removed(source, command) for command in commands)))
+
+
+async def _removed(source: Source, command: ExpireItems) -> int:
     result = await source.execute(command)
     assert isinstance(result, Removed)
     return result.count
