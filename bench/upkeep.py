@@ -150,8 +150,8 @@ def _item_calls() -> dict[str, Callable[[holdfast.Tables, int], Callable[[int], 
     """Each call by the handle and how many items there are, on any of them."""
     return {
         "get": lambda handle, count: lambda _: _get(handle, _CHANCE.randrange(count)),
-        "query-20": lambda handle, count: lambda _: _query(handle, _CHANCE.randrange(count)),
-        "query-index-20": lambda handle, count: lambda _: _query_index(handle, _CHANCE.randrange(count)),
+        "query-100": lambda handle, count: lambda _: _query(handle, _CHANCE.randrange(count)),
+        "query-index-100": lambda handle, count: lambda _: _query_index(handle, _CHANCE.randrange(count)),
     }
 
 
@@ -160,11 +160,11 @@ def _get(handle: holdfast.Tables, number: int) -> Awaitable[object]:
 
 
 def _query(handle: holdfast.Tables, number: int) -> Awaitable[object]:
-    return handle.query("events", _user(number), limit=20)
+    return handle.query("events", _user(number), limit=100)
 
 
 def _query_index(handle: holdfast.Tables, number: int) -> Awaitable[object]:
-    return handle.query_index("events", "by_score", number // 20, limit=20)
+    return handle.query_index("events", "by_score", number // 100, limit=100)
 
 
 def _user(number: int) -> str:
@@ -172,7 +172,7 @@ def _user(number: int) -> str:
 
 
 async def _filled(store: holdfast.Store, count: int) -> holdfast.Tables:
-    """A hundred items for each user, twenty for each score, put through the verbs."""
+    """A hundred items for each user, and a hundred for each score, put through the verbs."""
     handle = store.tables("bench")
     await handle.create_table(
         "events", partition_key=("user", "string"), sort_key=("at", "number"), ttl_attribute="gone"
@@ -191,7 +191,7 @@ async def _put(handle: holdfast.Tables, numbers: range, *, gone: int | None) -> 
 
 
 def _item(number: int, gone: int | None) -> dict[str, object]:
-    made = {"user": _user(number), "at": number % 100, "score": number // 20, "pad": "x" * 60}
+    made = {"user": _user(number), "at": number % 100, "score": number // 100, "pad": "x" * 60}
     return made if gone is None else made | {"gone": gone}
 
 

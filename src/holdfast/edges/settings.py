@@ -208,8 +208,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Amount, About("limits.all_waiting_bytes", "How many bytes all waiting requests may have.")
     ] = 64 * 1024 * 1024
     max_under_way: Annotated[
-        Amount, About("limits.under_way", "How many requests of one plugin may be under way.")
-    ] = 32
+        Amount,
+        About(
+            "limits.under_way",
+            "How many requests of one plugin may be under way; while others ask too, no more than 8.",
+        ),
+    ] = 128
     max_all_under_way: Annotated[
         Amount, About("limits.all_under_way", "How many requests may be under way together.")
     ] = 1_024

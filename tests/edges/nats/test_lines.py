@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.intake import OWN_TURN, Intake, Limits, Request
+from holdfast.edges.nats.intake import COMPANY_SECONDS, IN_COMPANY, OWN_TURN, Intake, Limits, Request
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.rates import Bucket
@@ -92,6 +92,32 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_TURN - 3)
     await intake.drained()
     assert len(begun) == 103
+
+
+async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> None:
+    """Alone, a plugin has as much under way as it may; in company, little, so that nobody waits for it."""
+    under_way: list[Request] = []
+
+    def begin(request: Request) -> bool:
+        under_way.append(request)
+        return True
+
+    async def asked(line: str, count: int, at: float) -> int:
+        for _ in range(count):
+            assert intake.take(Request(line, nothing, "", b"", 0, at, nothing))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return sum(request.line == line for request in under_way)
+
+    intake = Intake(begin, Limits(under_way=50))
+    nothing: Any = None
+    assert await asked("busy", 60, 0.0) == 50
+    assert await asked("quiet", 1, 1.0) == 1
+    assert await asked("other", 60, 1.1) == IN_COMPANY
+    for request in under_way:
+        intake.done(request)
+    under_way.clear()
+    assert await asked("other", 10, 1.1 + COMPANY_SECONDS) > IN_COMPANY
 
 
 async def test_a_flood_in_the_payload_dialect_is_that_of_the_plugin_it_names(

@@ -27,6 +27,12 @@ the others wait for, several times.
 """
 
 
+IN_COMPANY: Final = 8
+"""How many requests of one plugin may be under way while others ask for something too."""
+COMPANY_SECONDS: Final = 0.25
+"""For how long a plugin counts as asking after it did."""
+
+
 class Request(msgspec.Struct, gc=False):
     """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
@@ -51,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 4_096
     waiting_bytes: int = 16 * 1024 * 1024
     all_waiting_bytes: int = 64 * 1024 * 1024
-    under_way: int = 32
+    under_way: int = 128
     all_under_way: int = 1_024
 
 
@@ -83,6 +89,8 @@ class Intake:
         self._bytes = 0
         self._under_way = 0
         self._scheduled = False
+        self._latest = ""
+        self._now = self._company_until = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -102,6 +110,7 @@ class Intake:
         ):
             return False
         self._lines[request.line] = line
+        self._note(request)
         line.waiting.append(request)
         line.waiting_bytes += size
         self._bytes += size
@@ -121,8 +130,19 @@ class Intake:
         """Wait until nothing waits and nothing is under way."""
         await self._idle.wait()
 
+    def _note(self, request: Request) -> None:
+        """Take note of who asks: a plugin is in company when another one asked shortly before."""
+        self._now = request.began
+        if request.line != self._latest:
+            if self._latest:
+                self._company_until = request.began + COMPANY_SECONDS
+            self._latest = request.line
+
     def _queue(self, line: Line) -> None:
-        if line.waiting and not line.queued and line.under_way < self._limits.under_way:
+        most = self._limits.under_way
+        if self._now < self._company_until:
+            most = min(most, IN_COMPANY)
+        if line.waiting and not line.queued and line.under_way < most:
             line.queued = True
             self._turns.append(line)
         self._schedule()
