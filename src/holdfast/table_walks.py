@@ -44,7 +44,7 @@ LEAST: Final = 400
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""
-CHUNK: Final = 25
+CHUNK: Final = 8
 """How many of them go in one command: they share a commit, and others get their turn between them."""
 
 

@@ -159,8 +159,8 @@ class ExpireItems(Command, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
-        return len(self.keys)
+        """How many rows this is about: those of the indexes too, and an item is large."""
+        return 3 * len(self.keys)
 
 
 class Defined(Result, frozen=True, tag=True):
