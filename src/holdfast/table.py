@@ -13,7 +13,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured
+from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured, ValidationError
 from holdfast.tables import spelling
 
 if TYPE_CHECKING:
@@ -368,7 +368,12 @@ class Tables:
         """Sweep every table that has a ttl attribute until nothing is left, sleep, and so on.
 
         It ends with `stop()`, or when the store is closed.
+
+        Raises:
+            ValidationError: The interval is not a positive number of seconds.
         """
+        if not interval > 0:
+            raise ValidationError("interval must be a positive number of seconds", field="interval")
         stopping = asyncio.Event()
         task = asyncio.create_task(
             self._reap(interval, stopping), name=f"holdfast reaper of {self.namespace}"

@@ -223,3 +223,11 @@ async def test_a_reaper_leaves_living_items_alone(
     names = [item.value["id"] for item in (await tables.scan("sessions")).items]
     assert names == ["later", "never", "word"]
     assert stored(path) == 3
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan")])
+async def test_a_reaper_pauses_between_its_rounds(tables: Tables, interval: float) -> None:
+    """A reaper that would never let go is refused."""
+    with pytest.raises(holdfast.ValidationError) as refused:
+        tables.start_reaper(interval)
+    assert refused.value.field == "interval"
