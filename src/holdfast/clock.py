@@ -44,10 +44,11 @@ class SystemClock:
     def now(self) -> int:
         """See `Clock.now`."""
         tick = self._ticks()
-        elapsed = (tick - self._last_tick) * 1000
+        slow = self._last + (tick - self._last_tick) * 500
+        wall = self._wall() * 1000 + self._offset
         self._last_tick = tick
-        self._last = max(self._last + elapsed / 2, self._wall() * 1000 + self._offset)
-        return int(self._last)
+        self._last = now = wall if wall > slow else slow
+        return int(now)
 
     def steer(self, offset: float) -> None:
         """See `Clock.steer`."""

@@ -65,6 +65,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The other side knows the time: `now` is ignored."""
     owns_reaper: bool = False
     """The other side notices expiry by itself."""
+    glances: bool = False
+    """Entries can be read without waiting, but for rare moments."""
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +186,8 @@ class Engine(Protocol):
         """Apply a group in one transaction. The outcome has a result per command, or what refused it."""
         ...
 
-    def glance(self, address: Address, now: int) -> Row | Later | None:
-        """What `read` gives for one address, if it can be had without waiting; else `LATER`."""
+    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
+        """What `read` gives for entries, if it can be had without waiting; else `LATER`."""
         ...
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:

@@ -17,7 +17,7 @@ from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy
-from holdfast.engine import LATER, Later, TableDoor
+from holdfast.engine import Later, TableDoor
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.groups import Groups
 from holdfast.kv import KV
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
+GETS_PER_TURN = 32
+"""After how many gets the loop gets a turn: a caller who only reads would otherwise never let it go."""
 
 _log = logging.getLogger("holdfast")
 
@@ -94,6 +96,7 @@ class Store(Operations):
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
+        self._gets = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -244,23 +247,27 @@ class Store(Operations):
             return (result.row if result.row is not None and result.row.alive(now) else None), now
         now = self.now()
         address = Address(namespace, KV_SPACE, key)
-        seen = self._reading().glance(address, now)
+        seen = self._reading().glance([address], now)
         if isinstance(seen, Later):
             with self._batcher.reading(namespace, [key]):
-                [seen] = await self._engine.read([address], now)
+                seen = await self._engine.read([address], now)
             if self.capabilities.owns_clock:
                 await self._steer()
                 now = self.now()
-        return seen, now
+        else:
+            self._gets += 1
+            if self._gets % GETS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return seen[0], now
 
-    def glance(self, namespace: str, key: str) -> Row | Later | None:
-        """The row of an entry if it can be had without waiting, else `LATER`."""
-        if self._batcher.writing(namespace, key):
-            return LATER
-        seen = self._reading().glance(Address(namespace, KV_SPACE, key), self.now())
-        if seen is not LATER:
-            self._rates.admit(namespace)
-        return seen
+    def writing(self, namespace: str, key: str) -> bool:
+        """Whether a write of this key has been handed over and is not done."""
+        return self._batcher.writing(namespace, key)
+
+    def glance(self, wanted: Sequence[tuple[str, str]]) -> list[Row | None] | Later:
+        """The rows of entries by namespace and key, as they are now, if that can be had without waiting."""
+        addresses = [Address(namespace, KV_SPACE, key) for namespace, key in wanted]
+        return self._reading().glance(addresses, self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of several entries, by position."""

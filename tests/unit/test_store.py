@@ -14,7 +14,6 @@ import pytest
 
 import holdfast.store
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.commands import Set
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import (
@@ -318,17 +317,17 @@ async def test_what_is_told_to_operators(store: Store, engine: Engine) -> None:
 
 
 async def test_a_glance(store: Store) -> None:
-    """A key is read without waiting where that can be, and in its turn where it is being written."""
+    """Keys are read without waiting, by position; of one that is being written to it is known."""
     kv = store.kv("a")
     entry = await kv.set("k", 1)
-    row = store.glance("kv/a", "k")
-    assert row is not None
-    assert row is not LATER
-    assert row.version == entry.version
+    assert not store.writing("kv/a", "k")
+    rows = store.glance([("kv/a", "k"), ("kv/b", "k"), ("kv/a", "other"), ("kv/a", "k")])
+    assert rows is not LATER
+    assert [row and row.version for row in rows] == [entry.version, None, None, entry.version]
     write = store.submit(store.verbs("kv/a").set("k", 2))
-    assert store.glance("kv/a", "k") is LATER
-    assert isinstance(store.verbs("kv/a").set("k", 2), Set)
+    assert store.writing("kv/a", "k")
     await write
+    assert not store.writing("kv/a", "k")
 
 
 async def test_an_entry_that_expires_while_it_waits(store: Store) -> None:

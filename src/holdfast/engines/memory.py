@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class MemoryEngine:
     """See `holdfast.engine.Engine`."""
 
-    capabilities = Capabilities(durable=False)
+    capabilities = Capabilities(durable=False, glances=True)
 
     def __init__(self, keys: Keys | None = None) -> None:
         self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
@@ -64,14 +64,14 @@ class MemoryEngine:
         self._save(outcome)
         return outcome
 
-    def glance(self, address: Address, now: int) -> Row | None:
+    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """There is never anything to wait for."""
-        row = self._rows.get(address)
-        return row if row is not None and row.alive(now) else None
+        rows = map(self._rows.get, addresses)
+        return [row if row is not None and row.alive(now) else None for row in rows]
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
-        return [self.glance(address, now) for address in addresses]
+        return self.glance(addresses, now)
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""

@@ -22,6 +22,8 @@ def fields_of(payload: bytes) -> dict[str, Any]:
     decoded = decode(payload)
     if not isinstance(decoded, dict):
         raise ValidationError("the payload must be a JSON object")
+    if None not in decoded.values():
+        return decoded
     return {name: field for name, field in decoded.items() if field is not None or name == "value"}
 
 

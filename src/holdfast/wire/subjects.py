@@ -6,6 +6,7 @@ payload.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+KNOWN_SUBJECTS: Final = 4_096
+"""How many subjects are kept in mind with where they lead."""
 QUEUE: Final = "holdfast"
 """The queue group in which the instances of a service share the work."""
 SERVICE_INBOX: Final = "_INBOX.HOLDFAST"
@@ -61,6 +64,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     family: str = "kv"
 
 
+@lru_cache(maxsize=KNOWN_SUBJECTS)
 def route(subject: str, prefix: str) -> Route:
     """The route of a subject under a prefix. Whether there is such a verb is for the service to say.
 

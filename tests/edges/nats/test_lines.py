@@ -84,7 +84,7 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
         begun.append(request.line)
         return False
 
-    intake = Intake(begin, Limits())
+    intake = Intake(begin, lambda: None, Limits())
     nothing: Any = None
     for line in ["busy"] * 100 + ["quiet"] * 3:
         assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing))
@@ -109,7 +109,7 @@ async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> 
             await asyncio.sleep(0)
         return sum(request.line == line for request in under_way)
 
-    intake = Intake(begin, Limits(under_way=50))
+    intake = Intake(begin, lambda: None, Limits(under_way=50))
     nothing: Any = None
     assert await asked("busy", 60, 0.0) == 50
     assert await asked("quiet", 1, 1.0) == 1

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.edges.nats.server import NatsServer
-from tests.edges.nats.ground import Caller, calling, serving
+from holdfast.engine import LATER, Later
+from holdfast.rows import Address, Row
+from tests.edges.nats.ground import Caller, Gated, calling, serving
+
+
+class Locked(Gated):
+    """An engine whose storage is locked by somebody else, and read by those who wait."""
+
+    def glance(self, addresses: Sequence[Address], now: int) -> Later:  # type: ignore[override]
+        """Not now."""
+        return LATER
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """When the gate is open."""
+        await self.gate.wait()
+        return super().glance(addresses, now)
+
 
 TIMES = 1_000
 KEYS = ("a", "b", "c")
@@ -135,3 +151,30 @@ async def test_versions_follow_the_order_of_sending(caller: Caller) -> None:
         [(subject, fields | {"deadline_ms": 60_000}) for subject, fields in requests]
     )
     assert [answer.fields["version"] for answer in answers] == list(range(1, TIMES + 1))
+
+
+async def test_gets_wait_for_a_locked_storage(nats_server: NatsServer) -> None:
+    """While the storage is locked, a get waits for it and is answered, and the service serves others."""
+    engine = Locked()
+    async with serving(nats_server.url, engine=engine), calling(nats_server.url) as caller:
+        await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1})
+        engine.gate.clear()
+        begun = [await caller.begin("db.kv.trivia.get", {"key": key}) for key in ("k", "none")]
+        assert (await caller.ask("db.kv.trivia.get", {"key": ""}))["error_code"] == "VALIDATION_ERROR"
+        engine.gate.set()
+        found, none = await asyncio.gather(*begun)
+    assert (found.fields["value"], none.fields["exists"]) == (1, False)
+
+
+async def test_no_get_of_a_locked_storage_sees_a_later_set(nats_server: NatsServer) -> None:
+    """A get that would have to wait past a set sent after it is refused as BUSY, and the set is done."""
+    async with serving(nats_server.url, engine=Locked()), calling(nats_server.url) as caller:
+        await caller.ask("db.kv.trivia.set", {"key": "k", "value": "before"})
+        pairs = [
+            ("db.kv.trivia.get", {"key": "k"}),
+            ("db.kv.trivia.set", {"key": "k", "value": "after"}),
+        ]
+        got, stored = await caller.ask_all(pairs)
+        assert stored.fields["success"] is True
+        assert (got.fields.get("value"), got.fields.get("error_code")) in (("before", None), (None, "BUSY"))
+        assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == "after"

@@ -36,10 +36,10 @@ def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool
     if mode == "permissions":
         inbox = re.compile(_TOKENS)
         return lambda reply, owner: _in_inbox(reply, _inbox_of(owner), inbox)
-    ours = tuple(f"{prefix}." for prefix in prefixes)
+    never = ("$", *(f"{prefix}." for prefix in prefixes))
     anywhere = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
     return lambda reply, owner: (
-        anywhere.fullmatch(reply) is not None and not reply.startswith(("$", *ours)) and reply not in prefixes
+        anywhere.fullmatch(reply) is not None and not reply.startswith(never) and reply not in prefixes
     )
 
 

@@ -78,11 +78,13 @@ class Intake:
 
     Args:
         begin: Begins a request. Returns True if it is under way, and `done` will be called for it.
+        over: Is called at the end of each turn.
         limits: What may wait and be under way.
     """
 
-    def __init__(self, begin: Callable[[Request], bool], limits: Limits) -> None:
+    def __init__(self, begin: Callable[[Request], bool], over: Callable[[], None], limits: Limits) -> None:
         self._begin = begin
+        self._over = over
         self._limits = limits
         self._lines: dict[str, Line] = {}
         self._turns: deque[Line] = deque()
@@ -115,7 +117,8 @@ class Intake:
         line.waiting_bytes += size
         self._bytes += size
         self._idle.clear()
-        self._queue(line)
+        if not line.queued:
+            self._queue(line)
         return True
 
     def done(self, request: Request) -> None:
@@ -125,6 +128,13 @@ class Intake:
         self._under_way -= 1
         self._queue(line)
         self._tidy(request.line, line)
+
+    def adopt(self, request: Request) -> None:
+        """A request that was begun and taken for answered is under way after all."""
+        line = self._lines.setdefault(request.line, Line())
+        line.under_way += 1
+        self._under_way += 1
+        self._idle.clear()
 
     async def drained(self) -> None:
         """Wait until nothing waits and nothing is under way."""
@@ -180,6 +190,7 @@ class Intake:
                 line.reading = line.reading or not request.writes
             self._queue(line)
             self._tidy(request.line, line)
+        self._over()
         for line in begun:
             line.begun, line.reading = 0, False
         self._turns.extend(held)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Result
     from holdfast.edges.nats.tables import TableCall
     from holdfast.engines.remote.connection import Connection
+    from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.wire.writes import Write
 
@@ -104,7 +105,7 @@ class NatsService:
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
         self._answers = Answers(store, client, observer=self._observer, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
-        self._intake = Intake(self._begin, settings.limits)
+        self._intake = Intake(self._begin, self._answer_gets, settings.limits)
         self._listening = Listening(
             settings.prefixes,
             plugin=settings.plugin,
@@ -118,6 +119,8 @@ class NatsService:
         self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gets: list[tuple[Request, KV]] = []
+        self._glances = store.capabilities.glances
         self.unknown_fields = 0
         self.under_way = 0
 
@@ -241,7 +244,8 @@ class NatsService:
         self._check_deadline(request, fields)
         route = request.route
         known = tables.FIELDS if route.family == "table" else calls.FIELDS
-        self.unknown_fields += len(fields.keys() - known)
+        if not fields.keys() <= known:
+            self.unknown_fields += len(fields.keys() - known)
         if route.dialect is ADMIN:
             return self._operate(request, fields)
         if route.family == "table":
@@ -251,7 +255,7 @@ class NatsService:
         if write is not None:
             return self._write(request, write)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
-            return False
+            return False  # answered before the turn is over
         read = calls.READS.get(route.verb)
         if read is None:
             raise self._no_verb(request)
@@ -275,12 +279,48 @@ class NatsService:
             self._done(request)
 
     def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
+        """Let a get wait for the end of the turn, where one look serves all; False if it can't be had so."""
         key = request.key = kv.verbs.key(required(fields, "key"))
-        row = self._store.glance(kv.namespace, key)
-        if isinstance(row, Later):
+        if not self._glances or self._store.writing(kv.namespace, key):
             return False
-        self._finish(request, {"exists": False} if row is None else row_fields(key, row))
+        self._store.admit(kv.namespace)
+        self._gets.append((request, kv))
         return True
+
+    def _answer_gets(self) -> None:
+        """Answer the gets of a turn. What was handed over in it is not begun yet, so they don't see that."""
+        if not self._gets:
+            return
+        gets, self._gets = self._gets, []
+        try:
+            rows = self._store.glance([(kv.namespace, request.key) for request, kv in gets])
+        except HoldfastError as error:
+            for request, _ in gets:
+                self._finish(request, error)
+            return
+        if isinstance(rows, Later):
+            self._get_later(gets)
+            return
+        for (request, _), row in zip(gets, rows, strict=True):
+            self._answer_get(request, row)
+
+    def _answer_get(self, request: Request, row: Row | None) -> None:
+        try:
+            fields = {"exists": False} if row is None else row_fields(request.key, row)
+        except HoldfastError as error:
+            self._finish(request, error)
+        else:
+            self._finish(request, fields)
+
+    def _get_later(self, gets: list[tuple[Request, KV]]) -> None:
+        """The file is locked just now: wait for it, but not behind a write that came after the get."""
+        for request, kv in gets:
+            if self._store.writing(kv.namespace, request.key):
+                self._finish(request, Busy("the storage is locked just now", retry_after=0.1))
+            else:
+                self.under_way += 1
+                self._intake.adopt(request)
+                self._spawn(request, calls.READS["get"](kv, {"key": request.key}))
 
     def _table(self, request: Request, fields: Mapping[str, Any]) -> bool:
         """A call about tables: a task, since each looks something up, and some take long."""

@@ -69,7 +69,7 @@ class PostgresEngine:
         """See `Engine.transact`; the commands are all for one namespace."""
         return await self._writes.run(partial(Group(commands, now, self.keys).run, known=self._known))
 
-    def glance(self, address: Address, now: int) -> Later:
+    def glance(self, addresses: Sequence[Address], now: int) -> Later:
         """See `Engine.glance`: the server is always waited for."""
         return LATER
 

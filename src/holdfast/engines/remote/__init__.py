@@ -69,7 +69,7 @@ class RemoteEngine:
         results = [await self._do(command) for command in commands]
         return Outcome(results=results, namespaces=[], rows={}, journal=[], trims={})
 
-    def glance(self, address: Address, now: int) -> Later:
+    def glance(self, addresses: Sequence[Address], now: int) -> Later:
         """See `Engine.glance`: the service is always waited for."""
         return LATER
 

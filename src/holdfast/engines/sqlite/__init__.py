@@ -59,7 +59,7 @@ T = TypeVar("T")
 INLINE_ROWS: Final = 1024
 """Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
 LOOKS_PER_TURN: Final = 32
-"""After how many looks the loop gets a turn: a caller who only reads would otherwise never let it go."""
+"""After how many looks for a group the loop gets a turn."""
 PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
 STALE_ATTEMPTS: Final = 10
@@ -96,7 +96,7 @@ class SqliteEngine:
     @property
     def capabilities(self) -> Capabilities:
         """Another process that holds the right to write also sweeps."""
-        return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held)
+        return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held, glances=True)
 
     async def start(self) -> None:
         """Take the right to write if it is free, else be content with reading."""
@@ -122,16 +122,19 @@ class SqliteEngine:
                 done, results=[next(results) if _only_removes(command) else full for command in commands]
             )
 
-    def glance(self, address: Address, now: int) -> Row | Later | None:
+    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
         """See `Engine.glance`: SQLite answers at once, unless the file is locked just now."""
-        self._looks += 1
-        if self._inline is None or self._looks % LOOKS_PER_TURN == 0:
+        if self._inline is None:
             return LATER
         try:
-            row = queries.get(self._inline, address)
+            if len(addresses) == 1:
+                rows = [queries.get(self._inline, addresses[0])]
+            else:
+                found = queries.load_rows(self._inline, dict.fromkeys(addresses, True))
+                rows = [found.get(address) for address in addresses]
         except sqlite3.Error:
             return LATER
-        return row if row is not None and row.alive(now) else None
+        return [row if row is not None and row.alive(now) else None for row in rows]
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
