@@ -1,0 +1,205 @@
+"""The NATS protocol: bytes in, messages and control lines out; commands in, bytes out.
+
+A server lets vertical tabs, form feeds and bytes that are not UTF-8 through in subjects and headers. Whoever
+takes a line apart at white space can be told that a message is another subscription's, so here a line is
+taken apart at single spaces and ends at CRLF.
+
+Law: no I/O. A message that can't be read is dropped and counted, and the next one is read. A line that is not
+of the protocol is the end of a connection: nobody knows where the next one begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.bus.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    Event: TypeAlias = "Message | Control | ProtocolError"
+
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+LONGEST_LINE: Final = 65_536
+"""How long a line may be: a server takes 4096 bytes of a client unless it is told otherwise."""
+LARGEST_MESSAGE: Final = 64 * 1024 * 1024
+"""The most that a server can be told to let pass."""
+_CRLF: Final = b"\r\n"
+_CONTROL: Final = frozenset({b"PING", b"PONG", b"INFO", b"-ERR", b"+OK"})
+_WITH_REPLY: Final = {"MSG": 5, "HMSG": 6}
+"""How many words a message's line has if it says where the reply should go."""
+
+
+class Message(msgspec.Struct, gc=False):
+    """A message of a subscription. `head` is the block of its headers, as it came."""
+
+    sid: str
+    subject: str
+    reply: str
+    data: bytes
+    head: bytes = b""
+
+    @property
+    def status(self) -> str:
+        """What the server itself has to say, such as 503 when nobody listens; of other messages nothing."""
+        return self.head[8:12].decode(errors="replace").strip() if self.head.startswith(b"NATS/1.0 ") else ""
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, if there is one that can be read."""
+        found = re.search(rb"\r\n%b:[ ]*([^\r\n]*)\r\n" % re.escape(name.encode()), self.head)
+        try:
+            return None if found is None else found[1].decode()
+        except UnicodeDecodeError:
+            return None
+
+
+class Control(msgspec.Struct, gc=False):
+    """A line that is about the connection itself: one of PING, PONG, INFO, -ERR and +OK, and its argument."""
+
+    verb: str
+    rest: bytes
+
+
+class Reader:
+    """Takes apart what a server sends, in whatever pieces it comes."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._needed = 0
+        self.held = 0
+        self.unreadable = 0
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What is complete with the next piece of the stream.
+
+        If there is a line that is not of the protocol, the last of the list is the error that says so, and
+        this must not be fed any more.
+        """
+        if self.held:
+            self._pieces.append(data)
+            self.held += len(data)
+            if self.held < self._needed:
+                return []
+            data = b"".join(self._pieces)
+        found: list[Event] = []
+        try:
+            rest = self._read(data, found)
+        except ProtocolError as error:
+            found.append(error)
+        except ValueError:
+            found.append(ProtocolError("the server sent a message of no known size"))
+        else:
+            self._pieces = [rest]
+            self.held = len(rest)
+        return found
+
+    def _read(self, data: bytes, found: list[Event]) -> bytes:
+        """Add what is complete, and return the rest.
+
+        The usual message is read here, without a call of a function of ours: this is done for each one.
+        """
+        position, last = 0, len(data) - 2
+        while (end := data.find(_CRLF, position)) >= 0:
+            start = end + 2
+            try:
+                words = data[position:end].decode().split(" ")
+                readable = True
+            except UnicodeDecodeError:
+                words = data[position:end].decode("latin-1").split(" ")
+                readable = False
+            if words[0] == "MSG" and len(words) == 5 and readable:
+                after = start + int(words[4])
+                if start <= after <= last and data.startswith(_CRLF, after):
+                    found.append(Message(words[2], words[1], words[3], data[start:after]))
+                    position = after + 2
+                    continue
+            head, size = _sizes(words)
+            if size < 0:
+                found.append(_control(data[position:end]))
+                position = start
+                continue
+            body, after = start + head, start + size
+            if after > last:
+                self._needed = after + 2 - position
+                return data[position:]
+            if not data.startswith(_CRLF, after):
+                raise ProtocolError("the server sent a message that does not end where it should")
+            if readable:
+                reply = words[3] if len(words) == _WITH_REPLY[words[0]] else ""
+                found.append(Message(words[2], words[1], reply, data[body:after], data[start:body]))
+            else:
+                self.unreadable += 1
+            position = after + 2
+        return self._unfinished(data[position:])
+
+    def _unfinished(self, line: bytes) -> bytes:
+        if len(line) > LONGEST_LINE:
+            raise ProtocolError("the server sent a line without an end")
+        self._needed = 0
+        return line
+
+
+def _sizes(words: list[str]) -> tuple[int, int]:
+    """The size of a message's headers, and of all of it; of a line that announces none 0 and -1."""
+    if words[0] == "MSG" and len(words) in (4, 5):
+        head, size = 0, int(words[-1])
+    elif words[0] == "HMSG" and len(words) in (5, 6):
+        head, size = int(words[-2]), int(words[-1])
+    else:
+        return 0, -1
+    if not 0 <= head <= size <= LARGEST_MESSAGE:
+        raise ProtocolError("the server sent a message of no possible size")
+    return head, size
+
+
+def _control(line: bytes) -> Control:
+    verb, _, rest = line.partition(b" ")
+    if verb not in _CONTROL:
+        raise ProtocolError("the server sent a line that is not of the protocol")
+    return Control(verb.decode(), rest)
+
+
+def info_of(control: Control) -> dict[str, Any]:
+    """What a server says of itself.
+
+    Raises:
+        ProtocolError: It is not JSON.
+    """
+    try:
+        found = json.loads(control.rest)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ProtocolError("the server introduced itself in a way that can't be read")
+    return found
+
+
+def connect(fields: Mapping[str, Any]) -> bytes:
+    """How a client introduces itself."""
+    return b"CONNECT %b\r\n" % json.dumps(fields).encode()
+
+
+def sub(subject: str, queue: str, sid: str) -> bytes:
+    """The wish to hear what is sent to a subject, as one of a queue's members if it has a name."""
+    return f"SUB {subject} {queue} {sid}\r\n".encode() if queue else f"SUB {subject} {sid}\r\n".encode()
+
+
+def unsub(sid: str) -> bytes:
+    """The wish to hear no more."""
+    return f"UNSUB {sid}\r\n".encode()
+
+
+def pub(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
+    """A message to be sent; its headers have names and values of one line each."""
+    where = f"{subject} {reply}" if reply else subject
+    if not headers:
+        return b"PUB %b %d\r\n%b\r\n" % (where.encode(), len(payload), payload)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (where.encode(), len(head), len(head) + len(payload), head, payload)

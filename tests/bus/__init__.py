@@ -1,0 +1,1 @@
+"""The connection to NATS: its protocol, its logins, and how it is kept."""
