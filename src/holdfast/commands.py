@@ -38,6 +38,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
 
     namespace: str
 
+    @property
+    def parts(self) -> tuple[Change, ...] | None:
+        """The commands that this is made of, where each is done for itself; None if it is but one."""
+        return None
+
 
 class Get(Command, frozen=True, kw_only=True, gc=False):
     """Read a key in its turn among the writes."""
@@ -115,6 +120,11 @@ class Many(Change, frozen=True, kw_only=True):
     """Each of these for itself, in one call."""
 
     items: tuple[Set | Delete, ...]
+
+    @property
+    def parts(self) -> tuple[Set | Delete, ...]:
+        """The items."""
+        return self.items
 
 
 class Escalate(Change, frozen=True, kw_only=True, gc=False):
@@ -273,6 +283,19 @@ def weight(command: Command) -> int:
             return command.upto - command.first + 1
         case _:
             return int(getattr(command, "rows", 1))
+
+
+def removes(command: Command) -> bool:
+    """Whether a command only removes, so that it may be done where there is no room."""
+    match command:
+        case Delete() | Expire() | Trim() | DropLetter():
+            return True
+        case Batch():
+            return all(isinstance(write, Delete) for write in command.writes)
+        case Many():
+            return all(isinstance(item, Delete) for item in command.items)
+        case _:
+            return bool(getattr(command, "removes", False))
 
 
 def written_keys(command: Command) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -129,7 +128,7 @@ def add_key(path: Path) -> str:
 
 
 def _new_secret() -> bytes:
-    return secrets.token_hex(32).encode()
+    return os.urandom(32).hex().encode()
 
 
 def _write(path: Path, content: Iterable[bytes]) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -379,6 +380,13 @@ def semantics_of(text: str | None) -> Semantics | None:
         return msgspec.json.decode(text, type=Semantics)
     except msgspec.DecodeError:
         return None
+
+
+@lru_cache(maxsize=1024)
+def purpose_of(semantics: str | None) -> str | None:
+    """The purpose that the semantics in a row name."""
+    meaning = semantics_of(semantics)
+    return None if meaning is None else meaning.purpose
 
 
 def entry_of(key: str, row: Row) -> Entry:

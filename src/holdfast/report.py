@@ -19,14 +19,11 @@ from holdfast.commands import (
     Guard,
     Kept,
     KeyChange,
-    Many,
-    Results,
     Stored,
     Versions,
 )
-from holdfast.decide.entries import purpose_of
 from holdfast.errors import Defect, HoldfastError, VersionConflict
-from holdfast.tables.commands import ItemsDone, TableChange, WriteItems
+from holdfast.model import purpose_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,12 +37,9 @@ def report(command: Command, result: Result | Exception) -> None:
     """Log what became of a command."""
     if isinstance(result, HoldfastError):
         _report_error(command, result)
-    elif isinstance(command, Many) and isinstance(result, Results):
-        for item, found in zip(command.items, result.items, strict=True):
-            report(item, found)
-    elif isinstance(command, WriteItems) and isinstance(result, ItemsDone):
-        for write, done in zip(command.writes, result.items, strict=True):
-            report(write, done)
+    elif command.parts is not None:
+        for part, found in zip(command.parts, getattr(result, "items", ()), strict=True):
+            report(part, found)
     elif isinstance(command, Escalate) and isinstance(result, Kept):
         _report_letter(command, result.number)
     elif command.namespace.startswith("semantic/") and isinstance(command, Change):
@@ -104,8 +98,9 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
     """What a command that lost a race met instead: keys, and the version of the one there is."""
     if error.conflicts:
         return {"keys": [conflict.key for conflict in error.conflicts]}
-    if isinstance(command, TableChange):
-        return {"table": command.table, "version": None if error.item is None else error.item.version}
+    table = getattr(command, "table", None)
+    if table is not None:
+        return {"table": table, "version": None if error.item is None else error.item.version}
     key = command.key if isinstance(command, KeyChange) else None
     return {"key": key, "version": None if error.current is None else error.current.version}
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.audit import address_of, head_of
-from holdfast.decide.entries import purpose_of
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, policy_of
 from holdfast.errors import DatabaseError
-from holdfast.model import Policy, Stats, moment
+from holdfast.model import Policy, Stats, moment, purpose_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast import rules
 from holdfast.cursors import cursor_after, last_seen
-from holdfast.decide.entries import purpose_of, trashed
+from holdfast.decide.entries import trashed
 from holdfast.engine import Scan, TrashKeeper, successor
 from holdfast.errors import DatabaseError
-from holdfast.model import TrashEntry, TrashPage, moment, value_of
+from holdfast.model import TrashEntry, TrashPage, moment, purpose_of, value_of
 from holdfast.rows import TRASH
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ all of them. Nothing here waits, reads or writes.
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
@@ -50,7 +50,7 @@ class Provenance(TypedDict, total=False):
 
 def id_maker() -> Callable[[], str]:
     """A source of request ids that no other source shares."""
-    source = secrets.token_hex(6)
+    source = os.urandom(6).hex()
     numbers = itertools.count(1)
     return lambda: f"{source}-{next(numbers):x}"
 

@@ -13,11 +13,11 @@ import holdfast
 from holdfast import errors
 from holdfast.clock import ManualClock
 from holdfast.commands import Delete, DropLetter, Escalate, Kept, Many, Origin, Results, Set
-from holdfast.decide.entries import purpose_of
 from holdfast.edges import gauges
 from holdfast.edges.metrics import Metrics
 from holdfast.edges.outcomes import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.engines.memory import MemoryEngine
+from holdfast.model import purpose_of
 from holdfast.rows import KV
 from holdfast.store import Store
 from holdfast.testing import AUDIT_KEY

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-import holdfast.decide as heart
 from holdfast import rules
 from holdfast.commands import (
     Batch,
@@ -26,6 +25,7 @@ from holdfast.commands import (
     Set,
     Stored,
 )
+from holdfast.decide import decision as heart
 from holdfast.decide import entries, keys, policies, requests, upkeep
 from holdfast.decide.draft import Draft
 from holdfast.errors import HoldfastError, VersionConflict

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-import holdfast.decide as heart
 from holdfast import table_walks
+from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates

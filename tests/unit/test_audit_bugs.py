@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 import holdfast
-import holdfast.decide as heart
 from holdfast.audit import AUDIT, hash_of, signed_record
 from holdfast.clock import ManualClock
 from holdfast.decide import audit, entries, keys, upkeep
+from holdfast.decide import decision as heart
 from holdfast.decide.draft import Draft
 from holdfast.testing.conformance import Opened
 from holdfast.testing.conformance.audit import Audit

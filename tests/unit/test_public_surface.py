@@ -153,9 +153,24 @@ def test_everything_public_is_explained() -> None:
 
 
 def test_importing_is_cheap() -> None:
-    """Whoever imports the package pays for no driver, no migration tool, no test tool and no lock."""
+    """Whoever imports the package pays for no driver, migration tool, test tool, lock, table or decision."""
     heavy = ("sqlalchemy", "alembic", "asyncpg", "nats", "pytest", "hypothesis", "uvloop")
-    recipes = ("holdfast.recipes.lock", "holdfast.recipes.flag")
-    code = f"import holdfast, sys; print([name for name in {heavy + recipes!r} if name in sys.modules])"
+    own = ("holdfast.recipes.lock", "holdfast.recipes.flag", "holdfast.tables", "holdfast.decide.decision")
+    code = f"import holdfast, sys; print([name for name in {heavy + own!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_first_write_waits_for_no_import() -> None:
+    """A store that notices expiry by itself will write, and has what decides before anybody asks for it."""
+    code = """
+import asyncio, sys, holdfast
+async def main():
+    async with holdfast.open("sqlite://"):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        print("holdfast.decide.decision" in sys.modules)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

@@ -6,7 +6,6 @@ it is, and whether it may be made, is known to the verbs.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from holdfast.decide.audit import audit
 from holdfast.decide.policies import check_quota, trash_seconds
 from holdfast.errors import DatabaseError
-from holdfast.model import semantics_of
+from holdfast.model import purpose_of
 from holdfast.rows import KV, TRASH, Address, Record, Row
 
 if TYPE_CHECKING:
@@ -134,13 +133,6 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
         row, value=value.decode(), size=len(value), expires_at=draft.now + seconds * 1000
     )
     draft.put(Address(draft.name, TRASH, key.encode()), kept)
-
-
-@lru_cache(maxsize=1024)
-def purpose_of(semantics: str | None) -> str | None:
-    """The purpose that an entry's semantics name."""
-    meaning = semantics_of(semantics)
-    return None if meaning is None else meaning.purpose
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:

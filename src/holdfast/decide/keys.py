@@ -32,10 +32,10 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import live, purpose_of, put, record, remove, to_trash, trashed
+from holdfast.decide.entries import live, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import Conflict, entry_of, value_of
+from holdfast.model import Conflict, entry_of, purpose_of, value_of
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from holdfast.decide.entries import live
 from holdfast.errors import VersionConflict
 from holdfast.model import Entry, entry_of
 from holdfast.rows import REQUEST, Address, Row
-from holdfast.tables.commands import Defined, ItemDone, ItemsDone, PutItem, Transacted, WriteItems
+from holdfast.tables.commands import Defined, ItemDone, ItemsDone, PutItem, Transacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,11 +99,11 @@ def _remember(draft: Draft, command: Change, content: str, result: Result) -> Re
 
 def _reply(command: Change, result: Any) -> Any:
     """A result as it is remembered: without a value that the request itself brings along."""
-    if isinstance(command, Many | WriteItems):
+    if command.parts is not None:
         return Several(
             tuple(
                 None if isinstance(found, Exception) else _reply(part, found)
-                for part, found in zip(_parts(command), result.items, strict=True)
+                for part, found in zip(command.parts, result.items, strict=True)
             )
         )
     if isinstance(command, Set | PutItem):
@@ -118,10 +118,6 @@ def _with_value(command: Change, reply: Any) -> Any:
     return reply
 
 
-def _parts(command: Many | WriteItems) -> tuple[Any, ...]:
-    return command.items if isinstance(command, Many) else command.writes
-
-
 def _complete(
     draft: Draft,
     command: Any,
@@ -131,7 +127,7 @@ def _complete(
 ) -> Result:
     """The remembered results of the parts of a command, and of those that were refused, judged anew."""
     field, made = ("items", Results) if isinstance(command, Many) else ("writes", ItemsDone)
-    parts = _parts(command)
+    parts = command.parts
     refused = tuple(part for part, reply in zip(parts, known, strict=True) if reply is None)
     if not refused:
         return made(tuple(map(_with_value, parts, known)))

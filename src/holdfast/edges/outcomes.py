@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.commands import Batch, Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
-from holdfast.decide.entries import purpose_of
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict
+from holdfast.model import purpose_of
 from holdfast.tables.commands import ItemChange, ItemsDone, TransactWrite, WriteItems
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ up to date must not pay for them.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Final
 
 KNOWN_REVISIONS: Final = ("0001", "0002")
@@ -34,4 +33,6 @@ def namespace_of(plugin_column: str) -> str:
 
 def ddl(dialect: str) -> str:
     """The statements that make an empty store, rendered from the schema for `sqlite` or `postgresql`."""
+    from importlib import resources
+
     return resources.files("holdfast.engines").joinpath("ddl", f"{dialect}.sql").read_text(encoding="utf-8")

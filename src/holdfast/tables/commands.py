@@ -72,6 +72,11 @@ class Purge(Command, frozen=True, kw_only=True):
         """How many rows this is about."""
         return len(self.keys) + 1
 
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
+
 
 class ItemChange(TableChange, frozen=True, kw_only=True):
     """A change of one item, if it has the expected version and meets the condition."""
@@ -107,6 +112,11 @@ class UpdateItem(KeyedChange, frozen=True, kw_only=True):
 class DeleteItem(KeyedChange, frozen=True, kw_only=True):
     """Remove an item."""
 
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
+
 
 class SetItemTtl(KeyedChange, frozen=True, kw_only=True):
     """Move the deadline of an item; None takes it away."""
@@ -140,6 +150,11 @@ class WriteItems(Change, frozen=True, kw_only=True):
     writes: tuple[PutItem | DeleteItem, ...]
 
     @property
+    def parts(self) -> tuple[PutItem | DeleteItem, ...]:
+        """The writes."""
+        return self.writes
+
+    @property
     def size(self) -> int:
         """How many bytes this brings along."""
         return sum(int(getattr(write, "size", 0)) + 256 for write in self.writes)
@@ -161,6 +176,11 @@ class ExpireItems(Command, frozen=True, kw_only=True):
     def rows(self) -> int:
         """How many rows this is about: those of the indexes too, and an item is large."""
         return 3 * len(self.keys)
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
 
 
 class Defined(Result, frozen=True, tag=True):

@@ -24,12 +24,10 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Tim
 from holdfast.keyring import NO_KEYS
 from holdfast.model import AuditPage, LetterPage, TrashPage, entry_of, moment
 from holdfast.rows import KV, Namespace
-from holdfast.tables.verbs import WRITES as TABLE_WRITES
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
-from holdfast.wire.tables import call_fields, result_in, writes_of
 from holdfast.wire.writes import message_of, origin_fields, result_of
 
 if TYPE_CHECKING:
@@ -202,8 +200,11 @@ class RemoteEngine:
         return dropped
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TableDoor.table`."""
-        late = self._unknown(verb) if verb in TABLE_WRITES else None
+        """See `TableDoor.table`. Few programs have tables, so that what they need is imported here."""
+        from holdfast.tables.verbs import WRITES
+        from holdfast.wire.tables import call_fields, result_in, writes_of
+
+        late = self._unknown(verb) if verb in WRITES else None
         writes = writes_of(fields) if verb == "batch_write_item" else None
         if writes is not None:
             if not writes.legal:

@@ -11,10 +11,8 @@ Law: rows in, rows out. Which process may write is settled in `files`, how in `w
 from __future__ import annotations
 
 import asyncio
-import secrets
-import shutil
+import os
 import sqlite3
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.commands import Batch, Delete, DropLetter, Expire, Many, Trim, weight
-from holdfast.decide import Decision, Loaded, needs
+from holdfast import decide
+from holdfast.commands import removes, weight
+from holdfast.decide import Loaded
 from holdfast.engine import (
     LATER,
     Capabilities,
@@ -45,7 +44,6 @@ from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
-from holdfast.tables.commands import DeleteItem, ExpireItems, Purge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,8 +73,7 @@ class SqliteEngine:
 
     def __init__(self, path: Path | None, keys: Keys | None = None) -> None:
         self._temporary = path is None
-        private = Path(tempfile.gettempdir(), f"holdfast-{secrets.token_hex(8)}")
-        self._path = private / "store.db" if path is None else path
+        self._path = _private_folder() / "store.db" if path is None else path
         self._where = str(self._path)
         self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
         self._lock = WriterLock(self._beside(".lock"))
@@ -113,13 +110,13 @@ class SqliteEngine:
         try:
             return await self._transact(commands, now)
         except StorageFull as full:
-            removing = [command for command in commands if _only_removes(command)]
+            removing = [command for command in commands if removes(command)]
             if not removing or not await self._writer.run(self._make_room):
                 raise
             done = await self._transact(removing, now)
             results = iter(done.results)
             return msgspec.structs.replace(
-                done, results=[next(results) if _only_removes(command) else full for command in commands]
+                done, results=[next(results) if removes(command) else full for command in commands]
             )
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
@@ -216,11 +213,11 @@ class SqliteEngine:
     async def _decide(self, commands: Sequence[Command], now: int) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others."""
         loaded = Loaded(namespaces={}, rows={})
-        decision = Decision(loaded, now, self.keys)
+        decision = decide.Decision(loaded, now, self.keys)
         for number, part in enumerate(_parts(commands)):
             if number:
                 await asyncio.sleep(0)
-            wanted = needs(part)
+            wanted = decide.needs(part)
             await self._load(wanted, loaded)
             more = decision.further(part, wanted)
             if more is not None:
@@ -327,7 +324,16 @@ class SqliteEngine:
         self._inline = self._patient = None
         self._lock.release()
         if self._temporary:
+            import shutil
+
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+
+def _private_folder() -> Path:
+    """The folder of a store that keeps nothing, the only kind that has any use for these modules."""
+    import tempfile
+
+    return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")
 
 
 def _later(one: Any, other: Any) -> bool:
@@ -347,15 +353,3 @@ def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
             part, rows = [], 0
     if part:
         yield part
-
-
-def _only_removes(command: Command) -> bool:
-    match command:
-        case Delete() | Expire() | Trim() | DeleteItem() | ExpireItems() | Purge() | DropLetter():
-            return True
-        case Batch():
-            return all(isinstance(write, Delete) for write in command.writes)
-        case Many():
-            return all(isinstance(item, Delete) for item in command.items)
-        case _:
-            return False

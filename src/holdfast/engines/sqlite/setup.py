@@ -6,7 +6,7 @@ SQLAlchemy and Alembic are imported only where there is something to migrate.
 
 from __future__ import annotations
 
-import secrets
+import os
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +43,7 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
             case Need.MIGRATE:
                 upgrade_sqlite(connection)
         connection.execute(
-            "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING", [secrets.token_hex(8)]
+            "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING", [os.urandom(8).hex()]
         )
     except BaseException:
         connection.close()

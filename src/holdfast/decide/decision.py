@@ -1,0 +1,130 @@
+"""How the commands of a group are taken: what each needs, and what all of them lead to.
+
+Law: a verb is found in a table and applied once, under its fence; what it means is known to its own module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.commands import Change, Fence
+from holdfast.decide import keys, letters, upkeep
+from holdfast.decide.audit import need_audit, need_audit_by_policy
+from holdfast.decide.draft import Draft, Needs
+from holdfast.decide.requests import once, request_address
+from holdfast.errors import Fenced
+from holdfast.keyring import NO_KEYS
+from holdfast.rows import GUARD, Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.audit import Keys
+    from holdfast.commands import Command, Result
+    from holdfast.decide.draft import Loaded, Outcome
+    from holdfast.errors import HoldfastError
+
+
+class _Verbs(dict[type, Any]):
+    """What is known of each command. Those about tables are added with the first one: few stores have any."""
+
+    def __missing__(self, kind: type) -> Any:
+        from holdfast.decide import items, tables
+
+        _NEEDS.update(tables.NEEDS | items.NEEDS)
+        _APPLY.update(tables.APPLY | items.APPLY)
+        _FURTHER.update(items.FURTHER)
+        return dict(self)[kind]
+
+
+_NEEDS = _Verbs(keys.NEEDS | letters.NEEDS | upkeep.NEEDS)
+_APPLY = _Verbs(keys.APPLY | letters.APPLY | upkeep.APPLY)
+_FURTHER: dict[type, Any] = {}
+
+
+def needs(commands: Iterable[Command]) -> Needs:
+    """What `decide` will look at: everything that an engine has to load for these commands."""
+    wanted = Needs()
+    for command in commands:
+        wanted.namespaces.add(command.namespace)
+        if isinstance(command, Change):
+            if command.origin.repeatable:
+                wanted.row(request_address(command), value=True)
+            if command.origin.fence is not None:
+                wanted.row(_guard_address(command.namespace, command.origin.fence))
+        _NEEDS[type(command)](wanted, command)
+    need_audit(wanted)
+    return wanted
+
+
+def further(commands: Iterable[Command], wanted: Needs, loaded: Loaded) -> Needs | None:
+    """What has to be loaded besides, now that what was wanted is known; None if that is nothing."""
+    more = Needs()
+    need_audit_by_policy(more, wanted, loaded)
+    for command in commands:
+        need = _FURTHER.get(type(command))
+        if need is not None:
+            need(more, command, loaded)
+    return more if more.rows else None
+
+
+def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = NO_KEYS) -> Outcome:
+    """Apply the commands in their order, each to what those before it left.
+
+    A refused command leaves no trace but its error among the results. `keys` sign the audit.
+    """
+    decision = Decision(loaded, now, keys)
+    decision.take(commands)
+    return decision.outcome()
+
+
+class Decision:
+    """`decide` in parts, for an engine that wants to do something else between them.
+
+    What a part needs must be in `loaded` when it is taken; rows of earlier parts may stay or be loaded again.
+    """
+
+    def __init__(self, loaded: Loaded, now: int, keys: Keys = NO_KEYS) -> None:
+        self._draft = Draft(loaded, now, keys)
+        self._results: list[Result | HoldfastError] = []
+
+    def take(self, commands: Sequence[Command]) -> None:
+        """Apply the next commands."""
+        self._results += [self._draft.attempt(_apply, command) for command in commands]
+
+    def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
+        """What the next part needs besides, as the policies are that the parts before it have left."""
+        return further(commands, wanted, self._draft.known)
+
+    def outcome(self) -> Outcome:
+        """What all of it leads to."""
+        return self._draft.outcome(self._results)
+
+
+def _apply(draft: Draft, command: Command) -> Result:
+    if isinstance(command, Change) and command.origin.repeatable:
+        return once(draft, command, _apply_fenced)
+    return _apply_fenced(draft, command)
+
+
+def _apply_fenced(draft: Draft, command: Command) -> Result:
+    if isinstance(command, Change) and command.origin.fence is not None:
+        _check_fence(draft, command.origin.fence)
+    result: Result = _APPLY[type(command)](draft, command)
+    return result
+
+
+def _check_fence(draft: Draft, fence: Fence) -> None:
+    guard = draft.row(_guard_address(draft.name, fence))
+    if guard is None:
+        raise Fenced(f"lock {fence.lock!r} has never been taken", field="fence")
+    if guard.version != fence.token:
+        raise Fenced(
+            f"lock {fence.lock!r} has been taken by a newer holder: its token is {guard.version}, "
+            f"not {fence.token}",
+            field="fence",
+        )
+
+
+def _guard_address(namespace: str, fence: Fence) -> Address:
+    return Address(namespace, GUARD, fence.lock.encode())
