@@ -1,16 +1,18 @@
 """The command line, as `holdfast` and as `python -m holdfast`."""
 
 import sys
+from importlib.util import find_spec
 
 
 def main() -> None:
-    """Run the command line, or say what is missing to have one."""
-    try:
-        from holdfast.edges import cli
-    except ModuleNotFoundError as error:
-        if error.name != "cyclopts":
-            raise
+    """Run the command line, or say what is missing to have one.
+
+    It is looked for and not imported: a command may do without it, but all need the extra alike.
+    """
+    if find_spec("cyclopts") is None:
         sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[server]'")
+    from holdfast.edges import cli
+
     cli.main()
 
 

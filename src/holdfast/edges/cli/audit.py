@@ -14,8 +14,9 @@ from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, STORE, Place, Target, number
+from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
 from holdfast.edges.cli.transfer import opened_output
 from holdfast.keyring import FileKeyring, add_key

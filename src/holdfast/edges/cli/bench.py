@@ -18,8 +18,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, rows
-from holdfast.edges.cli.target import HERE, Target, number
+from holdfast.edges.cli.target import HERE, Target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

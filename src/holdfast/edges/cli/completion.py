@@ -22,7 +22,7 @@ def completion(shell: Shell | None = None, /) -> None:
     shell
         The shell it is for; the one that this runs in if not given.
     """
-    from holdfast.edges.cli import app
+    from holdfast.edges.cli.app import app
 
     line(app.generate_completion(shell=_known(shell)))
 
@@ -37,7 +37,7 @@ def install(*, shell: Shell | None = None, output: Path | None = None) -> None:
     output
         Where to put the script instead of the shell's own place.
     """
-    from holdfast.edges.cli import app
+    from holdfast.edges.cli.app import app
 
     try:
         path = app.install_completion(shell=_known(shell), output=output)

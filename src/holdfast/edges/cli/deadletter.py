@@ -13,8 +13,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, Target, Whole, number
+from holdfast.edges.cli.target import HERE, Target
 from holdfast.letters import Letters
 
 Number = Annotated[int, Parameter(converter=number, help="The letter's number.")]

@@ -12,6 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, item_document, rows, say, shown_time
 from holdfast.edges.cli.tables import (
     HERE,
@@ -24,7 +25,6 @@ from holdfast.edges.cli.tables import (
     json_option,
     typed,
 )
-from holdfast.edges.cli.target import number
 
 Cursor = Annotated[str | None, Parameter(help="Go on where a page has ended; the cursor is in its JSON.")]
 Show = Annotated[

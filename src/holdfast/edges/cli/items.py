@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import UNNAMED, Origin, Whole
 from holdfast.edges.cli.output import document, item_document, line, rows, shown_time
 from holdfast.edges.cli.tables import (
     HERE,
@@ -26,7 +27,6 @@ from holdfast.edges.cli.tables import (
     no_item,
     print_version,
 )
-from holdfast.edges.cli.target import UNNAMED, Origin, Whole
 from holdfast.edges.cli.values import read_value
 
 

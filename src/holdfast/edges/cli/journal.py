@@ -12,8 +12,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, Key, Target, number
+from holdfast.edges.cli.target import HERE, Target
 
 
 async def watch(

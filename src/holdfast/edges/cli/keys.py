@@ -1,4 +1,4 @@
-"""`holdfast get`, `set`, `delete`, `incr` and `restore`: the verbs on one key.
+"""`holdfast set`, `delete`, `incr` and `restore`: the verbs that change one key.
 
 Law: a command turns its arguments into one call of a verb and prints what it answered.
 """
@@ -7,35 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.output import document, line, rows, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, UNNAMED, IfVersion, Key, Origin, Target, Ttl, number
+from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Origin, Ttl, number
+from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 
 Hyphened = Parameter(allow_leading_hyphen=True)
-
-
-async def get(key: Key, /, *, long: bool = False, target: Target = HERE) -> None:
-    """Print the value of a key as JSON. A key that is not there ends with exit code 3.
-
-    Parameters
-    ----------
-    long
-        Print the whole entry: version, times, writer and meaning too.
-    """
-    async with target.open(signs=False) as store:
-        entry = await target.keys(store).get(key)
-    if entry is None:
-        raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
-    if not long:
-        document(entry.value)
-    elif target.json:
-        document(entry)
-    else:
-        rows(("field", "content"), _described(entry))
 
 
 async def set_value(
@@ -137,21 +117,3 @@ def print_stored(entry: holdfast.Entry, target: Target) -> None:
 
 def _stored(entry: holdfast.Entry) -> dict[str, Any]:
     return {"version": entry.version, "expires_at": entry.expires_at}
-
-
-def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:
-    """The fields of an entry that are set, by name."""
-    semantics = msgspec.json.encode(entry.semantics).decode()
-    fields = {
-        "key": shown_key(entry.key),
-        "value": msgspec.json.encode(entry.value).decode(),
-        "version": str(entry.version),
-        "created_at": shown_time(entry.created_at),
-        "updated_at": shown_time(entry.updated_at),
-        "expires_at": None if entry.expires_at is None else shown_time(entry.expires_at),
-        "last_writer": entry.last_writer,
-        "semantics": None if entry.semantics is None else semantics,
-        "request_id": entry.request_id,
-        "spec_ref": entry.spec_ref,
-    }
-    return [(name, content) for name, content in fields.items() if content is not None]

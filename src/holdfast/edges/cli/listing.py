@@ -15,8 +15,9 @@ import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, say, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, Target, number
+from holdfast.edges.cli.target import HERE, Target
 
 Order = Literal["key", "size", "version", "ttl", "updated"]
 

@@ -13,9 +13,10 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.options import WHERE
 from holdfast.edges.cli.output import document, line, say
 from holdfast.edges.cli.schema import BASE, schema_of
-from holdfast.edges.cli.target import WHERE, Place
+from holdfast.edges.cli.target import Place
 from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
 

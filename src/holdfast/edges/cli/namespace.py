@@ -11,8 +11,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import UNNAMED, Origin, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
-from holdfast.edges.cli.target import HERE, STORE, UNNAMED, Origin, Place, Target, number
+from holdfast.edges.cli.target import HERE, STORE, Place, Target
 
 Number = Annotated[int | None, Parameter(converter=number)]
 

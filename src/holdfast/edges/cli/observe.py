@@ -15,8 +15,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time, table
-from holdfast.edges.cli.target import HERE, STORE, Place, Target, number
+from holdfast.edges.cli.target import HERE, STORE, Place, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

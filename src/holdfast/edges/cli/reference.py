@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.cli import app
+from holdfast.edges.cli.app import app
 from holdfast.edges.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
-from holdfast.edges.cli.target import WHERE, WHO
+from holdfast.edges.cli.options import WHERE, WHO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from holdfast.edges.cli.options import UNNAMED, Origin
 from holdfast.edges.cli.output import document, line, rows
 from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
-from holdfast.edges.cli.target import UNNAMED, Origin
 from holdfast.errors import DatabaseError
 
 

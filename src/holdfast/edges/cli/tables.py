@@ -13,8 +13,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import WHERE, number
 from holdfast.edges.cli.output import document, line, rows, shown_time
-from holdfast.edges.cli.target import WHERE, Place, number
+from holdfast.edges.cli.target import Place
 from holdfast.edges.cli.values import parse
 from holdfast.table import Tables
 

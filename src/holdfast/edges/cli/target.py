@@ -1,70 +1,30 @@
 """The options that commands share: which store, which namespace, and how to answer.
 
 Law: a shared option is declared here once, together with the variable that stands in for it. Which engine is
-behind a URL is not known here.
+behind a URL is not known here, and neither is the library that reads command lines: `plain` does without it.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import msgspec
-from cyclopts import ArgumentCollection, Group, Parameter, Token
+from typing import Final
 
 import holdfast
 from holdfast import rules
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.verbs import Provenance
-
 WRITER: Final = "cli"
 """Who writes when a command does not say."""
+VARIABLE: Final = "variable"
+"""Under this a field's metadata has the environment variable that stands in for the option."""
 
 
-def number(_: object, tokens: Sequence[Token]) -> Any:
-    """A number as JSON writes it, so that `1.5` reaches the rules as it was given and is not rounded."""
-    found = msgspec.json.decode(tokens[0].value)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise ValueError
-    return found
-
-
-def one_namespace(arguments: ArgumentCollection) -> None:
-    """Refuse both ways of naming a namespace at once; a variable may be overruled."""
-    given = {
-        argument.name
-        for argument in arguments
-        if argument.tokens and all(token.source == "cli" for token in argument.tokens)
-    }
-    if "--plugin" in given and given & {"--tenant", "--project"}:
-        raise ValueError("Give --plugin, or --tenant and --project, but not both.")
-
-
-WHERE: Final = Group("Store", sort_key=10, validator=one_namespace)
-WHO: Final = Group("Provenance", sort_key=5)
-
-Whole = Annotated[int, Parameter(converter=number)]
-Key = Annotated[str, Parameter(help="The key.")]
-IfVersion = Annotated[
-    int | None,
-    Parameter(
-        converter=number, help="What the entry's version must be: 0 for no entry. Else nothing is written."
-    ),
-]
-Ttl = Annotated[int | None, Parameter(converter=number, help="Seconds until the entry is gone.")]
-
-
-@Parameter(name="*", group=WHERE)
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A store, and how a command about it answers."""
 
-    url: Annotated[str | None, Parameter(env_var="HOLDFAST_URL")] = None
+    url: str | None = field(default=None, metadata={VARIABLE: "HOLDFAST_URL"})
     """A path or a URL; the user's own store if not given."""
 
     json: bool = False
@@ -73,9 +33,11 @@ class Place:
     @property
     def address(self) -> str:
         """The URL, or that of the user's own store."""
+        if self.url:
+            return self.url
         from holdfast.edges.config import read_config
 
-        return self.url or read_config(db=None, log_level=None).db
+        return read_config(db=None, log_level=None).db
 
     def open(self, *, reap: bool = False, signs: bool = True) -> holdfast.Store:
         """The store, to be entered; it removes what has expired only for a command that waits for changes.
@@ -84,11 +46,10 @@ class Place:
         """
         if not self.json:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
-        if not self.url and "://" not in self.address:
-            Path(self.address).parent.mkdir(parents=True, exist_ok=True)
-        return holdfast.open(
-            self.address, writer=WRITER, reap=reap, audit_key=self.audit_key() if signs else None
-        )
+        address = self.address
+        if not self.url and "://" not in address:
+            Path(address).parent.mkdir(parents=True, exist_ok=True)
+        return holdfast.open(address, writer=WRITER, reap=reap, audit_key=self.audit_key() if signs else None)
 
     def audit_key(self) -> str | Path | None:
         """What signs the audit of a store that is opened here; a service has its own."""
@@ -99,12 +60,11 @@ class Place:
         return audit_key_of(read_config(db=self.address, log_level=None))
 
 
-@Parameter(name="*", group=WHERE)
 @dataclass(frozen=True, kw_only=True)
 class Target(Place):
     """A namespace of a store."""
 
-    plugin: Annotated[str | None, Parameter(env_var="HOLDFAST_PLUGIN")] = None
+    plugin: str | None = field(default=None, metadata={VARIABLE: "HOLDFAST_PLUGIN"})
     """The plugin whose keys are meant."""
 
     tenant: str | None = None
@@ -137,26 +97,5 @@ class Target(Place):
         return store.kv(self.plugin)
 
 
-@Parameter(name="*", group=WHO)
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where a write comes from."""
-
-    writer: str | None = None
-    """Who writes, to be kept as the entry's last writer; `cli` if not given."""
-
-    request_id: str | None = None
-    """Names this write: sent again with the same content it answers as before and has no second effect."""
-
-    spec_ref: str | None = None
-    """Points at the governing document."""
-
-    @property
-    def fields(self) -> Provenance:
-        """As the verbs take it."""
-        return {"writer": self.writer, "request_id": self.request_id, "spec_ref": self.spec_ref}
-
-
 HERE: Final = Target()
 STORE: Final = Place()
-UNNAMED: Final = Origin()

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, rows, say, shown_key, shown_time
-from holdfast.edges.cli.target import HERE, Target, number
+from holdfast.edges.cli.target import HERE, Target
 
 _COLUMNS = ("key", "op", "at", "by", "version", "purpose", "purged at")
 

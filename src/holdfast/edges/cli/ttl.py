@@ -1,4 +1,4 @@
-"""`holdfast ttl get`, `set` and `remove`: the verbs on deadlines.
+"""`holdfast ttl set` and `remove`: the verbs that change a deadline.
 
 Law: a command turns its arguments into one call of a verb and prints what it answered.
 """
@@ -6,18 +6,8 @@ Law: a command turns its arguments into one call of a verb and prints what it an
 from __future__ import annotations
 
 from holdfast.edges.cli.keys import print_stored
-from holdfast.edges.cli.output import document, line
-from holdfast.edges.cli.target import HERE, UNNAMED, Key, Origin, Target, Whole
-
-
-async def get_ttl(key: Key, /, *, target: Target = HERE) -> None:
-    """Print how many seconds are left: never for an entry without a deadline, 0 for one that is not there."""
-    async with target.open() as store:
-        left = await target.keys(store).get_ttl(key)
-    if target.json:
-        document({"key": key, "ttl": left})
-    else:
-        line("never" if left is None else left)
+from holdfast.edges.cli.options import UNNAMED, Key, Origin, Whole
+from holdfast.edges.cli.target import HERE, Target
 
 
 async def set_ttl(key: Key, seconds: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:

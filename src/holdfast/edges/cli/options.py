@@ -1,0 +1,90 @@
+"""How shared options are read: what the library for command lines is told of them.
+
+Law: all that this library must know of more than one command stands here, so that `target` does without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from cyclopts import ArgumentCollection, Group, Parameter, Token
+
+from holdfast.edges.cli.target import VARIABLE, Place, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.verbs import Provenance
+
+
+def number(_: object, tokens: Sequence[Token]) -> Any:
+    """A number as JSON writes it, so that `1.5` reaches the rules as it was given and is not rounded."""
+    found = msgspec.json.decode(tokens[0].value)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise ValueError
+    return found
+
+
+def one_namespace(arguments: ArgumentCollection) -> None:
+    """Refuse both ways of naming a namespace at once; a variable may be overruled."""
+    given = {
+        argument.name
+        for argument in arguments
+        if argument.tokens and all(token.source == "cli" for token in argument.tokens)
+    }
+    if "--plugin" in given and given & {"--tenant", "--project"}:
+        raise ValueError("Give --plugin, or --tenant and --project, but not both.")
+
+
+EVERY: Final = Parameter(negative=(), show_default=False)
+"""What holds for every option."""
+WHERE: Final = Group("Store", sort_key=10, validator=one_namespace)
+WHO: Final = Group("Provenance", sort_key=5)
+
+Whole = Annotated[int, Parameter(converter=number)]
+Key = Annotated[str, Parameter(help="The key.")]
+IfVersion = Annotated[
+    int | None,
+    Parameter(
+        converter=number, help="What the entry's version must be: 0 for no entry. Else nothing is written."
+    ),
+]
+Ttl = Annotated[int | None, Parameter(converter=number, help="Seconds until the entry is gone.")]
+
+
+@Parameter(name="*", group=WHO)
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a write comes from."""
+
+    writer: str | None = None
+    """Who writes, to be kept as the entry's last writer; `cli` if not given."""
+
+    request_id: str | None = None
+    """Names this write: sent again with the same content it answers as before and has no second effect."""
+
+    spec_ref: str | None = None
+    """Points at the governing document."""
+
+    @property
+    def fields(self) -> Provenance:
+        """As the verbs take it."""
+        return {"writer": self.writer, "request_id": self.request_id, "spec_ref": self.spec_ref}
+
+
+UNNAMED: Final = Origin()
+
+
+def _are_options(kind: type[Place]) -> None:
+    """Make the fields of a class options of every command that takes one."""
+    Parameter(name="*", group=WHERE)(kind)
+    for field in fields(kind):
+        variable = field.metadata.get(VARIABLE)
+        if variable is not None and field.name in kind.__annotations__:
+            kind.__annotations__[field.name] = Annotated[str | None, Parameter(env_var=variable)]
+
+
+_are_options(Place)
+_are_options(Target)

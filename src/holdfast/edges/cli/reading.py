@@ -1,0 +1,69 @@
+"""`holdfast get` and `ttl get`: the verbs that look at one key.
+
+Law: a command turns its arguments into one call of a verb and prints what it answered. These are what scripts
+call most, so that nothing is imported here but what they need.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import holdfast
+from holdfast.edges.cli.output import document, line, rows, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, Target
+
+
+async def get(key: str, /, *, long: bool = False, target: Target = HERE) -> None:
+    """Print the value of a key as JSON. A key that is not there ends with exit code 3.
+
+    Parameters
+    ----------
+    key
+        The key.
+    long
+        Print the whole entry: version, times, writer and meaning too.
+    """
+    async with target.open(signs=False) as store:
+        entry = await target.keys(store).get(key)
+    if entry is None:
+        raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
+    if not long:
+        document(entry.value)
+    elif target.json:
+        document(entry)
+    else:
+        rows(("field", "content"), _described(entry))
+
+
+async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
+    """Print how many seconds are left: never for an entry without a deadline, 0 for one that is not there.
+
+    Parameters
+    ----------
+    key
+        The key.
+    """
+    async with target.open(signs=False) as store:
+        left = await target.keys(store).get_ttl(key)
+    if target.json:
+        document({"key": key, "ttl": left})
+    else:
+        line("never" if left is None else left)
+
+
+def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:
+    """The fields of an entry that are set, by name."""
+    semantics = msgspec.json.encode(entry.semantics).decode()
+    fields = {
+        "key": shown_key(entry.key),
+        "value": msgspec.json.encode(entry.value).decode(),
+        "version": str(entry.version),
+        "created_at": shown_time(entry.created_at),
+        "updated_at": shown_time(entry.updated_at),
+        "expires_at": None if entry.expires_at is None else shown_time(entry.expires_at),
+        "last_writer": entry.last_writer,
+        "semantics": None if entry.semantics is None else semantics,
+        "request_id": entry.request_id,
+        "spec_ref": entry.spec_ref,
+    }
+    return [(name, content) for name, content in fields.items() if content is not None]

@@ -1,0 +1,193 @@
+"""The plain forms of commands, which are read without the library that reads command lines."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast import __main__ as program_module
+from holdfast.edges.cli import reading
+from holdfast.edges.cli.app import app
+from holdfast.edges.cli.plain import COMMANDS, Call, plain_call
+from holdfast.edges.cli.target import Target
+from tests.edges.cli.conftest import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.edges.cli.conftest import Cli, Program
+
+FLAGS = ("--long", "--json")
+OPTIONS = ("--url", "--plugin", "--tenant", "--project")
+ODD = ("", "-", "--", "-1", "--help", "-h", "--version", "--no-long", "--lon", "--ttl", *OPTIONS, *FLAGS)
+WORD = st.sampled_from(
+    ["none", "null", "true", "a=b", "@a", "{}", "[1]", '"a"', "a b", "é", "get"]
+) | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+FORMS = st.sampled_from(FLAGS).map(lambda flag: [flag]) | st.one_of(
+    st.builds(lambda option, value: [option, value], st.sampled_from(OPTIONS), WORD),
+    st.builds(lambda option, value: [f"{option}={value}"], st.sampled_from(OPTIONS + FLAGS), WORD),
+)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[str]:
+    """A key among options, and sometimes something odd."""
+    odd = draw(st.just([]) | st.lists(st.sampled_from(ODD).map(lambda word: [word]), max_size=2))
+    options = draw(st.lists(FORMS, max_size=4, unique_by=lambda words: words[0].partition("=")[0]))
+    parts = draw(st.permutations([[draw(WORD)], *options, *odd]))
+    return [word for part in parts for word in part]
+
+
+VARIABLES = st.dictionaries(st.sampled_from(["HOLDFAST_URL", "HOLDFAST_PLUGIN"]), WORD)
+
+
+@given(name=st.sampled_from(sorted(COMMANDS)), line=lines(), variables=VARIABLES)
+@example(name=("get",), line=["k", "--tenant", "a", "--project=b"], variables={"HOLDFAST_PLUGIN": "p"})
+@example(name=("get",), line=["--json", "none", "--url=a=b", "--long"], variables={"HOLDFAST_URL": "null"})
+@example(name=("ttl", "get"), line=["--url", "a b", "@k"], variables={"HOLDFAST_PLUGIN": "[1]"})
+def test_both_parsers_agree(name: tuple[str, ...], line: list[str], variables: dict[str, str]) -> None:
+    """Whatever is read without the library, the library binds to the very same call."""
+    call = plain_call([*name, *line], variables)
+    if call is not None:
+        assert _bound(call) == _bound_by_the_library([*name, *line], variables)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("k", {}),
+        ("k --long --json", {"long": True, "target": Target(json=True)}),
+        ("--long k", {"long": True}),
+        ("--json k --url a.db", {"target": Target(json=True, url="a.db")}),
+        ("k --url=nats://h:1?prefix=a", {"target": Target(url="nats://h:1?prefix=a")}),
+        ("--plugin p k", {"target": Target(plugin="p")}),
+        ("k --tenant a --project=b", {"target": Target(tenant="a", project="b")}),
+    ],
+)
+def test_what_is_plain(line: str, options: dict[str, Any]) -> None:
+    """The forms that scripts use are read without the library, options before and after the key."""
+    call = plain_call(["get", *line.split()], {})
+    assert call == Call(reading.get, ["k"], {"target": Target()} | options)
+    assert _bound(call) == _bound_by_the_library(["get", *line.split()], {})
+
+
+def test_variables() -> None:
+    """A variable stands in for an option that is not given, and is overruled by one that is."""
+    variables = {"HOLDFAST_URL": "a.db", "HOLDFAST_PLUGIN": "p"}
+    for words, target in (
+        (["get", "k"], Target(url="a.db", plugin="p")),
+        (["get", "k", "--url", "b.db"], Target(url="b.db", plugin="p")),
+        (["get", "k", "--tenant=a"], Target(url="a.db", plugin="p", tenant="a")),
+    ):
+        call = plain_call(words, variables)
+        assert call is not None
+        assert call.options == {"target": target}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "get",
+        "get k l",
+        "get k --help",
+        "get -h",
+        "get k --lon",
+        "get k -l",
+        "get k --long --long",
+        "get k --long=true",
+        "get k --url",
+        "get k --url=",
+        "get k --url --json",
+        "get k --url a --url b",
+        "get k --plugin a --tenant b",
+        "get -- -k",
+        "get -1",
+        "get k --target a",
+        "--json get k",
+        "set k 1",
+        "ttl k",
+        "ttl get k --long",
+        "list",
+    ],
+)
+def test_what_is_left_to_the_library(line: str) -> None:
+    """Help, mistakes, doubles, conflicts and odd words are for the one parser that knows what to say."""
+    assert plain_call(line.split(), {}) is None
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_URL", "HOLDFAST_PLUGIN"])
+@pytest.mark.parametrize("said", ["", "-x"])
+def test_odd_variables_are_left_to_the_library(name: str, said: str) -> None:
+    """A variable that is empty or looks like an option is not guessed at."""
+    assert plain_call(["get", "k"], {name: said}) is None
+
+
+@pytest.mark.parametrize("more", [[], ["--long"]])
+@pytest.mark.parametrize("error", ["get missing", "ttl get"])
+def test_both_ways_complain_alike(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: str, more: list[str]
+) -> None:
+    """Exit codes and errors do not depend on who read the words, and neither does how they are told."""
+    words = [*error.split(), *more, "--json"]
+    plain = cli(*words)
+    monkeypatch.setattr("holdfast.edges.cli.plain_call", lambda *_: None)
+    assert cli(*words) == plain
+    assert plain.code in (2, 3)
+    assert plain.error["error_code"]
+
+
+def test_what_a_plain_get_imports(program: Program, url: str) -> None:
+    """A plain get imports no library for command lines or tables, and nothing of what decides on writes."""
+    fill(url, ("k", 1, {}))
+    needless = (
+        "cyclopts",
+        "rich",
+        "sqlalchemy",
+        "alembic",
+        "nats",
+        "tempfile",
+        "holdfast.decide.decision",
+        "holdfast.edges.config",
+        "holdfast.leftovers",
+        "holdfast.tables",
+    )
+    code = (
+        "import sys\nfrom holdfast.edges import cli\nassert cli.run(['get', 'k']) == 0\n"
+        f"print([name for name in {needless!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=program.environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n[]\n"
+
+
+@pytest.mark.parametrize("command", [["get", "k"], ["--help"]])
+def test_without_the_extra(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line is part of an extra, and whoever does not have it is told so, whatever was asked."""
+    monkeypatch.setitem(sys.modules, "cyclopts", None)
+    monkeypatch.setattr(sys, "argv", ["holdfast", *command])
+    with pytest.raises(SystemExit, match=r"needs an extra: pip install 'holdfast\[server\]'"):
+        program_module.main()
+
+
+def _bound(call: Call) -> tuple[Any, dict[str, Any]]:
+    bound = inspect.signature(call.command).bind(*call.arguments, **call.options)
+    bound.apply_defaults()
+    return call.command, bound.arguments
+
+
+def _bound_by_the_library(words: Sequence[str], variables: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+    kept = {name: said for name, said in os.environ.items() if not name.startswith("HOLDFAST_")}
+    with mock.patch.dict(os.environ, {**kept, **variables}, clear=True):
+        command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    bound.apply_defaults()
+    return command, bound.arguments
