@@ -1,13 +1,18 @@
-"""What the service costs while it does nothing: memory, room on disk, and the time until it answers.
+"""What it costs to have Holdfast and do nothing: memory, room on disk, and the time until it answers.
 
 Law: the memory is that of the `holdfast up` process, read from the system; its nats-server is told apart.
+Processes find their modules compiled, as those of an installation are.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
+import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,12 +21,16 @@ from typing import TYPE_CHECKING, Final
 import holdfast
 from bench.embedded import fill
 from bench.machine import resident
-from tests.edges.running import ask, holdfast_up, plain_client
+from tests.edges.running import COMPILED, ask, holdfast_up, plain_client
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.run import Run
 
 ROWS: Final = 100_000
+COMMANDS: Final = 5
+"""How many processes are started for one figure, which is the median of theirs."""
 _CONTENT: Final = """
 SELECT sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM plugin_kv_storage
 """
@@ -33,6 +42,7 @@ async def startup(run: Run) -> None:
         await _first_reply(Path(folder))
         for _ in run.rounds():
             run.book.add("startup.first-reply", "holdfast", await _first_reply(Path(folder)), unit="s")
+        await _get_command(run, Path(folder))
 
 
 async def _first_reply(folder: Path) -> float:
@@ -40,6 +50,38 @@ async def _first_reply(folder: Path) -> float:
     async with holdfast_up(folder) as up, plain_client(up.url) as client:
         await ask(client, "db.kv.bench.set", key="first", value=1)
         return time.perf_counter() - began
+
+
+async def _get_command(run: Run, folder: Path) -> None:
+    """Bar 10: seconds of `holdfast get` from start to end, on a file and over NATS, beside a bare Python."""
+    get = [str(Path(sys.executable).with_name("holdfast")), "get", "k", "--plugin", "bench", "--url"]
+    file = folder / "own.db"
+    async with holdfast_up(folder) as up:
+        for url in (file, up.url):
+            async with holdfast.open(url) as store:
+                await store.kv("bench").set("k", 1)
+        sides = {
+            "holdfast": [*get, str(file)],
+            "over nats": [*get, up.url],
+            "bare python": [sys.executable, "-c", ""],
+        }
+        for command in sides.values():
+            await _process(command)
+        for _ in run.rounds():
+            for side, command in sides.items():
+                took = statistics.median([await _process(command) for _ in range(COMMANDS)])
+                run.book.add("startup.get", side, took, unit="s")
+
+
+async def _process(command: Sequence[str]) -> float:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *command, env=kept | {"PYTHONPYCACHEPREFIX": str(COMPILED)}, stdout=asyncio.subprocess.DEVNULL
+    )
+    if await process.wait():
+        raise RuntimeError(f"{command[0]} has failed")
+    return time.perf_counter() - began
 
 
 async def footprint(run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+import holdfast.decide as heart
 from holdfast.commands import Deleted, Expire, Get, Got, Removed, Stored, Trim
 from holdfast.decide import Decision, Loaded, decide, needs
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
@@ -345,3 +346,9 @@ def test_an_entry_without_a_deadline_can_be_expired_by_nobody() -> None:
     outcome = decide(given, [Expire(namespace=NAME, space=KV, keys=("k", "later", "none"))], NOW)
     assert outcome.results == [Removed(0)]
     assert outcome.empty
+
+
+def test_the_names_of_the_package() -> None:
+    """All that an engine uses is there under one name, though it is imported on demand; nothing else is."""
+    assert {name: hasattr(heart, name) for name in heart.__all__} == dict.fromkeys(heart.__all__, True)
+    assert not hasattr(heart, "nonsense")
