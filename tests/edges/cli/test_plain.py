@@ -170,6 +170,14 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
     assert done.stdout == "1\n[]\n"
 
 
+def test_what_a_remote_store_imports() -> None:
+    """What decides is the service's business, and tables are for those who have any."""
+    needless = ("holdfast.decide.decision", "holdfast.tables", "holdfast.wire.tables", "sqlite3")
+    code = f"import sys, holdfast.engines.remote\nprint([name for name in {needless!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("command", [["get", "k"], ["--help"]])
 def test_without_the_extra(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line is part of an extra, and whoever does not have it is told so, whatever was asked."""
