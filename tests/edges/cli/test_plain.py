@@ -173,7 +173,9 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
 def test_what_a_remote_store_imports() -> None:
     """What decides is the service's business, and tables are for those who have any."""
     needless = ("holdfast.decide.decision", "holdfast.tables", "holdfast.wire.tables", "sqlite3")
-    code = f"import sys, holdfast.engines.remote\nprint([name for name in {needless!r} if name in sys.modules])"
+    code = (
+        f"import sys, holdfast.engines.remote; print([name for name in {needless!r} if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
