@@ -43,7 +43,7 @@ PARTS: Final = {
         "structlog/",
         "logging/",
     ),
-    "bus": ("nats/aio/", "holdfast/engines/remote/", "holdfast/edges/nats/connect"),
+    "bus": ("holdfast/bus/", "holdfast/edges/nats/connect"),
     "queue": (
         "holdfast/edges/nats/",
         "holdfast/batcher",

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import nkeys  # type: ignore[import-untyped]
 from nats.aio.client import Client
 
+from holdfast.bus.connection import Connection
+from holdfast.bus.login import Login
 from holdfast.edges.nats.server import NatsServer
-from holdfast.engines.remote.connection import Connection
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -66,25 +67,53 @@ def lasting_nats_server() -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def connection(url: str, credentials: Credentials | None = None) -> AsyncIterator[Connection]:
-    """A connected client that no message can derail, for the length of a block."""
-    async with connected(Connection(), url, credentials) as client:
+    """A connection of our own for the length of a block, quiet about what the server refuses."""
+    inbox = "_INBOX" if credentials is None else credentials.inbox
+    one = Connection(inbox=inbox, on_error=lambda error: None)
+    await one.reach(url, login_of(credentials))
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+def login_of(credentials: Credentials | None) -> Login:
+    """How our own connection logs in with these."""
+    if credentials is None:
+        return Login()
+    if credentials.public is None:
+        return Login(user=credentials.entry()["user"], password=credentials.secret)
+    return Login(nkey=credentials.secret)
+
+
+class LibraryClient(Client):
+    """The library that plugins use, with a flush that is a barrier.
+
+    Its own PING goes out ahead of what waits to be sent; a second one goes behind that.
+    """
+
+    async def flush(self, timeout: int = 10) -> None:  # noqa: ASYNC109 - as the library has it
+        """Return when the server has seen all that was sent."""
+        await super().flush(timeout)
+        await super().flush(timeout)
+
+
+@contextlib.asynccontextmanager
+async def library_client(url: str, credentials: Credentials | None = None) -> AsyncIterator[LibraryClient]:
+    """Such a client for the length of a block."""
+    async with connected(LibraryClient(), url, credentials) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
 async def connected(client: C, url: str, credentials: Credentials | None = None) -> AsyncIterator[C]:
-    """A client of any kind, connected for the length of a block."""
-    await log_in(client, url, credentials)
+    """A client of the library, quiet about what the server refuses: tests look at what is delivered."""
+    known = {} if credentials is None else credentials.options()
+    await client.connect(url, error_cb=_quiet, **known)
     try:
         yield client
     finally:
         await client.close()
-
-
-async def log_in(client: Client, url: str, credentials: Credentials | None = None) -> None:
-    """Connect a client that is quiet about what the server refuses: tests look at what is delivered."""
-    known = {} if credentials is None else credentials.options()
-    await client.connect(url, error_cb=_quiet, **known)
 
 
 class Wire:

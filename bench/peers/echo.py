@@ -1,4 +1,4 @@
-"""The limit: a service that sends every request back, in Python, with the library that Holdfast uses.
+"""The limit: a service that sends every request back, in Python, with the library that plugins use.
 
 Law: it does nothing but answer. `python -m bench.peers.echo URL` runs it.
 """

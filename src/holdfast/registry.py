@@ -112,12 +112,7 @@ def _postgres(url: str, rest: str, keys: Keys | None) -> Engine:
 
 def _remote(url: str, rest: str, keys: Keys | None) -> Engine:
     """A service signs with its own keys: ours would be of no use."""
-    try:
-        from holdfast.engines.remote import RemoteEngine
-    except ModuleNotFoundError as error:
-        if error.name != "nats":
-            raise
-        raise Unsupported("nats:// needs the package's extra: pip install 'holdfast[nats]'") from None
+    from holdfast.engines.remote import RemoteEngine
     from holdfast.engines.remote.address import remote_address
 
     return RemoteEngine(remote_address(url))

@@ -17,7 +17,7 @@ OUTSIDE = "run (uvloop/__init__.py:92);NatsService._take (holdfast/edges/nats/se
         ("decide (holdfast/decide/entries.py:1)", "decide"),
         ("encode (holdfast/wire/replies.py:1)", "encode"),
         ("route (holdfast/wire/subjects.py:1)", "decode"),
-        ("Client.publish (nats/aio/client.py:1)", "bus"),
+        ("Reader.feed (holdfast/bus/protocol.py:1)", "bus"),
         ("Batcher.add (holdfast/batcher.py:1)", "queue"),
     ],
 )

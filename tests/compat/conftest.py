@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.compat.rosey import BotDatabase, DatabaseService, PluginKVStorage
-from tests.nats import connection
+from tests.nats import library_client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ async def service(db: BotDatabase, nats_server: NatsServer) -> AsyncIterator[Dat
 async def client(service: DatabaseService) -> AsyncIterator[Client]:
     """A plugin's connection to the server of the service."""
     async with contextlib.AsyncExitStack() as stack:
-        yield await stack.enter_async_context(connection(service.nats_url))
+        yield await stack.enter_async_context(library_client(service.nats_url))
 
 
 def row(key: str, *, plugin: str = "trivia", expires_at: datetime | None = None) -> PluginKVStorage:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.remote.connection import Connection
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance.database import empty

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast.bus.login import Login
 from holdfast.edges.config import read_config
 from holdfast.edges.nats import connect as module
 from holdfast.edges.nats.connect import Link, login
@@ -19,9 +20,6 @@ from tests.edges.running import ask, free_port, holdfast_up, plain_client
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nats.aio.msg import Msg
-
-    from holdfast.edges.nats.server import NatsServer
     from tests.nats_fixtures import StartServer
 
 CERTIFICATE = """\
@@ -176,27 +174,4 @@ def test_a_creds_file_is_passed_on(tmp_path: Path) -> None:
     """A file with a JWT and its seed is what the client logs in with."""
     path = tmp_path / "user.creds"
     path.write_text("-----BEGIN NATS USER JWT-----\n-----BEGIN USER NKEY SEED-----\n")
-    assert login(read_config(environment={}, nats_creds=str(path))) == {"user_credentials": str(path)}
-
-
-async def test_what_comes_too_fast_is_counted(
-    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Messages that the library drops since nobody takes them in are counted, and warned of once a second."""
-    async with link(nats_server.url) as to, plain_client(nats_server.url) as client:
-        go_on = asyncio.Event()
-
-        async def hesitate(message: Msg) -> None:
-            await go_on.wait()
-
-        await to.client.subscribe("busy", cb=hesitate, pending_msgs_limit=1)
-        await to.client.flush()
-        for _ in range(10):
-            await client.publish("busy")
-        await client.flush()
-        await to.client.flush()
-        go_on.set()
-    assert to.overrun >= 8
-    assert [record.message for record in caplog.records if "faster" in record.message] == [
-        "messages come faster than they can be taken in and are dropped"
-    ]
+    assert login(read_config(environment={}, nats_creds=str(path))) == Login(creds_file=str(path))

@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.model import Policy
 from holdfast.testing.exact import refusal
 from tests.edges.nats.ground import PATIENCE, Gated, serving, until
-from tests.nats import Wire, connection
+from tests.nats import Wire, library_client
 from tests.nats_fixtures import StartServer
 
 PERMISSIONS = """
@@ -44,7 +44,7 @@ Answering = Callable[[Msg], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def instead_of_a_service(url: str, answer: Answering) -> AsyncIterator[None]:
     """Somebody who takes every request, for the length of a block."""
-    async with connection(url) as client:
+    async with library_client(url) as client:
         await client.subscribe("db.>", cb=answer)
         await client.flush()
         yield

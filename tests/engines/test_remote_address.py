@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.bus.login import Login
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.remote.address import OPTIONS, remote_address
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
@@ -48,7 +49,7 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
     assert address.servers == ["nats://me:pw@one:4222", "nats://two"]
     assert (address.prefix, address.inbox, address.timeout) == ("rosey.db", "_INBOX.trivia", 2.5)
     assert address.shown == "one:4222, two"
-    assert address.login() == {"inbox_prefix": "_INBOX.trivia", "nkeys_seed": str(seed)}
+    assert address.login() == Login(nkey_file=str(seed))
     for option in ("creds", "nkey", "tls_ca", "tls_cert"):
         with refusal(ValidationError, field="url", says=option):
             remote_address(f"nats://h?{option}={tmp_path}/none").login()

@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import holdfast
+from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.remote.connection import Connection
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -28,10 +28,10 @@ async def serve(url: str, storage: str) -> None:
     """Serve a store until told to stop."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    client = Connection()
+    client = Connection(name="holdfast service")
     async with holdfast.open(storage) as store:
         await store.ready()
-        await client.reach(url, name="holdfast service")
+        await client.reach(url)
         service = NatsService(store, client, Settings())
         await service.start()
         sys.stdout.write("ready\n")

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from tests.nats import connection
+from tests.nats import library_client
 from tests.robustness.lock_process import OWNER, holder_process
 from tests.robustness.serving_process import service_process
 
@@ -31,7 +31,7 @@ async def test_a_killed_holder_is_followed(nats_server: NatsServer, storage: str
 
     async with (
         service_process(url, storage),
-        connection(url) as listener,
+        library_client(url) as listener,
         holdfast.open(url) as store,
         holder_process(url, ttl=2) as holder,
         asyncio.timeout(PATIENCE),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.nats.permissions import SERVICE
@@ -19,6 +21,7 @@ from tests.security.bus import BOT, FORGED, KEY_VERBS, OPS, OWNERS, verb_subject
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.bus.protocol import Message
     from tests.security.bus import Bus
 
 EVERYTHING: Final = (
@@ -64,6 +67,10 @@ def forged(user: str, victim: str) -> bytes:
     return json.dumps({**entry, **others, **named, **item, "ttlSeconds": 60, "since": 0}).encode()
 
 
+def _count(heard: Counter[str], ear: str, message: Message) -> None:
+    heard[ear] += 1
+
+
 class Attacker:
     """One user, who turns against all others."""
 
@@ -76,36 +83,34 @@ class Attacker:
     async def overhear(self) -> list[str]:
         """Subscribe to all that is not one's own while the others work, and return what was delivered."""
         async with connection(self._bus.url, self._own) as client:
-            ears = [
-                await client.subscribe(subject, queue=queue)
-                for subject in self._subjects_to_hear()
-                for queue in ("", QUEUE, "thieves")
-            ]
+            heard: Counter[str] = Counter()
+            for subject in self._subjects_to_hear():
+                for queue in ("", QUEUE, "thieves"):
+                    client.listen(subject, partial(_count, heard, subject), queue=queue)
             await client.flush()
             await self._bus.everybody_asks(but=self.user)
             await client.flush()
-            return [
-                f"{self.user} overheard {ear.delivered} at {ear.subject!r}" for ear in ears if ear.delivered
-            ]
+            return [f"{self.user} overheard {times} at {subject!r}" for subject, times in heard.items()]
 
     async def impersonate(self) -> list[str]:
         """Ask, tell and answer in the name of others, and return what came back."""
         async with connection(self._bus.url, self._own) as client:
-            ear = await client.subscribe(f"{self._own.inbox}.ear")
+            answers: list[Message] = []
+            ear = client.listen(f"{self._own.inbox}.ear", answers.append)
             for victim, subject in self._subjects_to_use():
                 for reply in ("", ear.subject):
-                    await client.publish(subject, forged(self.user, victim), reply=reply)
+                    assert client.send(subject, forged(self.user, victim), reply=reply)
             await client.flush()
             await self._bus.everybody_asks(but=self.user)
             await client.flush()
-            return [f"{self.user} was answered {ear.delivered} times"] if ear.delivered else []
+            return [f"{self.user} was answered {len(answers)} times"] if answers else []
 
     async def misdirect(self) -> None:
         """Ask at one's own subjects, with replies that would go to others or be taken for their requests."""
         await self._misdirect_bare()
         async with connection(self._bus.url, self._own) as client:
             for own, victim, reply in self._misdirected():
-                await client.publish(own, forged(self.user, victim), reply=reply)
+                assert client.send(own, forged(self.user, victim), reply=reply)
             await client.flush()
         await self._bus.everybody_asks(but=self.user)
 
@@ -114,7 +119,7 @@ class Attacker:
         async with connection(self._bus.url, self._own) as client:
             for own, _, reply in self._misdirected():
                 headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
-                await client.publish(own, b"{}", headers=headers)
+                assert client.send(own, b"{}", headers)
             await client.flush()
         await self._bus.everybody_asks(but=self.user)
 

@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.nats.permissions import Credentials, Permissions, new_credentials
-from holdfast.engines.remote.connection import Connection
 from holdfast.wire.subjects import OPERATOR
-from tests.nats import log_in, nats_server
+from tests.nats import connection, nats_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
-
+    from holdfast.bus.connection import Connection
+    from holdfast.bus.protocol import Message
     from holdfast.edges.nats.permissions import Kind, Mode
     from tests.security.responders import Responder
 
@@ -76,9 +74,6 @@ class Party:
         self._bus = bus
         self._client = client
         self._number = 0
-        self._heard = 0
-        self._news = asyncio.Event()
-        self._subscriptions: list[Subscription] = []
         self._awaited: dict[str, asyncio.Future[bytes]] = {}
 
     async def listen(self) -> None:
@@ -86,7 +81,7 @@ class Party:
         inbox = f"{self._bus.credentials[self.user].inbox}.>"
         own = [inbox, *self._bus.permissions.events(self.user)]
         for subject in [">"] if self._bus.permissions.mode == "accounts" else own:
-            self._subscriptions.append(await self._client.subscribe(subject, cb=self._hear))
+            self._client.listen(subject, self._hear)
         await self._client.flush()
 
     async def ask(self, subject: str, **fields: Any) -> dict[str, Any]:
@@ -94,7 +89,7 @@ class Party:
         self._number += 1
         reply = f"{self._bus.credentials[self.user].inbox}.{HONEST}{self._number}"
         answer = self._awaited[reply] = asyncio.get_running_loop().create_future()
-        await self._client.publish(subject, json.dumps({"key": HONEST, **fields}).encode(), reply=reply)
+        assert self._client.send(subject, json.dumps({"key": HONEST, **fields}).encode(), reply=reply)
         try:
             async with asyncio.timeout(PATIENCE):
                 content = await answer
@@ -115,14 +110,8 @@ class Party:
     async def settle(self) -> None:
         """Return when everything that the server has sent so far was looked at."""
         await self._client.flush()
-        async with asyncio.timeout(PATIENCE):
-            while self._heard + self._client.unreadable < sum(one.delivered for one in self._subscriptions):
-                self._news.clear()
-                await self._news.wait()
 
-    async def _hear(self, message: Msg) -> None:
-        self._heard += 1
-        self._news.set()
+    def _hear(self, message: Message) -> None:
         future = self._awaited.get(message.subject)
         if future is not None and not future.done():
             future.set_result(message.data)
@@ -221,15 +210,13 @@ async def running_bus(
         responder = await stack.enter_async_context(answering(server.url, credentials, who))
         bus = Bus(server.url, who, credentials, responder)
         for user in (*OWNERS, BOT, OPERATOR):
-            client = Connection()
-            await log_in(client, server.url, credentials[user])
-            stack.push_async_callback(client.close)
+            client = await stack.enter_async_context(connection(server.url, credentials[user]))
             bus.parties[user] = Party(user, bus, client)
             await bus.parties[user].listen()
         yield bus
 
 
-def _is_honest(message: Msg) -> bool:
+def _is_honest(message: Message) -> bool:
     try:
         content = json.loads(message.data)
     except ValueError:

@@ -19,20 +19,23 @@ from holdfast import rules
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.permissions import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.remote.connection import Connection
 from holdfast.errors import InvalidPluginName
 from holdfast.wire.subjects import OPERATOR, QUEUE
-from tests.nats import connected, connection
+from tests.nats import connection, library_client
 from tests.security.bus import FORGED, HONEST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from typing import TypeAlias
 
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from holdfast.bus.protocol import Message
     from holdfast.edges.nats.observer import Operation
     from holdfast.edges.nats.permissions import Credentials, Permissions
+
+    Heard: TypeAlias = Message | Msg
+    Answering: TypeAlias = Callable[[Heard], Iterator[tuple[str, bytes]]]
 
 READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "get_item"})
 _PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
@@ -50,22 +53,19 @@ class StandIn:
 
     families = frozenset({"kv", "table", "semantic", "admin"})
 
-    def __init__(self, client: Client, permissions: Permissions, *, guarded: bool) -> None:
+    def __init__(self, permissions: Permissions, *, guarded: bool) -> None:
         self.executed: Counter[str] = Counter()
-        self._client = client
         self._permissions = permissions
         self._guarded = guarded
 
-    async def start(self) -> None:
-        """Listen in the queue group of services."""
+    def ears(self) -> Iterator[tuple[str, str, Answering]]:
+        """Where to listen, in which queue group, and what is to be sent when something is heard there."""
         for prefix in self._permissions.prefixes:
             for pattern in _PATTERNS:
-                take = partial(self._take, prefix)
-                await self._client.subscribe(f"{prefix}.{pattern}", queue=QUEUE, cb=take)
-        await self._client.subscribe("$SRV.>", cb=self._introduce)
-        await self._client.flush()
+                yield f"{prefix}.{pattern}", QUEUE, partial(self._take, prefix)
+        yield "$SRV.>", "", self._introduce
 
-    async def _take(self, prefix: str, message: Msg) -> None:
+    def _take(self, prefix: str, message: Heard) -> Iterator[tuple[str, bytes]]:
         family, *rest = message.subject.removeprefix(f"{prefix}.").split(".")
         owner, verb = _owner(family, rest)
         if not self._may_answer(owner, message.reply):
@@ -79,18 +79,18 @@ class StandIn:
         namespace = "admin" if owner == OPERATOR else f"{family}/{spoken_for}"
         self.executed[namespace] += 1
         if message.reply:
-            await self._client.publish(message.reply, b'{"success": true}')
+            yield message.reply, b'{"success": true}'
         if verb not in READS and owner != OPERATOR:
-            await self._tell(namespace, message.data)
+            yield self._event(namespace, message.data)
 
-    async def _introduce(self, message: Msg) -> None:
+    def _introduce(self, message: Heard) -> Iterator[tuple[str, bytes]]:
         if message.reply and self._may_answer(OPERATOR, message.reply):
-            await self._client.publish(message.reply, b'{"success": true, "name": "holdfast"}')
+            yield message.reply, b'{"success": true, "name": "holdfast"}'
 
-    async def _tell(self, namespace: str, payload: bytes) -> None:
+    def _event(self, namespace: str, payload: bytes) -> tuple[str, bytes]:
         subject = f"{self._permissions.prefixes[0]}.event.{namespace.replace('/', '.')}.set"
         key = json.loads(payload).get("key") if payload.startswith(b"{") else None
-        await self._client.publish(subject, json.dumps({"op": "set", "key": key}).encode())
+        return subject, json.dumps({"op": "set", "key": key}).encode()
 
     def _may_answer(self, owner: str | None, reply: str) -> bool:
         if not reply or not self._guarded:
@@ -117,12 +117,36 @@ async def stand_in(
     permissions: Permissions,
     *,
     guarded: bool = True,
-    client: Client | None = None,
 ) -> AsyncIterator[Responder]:
-    """The stand-in, with the service's credentials and, if given, a client of another kind."""
-    async with connected(client or Connection(), url, credentials[SERVICE]) as bus:
-        responder = StandIn(bus, permissions, guarded=guarded)
-        await responder.start()
+    """The stand-in, with the service's credentials, over a connection of our own."""
+    responder = StandIn(permissions, guarded=guarded)
+    async with connection(url, credentials[SERVICE]) as bus:
+
+        def answer(what: Answering, message: Message) -> None:
+            for subject, payload in what(message):
+                bus.send(subject, payload)
+
+        for subject, queue, what in responder.ears():
+            bus.listen(subject, partial(answer, what), queue=queue)
+        await bus.flush()
+        yield responder
+
+
+@contextlib.asynccontextmanager
+async def stand_in_on_the_library(
+    url: str, credentials: Mapping[str, Credentials], permissions: Permissions, *, guarded: bool = True
+) -> AsyncIterator[Responder]:
+    """The same with the client of the library that plugins use."""
+    responder = StandIn(permissions, guarded=guarded)
+    async with library_client(url, credentials[SERVICE]) as bus:
+
+        async def answer(what: Answering, message: Msg) -> None:
+            for subject, payload in what(message):
+                await bus.publish(subject, payload)
+
+        for subject, queue, what in responder.ears():
+            await bus.subscribe(subject, queue=queue, cb=partial(answer, what))
+        await bus.flush()
         yield responder
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tests.nats import connection
+from tests.nats import library_client
 from tests.security.attacks import Attacker
 from tests.security.bus import running_bus
 from tests.security.responders import stand_in
@@ -52,7 +52,7 @@ async def test_leave_to_answer_is_leave_to_act() -> None:
 
     async with (
         running_bus("permissions", unguarded, altered=altered) as bus,
-        connection(bus.url, bus.credentials["trivia"]) as client,
+        library_client(bus.url, bus.credentials["trivia"]) as client,
     ):
         await client.publish("db.kv.trivia.set", b"{}", reply="db.kv.quote-db.set")
         await client.flush()

@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from nats.aio.client import Client
 
 from tests.nats import Wire
 from tests.security.bus import running_bus
-from tests.security.responders import stand_in
+from tests.security.responders import stand_in_on_the_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,8 +93,7 @@ async def test_a_subject_can_not_choose_its_subscription(bus: Bus) -> None:
 async def test_the_librarys_own_client_is_silenced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a service that is connected with the library's client answers nobody any more."""
     monkeypatch.setattr("tests.security.bus.PATIENCE", 0.5)
-    plain = partial(stand_in, client=Client())
-    async with running_bus("permissions", plain) as bus:
+    async with running_bus("permissions", stand_in_on_the_library) as bus:
         await bus.parties["quote-db"].ask_everywhere()
         await _send(bus, name)
         with pytest.raises(AssertionError, match="got no answer"):
@@ -104,7 +102,7 @@ async def test_the_librarys_own_client_is_silenced(name: str, monkeypatch: pytes
 
 async def test_the_librarys_own_client_confuses_subscriptions() -> None:
     """Negative control: behind a vertical tab a user names the subscription that takes its message."""
-    plain = partial(stand_in, client=Client(), guarded=False)
+    plain = partial(stand_in_on_the_library, guarded=False)
     async with running_bus("permissions", plain) as bus:
         async with Wire.open(bus.url, bus.credentials["trivia"]) as wire:
             for subscription in range(1, 30):

@@ -13,7 +13,7 @@ import pytest
 from holdfast.edges.nats.permissions import SERVICE, Credentials
 from holdfast.edges.nats.tables import VERBS
 from holdfast.wire.subjects import OPERATOR
-from tests.nats import Wire, connection
+from tests.nats import Wire, library_client
 from tests.security.attacks import Attacker
 from tests.security.bus import BOT, OWNERS, PLUGINS, TABLE_VERBS, TENANTS, running_bus
 from tests.security.responders import holdfast_service, no_service
@@ -106,7 +106,7 @@ async def test_wrong_subjects_of_ones_own_are_answered(mode: Mode) -> None:
 
 async def test_operators_see_who_serves(bus: Bus) -> None:
     """An operator finds the service as NATS tools do."""
-    async with connection(bus.url, bus.credentials[OPERATOR]) as client:
+    async with library_client(bus.url, bus.credentials[OPERATOR]) as client:
         reply = await client.request("$SRV.PING.holdfast", b"", timeout=20)
     assert b'"holdfast"' in reply.data
 

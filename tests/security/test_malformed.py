@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 
 from holdfast.edges.nats.server import NatsServer
 from tests.edges.nats.ground import calling, serving
-from tests.nats import connection
+from tests.nats import library_client
 from tests.robustness.serving_process import kill, launch, ready
 from tests.security.malformed import LATE, Malformed, Mill, verdict
 
@@ -122,7 +122,7 @@ async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> No
         process = await launch(nats_server.url, str(tmp_path / "store.db"), stderr=complaints.fileno())
     try:
         await ready(process)
-        async with connection(nats_server.url) as client:
+        async with library_client(nats_server.url) as client:
             sender = Sender(client)
             await sender.start()
             before = 0

@@ -19,7 +19,7 @@ from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, Unavailable
 from holdfast.testing.exact import refusal
 from holdfast.wire.subjects import OPERATOR
-from tests.nats import connection, nats_server
+from tests.nats import connection, library_client, nats_server
 from tests.security.responders import Tally
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def test_nobody_else_reaches_that_connection(place: Place) -> None:
     """Neither the plugin's subjects nor those behind them are open to another, and no reply leads there."""
     common, own = Tally(), Tally()
     async with place.serving(common), place.serving(own, "trivia"):
-        async with connection(place.url, place.credentials["quote-db"]) as client:
+        async with library_client(place.url, place.credentials["quote-db"]) as client:
             for subject in ("db.kv.trivia.incr", "db.own.kv.trivia.incr", "rosey.db.own.table.trivia.x"):
                 await client.publish(subject, json.dumps({"key": "forged"}).encode())
                 await client.publish("db.kv.quote-db.incr", b'{"key":"k"}', reply=subject)

@@ -17,7 +17,7 @@ import pytest
 from holdfast.edges.nats import server as module
 from holdfast.edges.nats.server import LEAST_VERSION, NatsServer, find, version
 from holdfast.errors import Unavailable, Unsupported, ValidationError
-from tests.nats import connection
+from tests.nats import library_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ async def test_it_serves_from_start_to_stop(tmp_path: Path, port: int) -> None:
     """After start() clients are served at the url; after stop() the port is free again."""
     async with NatsServer(tmp_path, port=port) as server:
         assert server.url == f"nats://127.0.0.1:{port}"
-        async with connection(server.url) as client:
+        async with library_client(server.url) as client:
             await client.flush()
     assert server.process.returncode is not None
     with socket.create_server(("127.0.0.1", port)):
@@ -81,7 +81,7 @@ async def test_a_killed_server_comes_back_at_its_address(nats_server: NatsServer
     await nats_server.process.wait()
     await nats_server.start()
     assert nats_server.url == url
-    async with connection(url) as client:
+    async with library_client(url) as client:
         await client.flush()
 
 
@@ -96,7 +96,7 @@ async def test_a_second_holdfast_leaves_the_first_alone(tmp_path: Path, port: in
     async with NatsServer(tmp_path, port=port) as first:
         with pytest.raises(Unavailable, match=r"another Holdfast; .* --nats-port"):
             await NatsServer(tmp_path, port=port).start()
-        async with connection(first.url) as client:
+        async with library_client(first.url) as client:
             await client.flush()
 
 
@@ -108,7 +108,7 @@ async def test_what_a_killed_holdfast_left_behind_is_ended(tmp_path: Path, port:
     assert abandoned.returncode == -signal.SIGKILL
     async with NatsServer(tmp_path, port=port) as server:
         assert server.process.pid != int(said)
-        async with connection(server.url) as client:
+        async with library_client(server.url) as client:
             await client.flush()
 
 
@@ -123,7 +123,7 @@ async def test_a_strangers_server_is_left_alone(
     (folder / "nats-server.pid").write_text(pid)
     with pytest.raises(Unavailable, match="another program"):
         await NatsServer(tmp_path, port=nats_server.port).start()
-    async with connection(nats_server.url) as client:
+    async with library_client(nats_server.url) as client:
         await client.flush()
 
 

@@ -20,9 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.util import await_
 
 from holdfast import rules
+from holdfast.bus.connection import Connection
+from holdfast.bus.errors import BusError
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.orm import Base, PluginKVStorage
-from holdfast.engines.remote.connection import Connection
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import (
     Busy,
@@ -44,8 +45,6 @@ from holdfast.wire import subjects
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    from nats.aio.client import Client
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -253,7 +252,7 @@ class DatabaseService:
         self.nats_url = nats_url
         self.cleanup_interval_seconds = cleanup_interval_seconds
         self.logger = _log
-        self.nc: Client | None = None
+        self.nc: Connection | None = None
         self._service: NatsService | None = None
         self._cleanup_task: asyncio.Task[None] | None = None
         self._shutdown = False
@@ -262,16 +261,14 @@ class DatabaseService:
         """Connect, begin to answer, and begin to clean up.
 
         Raises:
-            nats.errors.Error: No NATS server can be reached.
+            ConnectionError: No NATS server can be reached, or it does not let this user in.
             Unavailable: The store can't be opened.
         """
         store = await self.db.store()
-        self.nc = connection = Connection()
+        self.nc = connection = Connection(inbox=subjects.SERVICE_INBOX, on_error=self._complain)
         self._shutdown = False
         try:
-            await connection.reach(
-                self.nats_url, name="holdfast", inbox_prefix=subjects.SERVICE_INBOX, error_cb=self._complain
-            )
+            await _reach(connection, self.nats_url)
             self._service = NatsService(store, connection, Settings())
             await self._service.start()
         except BaseException:
@@ -318,8 +315,15 @@ class DatabaseService:
                     return route.owner
         return None
 
-    async def _complain(self, error: Exception) -> None:
+    def _complain(self, error: Exception) -> None:
         self.logger.warning("the NATS connection reports: %s", error)
+
+
+async def _reach(connection: Connection, url: str) -> None:
+    try:
+        await connection.reach(url.split(","))
+    except (OSError, BusError) as error:
+        raise ConnectionError(f"no NATS server can be reached: {error}") from error
 
 
 class Turns:

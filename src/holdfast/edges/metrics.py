@@ -210,7 +210,6 @@ class Metrics:
             dropped={
                 "unsent": sum(service.unsent for service in services),
                 "unreadable": sum(link.client.unreadable for link in links),
-                "overrun": sum(link.overrun for link in links),
             },
             reconnects=sum(link.reconnects for link in links),
             connected=sum(link.client.is_connected for link in links),

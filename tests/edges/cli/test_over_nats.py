@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import holdfast
+from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.remote.connection import Connection
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.remote.connection import Connection
 
 if TYPE_CHECKING:
     from pathlib import Path

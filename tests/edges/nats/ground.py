@@ -11,13 +11,14 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
+from holdfast.bus.connection import Connection
+from holdfast.bus.login import Login
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.observer import Observer, Operation
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.remote.connection import Connection
 from holdfast.store import Store
-from tests.nats import connection
+from tests.nats import library_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -169,7 +170,7 @@ async def serving(
     observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=recorder)
     client = Connection()
     async with store:
-        await client.reach(url, **login)
+        await client.reach(url, Login(**login))
         service = NatsService(store, client, settings, observer)
         await service.start()
         try:
@@ -185,7 +186,7 @@ async def serving(
 @contextlib.asynccontextmanager
 async def calling(url: str) -> AsyncIterator[Caller]:
     """A caller for the length of a block."""
-    async with connection(url) as client:
+    async with library_client(url) as client:
         caller = Caller(client)
         await caller.listen()
         yield caller

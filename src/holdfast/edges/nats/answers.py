@@ -18,9 +18,9 @@ from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import change_fields
 
 if TYPE_CHECKING:
+    from holdfast.bus.connection import Connection
     from holdfast.edges.nats.intake import Request
     from holdfast.edges.nats.observer import Observer
-    from holdfast.engines.remote.connection import Connection
     from holdfast.rows import Record
     from holdfast.store import Store
 

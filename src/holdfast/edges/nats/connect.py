@@ -10,15 +10,13 @@ import asyncio
 import logging
 import re
 import ssl
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from nats.errors import Error as NatsError
-from nats.errors import SlowConsumerError
-
+from holdfast.bus.connection import Connection
+from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.login import Login
 from holdfast.edges.config import shown
-from holdfast.engines.remote.connection import Connection
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.wire.subjects import SERVICE_INBOX
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 10.0
 """For how long the beginning of a connection is waited for."""
-QUIET_SECONDS: Final = 1.0
-"""For how long nothing more is said of messages that come too fast."""
 _VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 _CREDS: Final = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 
@@ -54,29 +50,23 @@ class Link:
 
     def __init__(self, url: str, config: Config, *, name: str) -> None:
         self._servers = [one if "://" in one else f"nats://{one}" for one in map(str.strip, url.split(","))]
-        self._name = name
         self._login = login(config)
         self._denied: list[str] = []
-        self._spoke = float("-inf")
-        self.client = Connection()
-        self.overrun = 0
+        self.client = Connection(
+            name=name,
+            inbox=SERVICE_INBOX,
+            on_error=self._on_error,
+            on_disconnected=self._on_disconnected,
+            on_reconnected=self._on_reconnected,
+        )
 
     async def __aenter__(self) -> Self:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await self.client.reach(
-                    self._servers,
-                    name=self._name,
-                    inbox_prefix=SERVICE_INBOX,
-                    error_cb=self._on_error,
-                    disconnected_cb=self._on_disconnected,
-                    reconnected_cb=self._on_reconnected,
-                    **self._login,
-                )
-        except (OSError, NatsError, TimeoutError) as error:
-            await self.client.close()
+                await self.client.reach(self._servers, self._login)
+        except (OSError, BusError) as error:
             where = ", ".join(map(shown, self._servers))
-            if "authorization" in str(error).lower():  # the library has no class for it at this point
+            if isinstance(error, LoginRefused):
                 raise PermissionDenied(f"the NATS server at {where} does not let the service in") from None
             raise Unavailable(
                 f"no NATS server can be reached at {where}; name another with --nats"
@@ -91,7 +81,7 @@ class Link:
     @property
     def reconnects(self) -> int:
         """How many times the connection came back."""
-        return self.client.stats["reconnects"]
+        return self.client.reconnects
 
     def require_listening(self) -> None:
         """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
@@ -101,45 +91,35 @@ class Link:
                 "log in as the service"
             )
 
-    async def _on_error(self, error: Exception) -> None:
+    def _on_error(self, error: Exception) -> None:
         if found := _VIOLATION.search(str(error)):
             self._denied.append(found[1])
-        if isinstance(error, SlowConsumerError):
-            self.overrun += 1
-            self._warn_of_overrun()
-        elif self.client.is_connected:
+        if self.client.is_connected:
             _log.warning("the NATS connection reports: %s", error)
         else:
             _log.debug("the NATS server can't be reached: %s", error)
 
-    def _warn_of_overrun(self) -> None:
-        if time.monotonic() - self._spoke >= QUIET_SECONDS:
-            self._spoke = time.monotonic()
-            _log.warning("messages come faster than they can be taken in and are dropped")
+    def _on_disconnected(self) -> None:
+        _log.warning("the connection to NATS is gone; the service looks for it again and again")
 
-    async def _on_disconnected(self) -> None:
-        if not self.client.is_closed:
-            _log.warning("the connection to NATS is gone; the service looks for it again and again")
-
-    async def _on_reconnected(self) -> None:
+    def _on_reconnected(self) -> None:
         _log.info("the connection to NATS is back")
 
 
-def login(config: Config) -> dict[str, Any]:
-    """What the NATS client wants to know beside the servers."""
-    given = {
-        "user": config.nats_user,
-        "password": config.nats_password,
-        "token": config.nats_token,
-        "user_credentials": _creds(config.nats_creds),
-        "nkeys_seed_str": _seed(config.nats_nkey),
-        "tls": _tls(config),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+def login(config: Config) -> Login:
+    """What is shown to the servers."""
+    return Login(
+        user=config.nats_user,
+        password=config.nats_password,
+        token=config.nats_token,
+        creds_file=_creds(config.nats_creds),
+        nkey=_seed(config.nats_nkey),
+        tls=_tls(config),
+    )
 
 
 def _creds(path: str | None) -> str | None:
-    """The path, if the file is one that the client can read: it would look for the missing part for ever."""
+    """The path, if the file holds what it should."""
     if path is not None and not all(part in _text(path, field="nats_creds") for part in _CREDS):
         raise ValidationError(f"nats_creds: {path} does not hold a JWT and its seed", field="nats_creds")
     return path

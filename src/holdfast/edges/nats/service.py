@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from nats.errors import Error as NatsError
 
+from holdfast.bus.errors import Lost
 from holdfast.edges.nats import calls, tables
 from holdfast.edges.nats.answers import Answers
 from holdfast.edges.nats.guard import reply_guard
@@ -48,12 +48,10 @@ from holdfast.wire.writes import WRITING_VERBS, write_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
-
+    from holdfast.bus.connection import Connection, Subscription
+    from holdfast.bus.protocol import Message
     from holdfast.commands import Result
     from holdfast.edges.nats.tables import TableCall
-    from holdfast.engines.remote.connection import Connection
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.wire.writes import Write
@@ -130,9 +128,9 @@ class NatsService:
         for prefix in self._listening.prefixes:
             take = partial(self._take, prefix)
             for pattern in self._listening.patterns(prefix):
-                self._subscriptions.append(await self._client.listen(pattern, take, queue=subjects.QUEUE))
+                self._subscriptions.append(self._client.listen(pattern, take, queue=subjects.QUEUE))
         for subject in self._micro.subjects():
-            self._subscriptions.append(await self._client.listen(subject, self._introduce))
+            self._subscriptions.append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._answers.publish_changes)
         await self._client.flush()
@@ -141,14 +139,13 @@ class NatsService:
     async def stop(self) -> None:
         """Take nothing more, answer all that was taken, and end."""
         for subscription in self._subscriptions:
-            with contextlib.suppress(NatsError):  # the connection is gone: nothing more can come
-                await subscription.drain()  # type: ignore[no-untyped-call]
+            await subscription.drain()
         self._subscriptions.clear()
         await self._intake.drained()
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._store.unlisten(self._answers.publish_changes)
-        if self._client.is_connected:
+        with contextlib.suppress(Lost):  # nobody is there who could be told more
             await self._client.flush()
         _log.info("the service has stopped")
 
@@ -167,7 +164,7 @@ class NatsService:
         """How many changes were published."""
         return self._answers.events
 
-    def _take(self, prefix: str, message: Msg) -> None:
+    def _take(self, prefix: str, message: Message) -> None:
         """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
         try:
             route = subjects.route(message.subject, prefix)
@@ -217,7 +214,7 @@ class NatsService:
             error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
         self._finish(request, error)
 
-    def _refuse_unrouted(self, message: Msg, dialect: Dialect, error: HoldfastError) -> None:
+    def _refuse_unrouted(self, message: Message, dialect: Dialect, error: HoldfastError) -> None:
         self._observer.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
             self._answers.refuse(message.reply, dialect, error)
@@ -378,7 +375,7 @@ class NatsService:
             kv = self._handles[route.namespace] = KV(self._store, verbs)
         return kv
 
-    def _introduce(self, message: Msg) -> None:
+    def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._answers.send(message.reply, self._micro.answer(message.subject))
 

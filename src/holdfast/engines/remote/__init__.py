@@ -8,7 +8,6 @@ Law: this engine translates. It keeps nothing, decides nothing, and repeats noth
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +32,6 @@ from holdfast.wire.writes import message_of, origin_fields, result_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from nats.aio.msg import Msg
-
     from holdfast.commands import Command
     from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Scan
     from holdfast.rows import Address, Row
@@ -56,7 +53,6 @@ class RemoteEngine:
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
         self._mailbox = Mailbox(address)
-        self._hints: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Connect to the NATS server. Whether a service answers there shows at the first call."""
@@ -227,20 +223,8 @@ class RemoteEngine:
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: the service publishes every change."""
 
-        async def heard(message: Msg) -> None:
-            ring()
-
-        async def follow() -> None:
-            subscription = await self._mailbox.listen(event_pattern(self._address.prefix, namespace), heard)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await subscription.unsubscribe()
-
-        task = asyncio.create_task(follow(), name=f"holdfast events of {namespace}")
-        self._hints.add(task)
-        task.add_done_callback(self._hints.discard)
-        return task.cancel  # type: ignore[return-value]
+        pattern = event_pattern(self._address.prefix, namespace)
+        return self._mailbox.listen(pattern, lambda message: ring()).cancel
 
     async def clock_offset(self) -> float:
         """See `Engine.clock_offset`: as the replies so far have shown it."""
@@ -248,9 +232,6 @@ class RemoteEngine:
 
     async def aclose(self) -> None:
         """Disconnect."""
-        for task in self._hints:
-            task.cancel()
-        await asyncio.gather(*self._hints, return_exceptions=True)
         await self._mailbox.close()
 
     async def _do(self, command: Command) -> Any:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from holdfast.bus.login import Login
 from holdfast.errors import ValidationError
 
 OPTIONS: Final = {
@@ -49,8 +50,8 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         """The servers, without passwords."""
         return ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in self.servers)
 
-    def login(self) -> dict[str, Any]:
-        """What the NATS client wants to know beside the servers.
+    def login(self) -> Login:
+        """What is shown to the servers.
 
         Raises:
             ValidationError: A file that the URL names is not there, or is not what it should be.
@@ -59,14 +60,8 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
             path = getattr(self, name)
             if path is not None and not Path(path).is_file():
                 raise ValidationError(f"{name} in url names no file: {path!r}", field="url")
-        options: dict[str, Any] = {"inbox_prefix": self.inbox}
-        if self.creds is not None:
-            options["user_credentials"] = self.creds
-        if self.nkey is not None:
-            options["nkeys_seed"] = self.nkey
-        if self.tls_ca or self.tls_cert:
-            options["tls"] = self._context()
-        return options
+        tls = self._context() if self.tls_ca or self.tls_cert else None
+        return Login(creds_file=self.creds, nkey_file=self.nkey, tls=tls)
 
     def _context(self) -> ssl.SSLContext:
         try:

@@ -13,18 +13,15 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError
-
-from holdfast.engines.remote.connection import Connection
+from holdfast.bus.connection import Connection
+from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValueTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
-
+    from holdfast.bus.connection import Subscription
+    from holdfast.bus.protocol import Message
     from holdfast.engines.remote.address import RemoteAddress
 
 _VIOLATION: Final = re.compile(
@@ -51,8 +48,9 @@ class Mailbox:
 
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
-        self._client = Connection()
-        self._inbox = ""
+        self._client = Connection(name="holdfast client", inbox=address.inbox, on_error=self._on_error)
+        self._inbox = self._client.new_inbox()
+        self._client.listen(f"{self._inbox}.*", self._on_reply)
         self._number = 0
         self._pending: dict[str, _Pending] = {}
         self._denied: str | None = None
@@ -69,22 +67,13 @@ class Mailbox:
         """
         address = self._address
         try:
-            await self._client.reach(
-                address.servers,
-                error_cb=self._on_error,
-                name="holdfast client",
-                pending_size=0,
-                **address.login(),
-            )
-        except (OSError, NatsError, TimeoutError) as error:
-            if "authorization" in str(error).lower():  # the library has no class for it at this point
-                raise PermissionDenied(
-                    f"the NATS server at {address.shown} does not let this user in"
-                ) from None
+            await self._client.reach(address.servers, address.login())
+            await self._client.flush()
+        except LoginRefused:
+            raise PermissionDenied(f"the NATS server at {address.shown} does not let this user in") from None
+        except (OSError, BusError) as error:
+            await self._client.close()
             raise Unavailable(f"no NATS server can be reached at {address.shown}") from error
-        self._inbox = self._client.new_inbox()
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
-        await self._client.flush()
 
     async def ask(self, subject: str, payload: bytes, *, seconds: float, late: HoldfastError) -> bytes:
         """Send a request and wait for the reply; `late` is raised when it does not come in time."""
@@ -92,48 +81,43 @@ class Mailbox:
             raise PermissionDenied(self._denied)
         if not self._client.is_connected:
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}")
+        if len(payload) > self._client.max_payload:
+            raise ValueTooLarge(f"the request has {len(payload)} bytes, more than the server lets pass")
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)
         pending = self._pending[token] = _Pending(subject, late, loop.create_future())
         alarm = loop.call_later(seconds, self._give_up, pending)
         try:
-            await self._client.publish(subject, payload, reply=f"{self._inbox}.{token}")
+            if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}"):
+                raise Unavailable(f"the request could not be sent to {self._address.shown}")
             return await pending.reply
-        except MaxPayloadError:
-            raise ValueTooLarge(
-                f"the request has {len(payload)} bytes, more than the server lets pass"
-            ) from None
-        except NatsError as error:
-            raise Unavailable(f"the request could not be sent to {self._address.shown}") from error
         finally:
             alarm.cancel()
             del self._pending[token]
 
-    async def listen(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Subscription:
+    def listen(self, subject: str, heard: Callable[[Message], None]) -> Subscription:
         """Have messages at a subject passed on."""
-        return await self._client.subscribe(subject, cb=heard)
+        return self._client.listen(subject, heard)
 
     async def close(self) -> None:
         """Disconnect, once all that was sent has been answered or given up."""
         if self._pending:
             await asyncio.wait([pending.reply for pending in self._pending.values()])
-        if not self._client.is_closed:
-            await self._client.close()
+        await self._client.close()
 
     def _give_up(self, pending: _Pending) -> None:
         if not pending.reply.done():
             pending.reply.set_exception(pending.late)
 
-    async def _on_reply(self, message: Msg) -> None:
+    def _on_reply(self, message: Message) -> None:
         pending = self._pending.get(message.subject.rpartition(".")[2])
         if pending is None or pending.reply.done():
             return
-        headers = message.headers or {}
-        if headers.get("Status") == "503":
+        if message.status == "503":
             pending.reply.set_exception(Unavailable(f"no Holdfast service answers at {pending.subject}"))
             return
-        self._learn_time(headers.get("Holdfast-Time"), pending.sent)
+        self._learn_time(message.header("Holdfast-Time"), pending.sent)
         pending.reply.set_result(message.data)
 
     def _learn_time(self, text: str | None, sent: float) -> None:
@@ -151,10 +135,11 @@ class Mailbox:
         """The service's clock is not where it was thought to be: believe its last word."""
         self.offset = self._latest
 
-    async def _on_error(self, error: Exception) -> None:
+    def _on_error(self, error: Exception) -> None:
         found = _VIOLATION.search(str(error))
         if found is None:
-            _log.warning("the NATS connection reports: %s", error)
+            level = logging.WARNING if self._client.is_connected else logging.DEBUG
+            _log.log(level, "the NATS connection reports: %s", error)
             return
         kind, subject = found[1].lower(), found[2].lower()
         if kind == "subscription" and subject.startswith(self._inbox.lower()):
