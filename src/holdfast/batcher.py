@@ -13,11 +13,11 @@ from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.commands import Change, SetPolicy, cost, written_keys
+from holdfast.commands import Change, KeyChange, SetPolicy, cost, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
 
@@ -30,11 +30,13 @@ MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 class _Waiting(NamedTuple):
     """A command and the future of its result; without a command, a caller who waits for those before it.
 
-    `after` holds the reads that were under way when the command came, and that must not see what it does.
+    `touched` is what the command may change. `after` holds the reads that were under way when it came, and
+    that must not see what it does.
     """
 
     command: Command | None
     future: asyncio.Future[Any]
+    touched: Sequence[tuple[str, str | None]] = ()
     after: Collection[asyncio.Future[None]] = ()
 
 
@@ -49,7 +51,7 @@ class _Lane:
         group: list[_Waiting] = []
         room = MAX_GROUP_BYTES
         while self.waiting and len(group) < MAX_GROUP:
-            command, _, after = self.waiting[0]
+            command, _, _, after = self.waiting[0]
             room -= 0 if command is None else cost(command)
             if group and (room < 0 or not all(read.done() for read in after)):
                 break
@@ -92,12 +94,12 @@ class Batcher:
         """Hand over a command. The future gets its result or raises the error that refused it."""
         if self._closed:
             raise Unavailable("the store is closed")
-        touched = list(_touched(command))
+        touched = _touched(command)
         for address in touched:
             self._unsettled[address] = self._unsettled.get(address, 0) + 1
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         after = self._reads_of(touched) if self._reads else ()
-        self._lane(command.namespace).waiting.append(_Waiting(command, future, after))
+        self._lane(command.namespace).waiting.append(_Waiting(command, future, touched, after))
         return future
 
     def writing(self, namespace: str, key: str) -> bool:
@@ -171,13 +173,10 @@ class Batcher:
             )
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
-        for command, future, _ in group:
-            if command is None:
-                result = None
-            else:
-                result = next(results)
-                for address in _touched(command):
-                    self._release(address)
+        for command, future, touched, _ in group:
+            result = None if command is None else next(results)
+            for address in touched:
+                self._release(address)
             if future.done():
                 continue
             if isinstance(result, HoldfastError):
@@ -193,14 +192,14 @@ class Batcher:
             del self._unsettled[address]
 
 
-def _touched(command: Command) -> Iterator[tuple[str, str | None]]:
+def _touched(command: Command) -> Sequence[tuple[str, str | None]]:
     """The keys that a caller's command may change, and None for the namespace as a whole.
 
     Upkeep changes nothing that a reader can see, so nobody waits for it.
     """
-    if not isinstance(command, Change):
-        return
     namespace = command.namespace
-    yield namespace, None
-    for key in written_keys(command):
-        yield namespace, key
+    if isinstance(command, KeyChange):
+        return (namespace, None), (namespace, command.key)
+    if not isinstance(command, Change):
+        return ()
+    return [(namespace, None), *((namespace, key) for key in written_keys(command))]

@@ -54,6 +54,7 @@ _COMPONENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURE_BITS: Final = 14_284
+_PLAIN: Final = frozenset({str, bool, type(None)})
 """An integer of no more bits has at most 4,300 digits."""
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
 _QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
@@ -363,7 +364,7 @@ def _text(text: object, *, field: str, most: int) -> str:
 
 def _walk(value: Any, room: int, *, field: str = "value") -> None:
     """Refuse what JSON has no form for and the encoder would bend into something else."""
-    if value is None or isinstance(value, str):
+    if type(value) in _PLAIN or isinstance(value, str):
         return
     if isinstance(value, int):
         if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
@@ -380,14 +381,14 @@ def _walk(value: Any, room: int, *, field: str = "value") -> None:
     elif isinstance(value, dict):
         for name, member in value.items():
             if not isinstance(name, str):
-                raise ValidationError(
-                    f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}",
-                    field=field,
-                )
-            _walk(member, room - 1, field=field)
+                message = f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}"
+                raise ValidationError(message, field=field)
+            if type(member) not in _PLAIN:
+                _walk(member, room - 1, field=field)
     else:
         for member in value:
-            _walk(member, room - 1, field=field)
+            if type(member) not in _PLAIN:
+                _walk(member, room - 1, field=field)
 
 
 def shown(given: object) -> str:

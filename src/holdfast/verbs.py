@@ -250,8 +250,8 @@ class Verbs:
             if request_id is None
             else rules.identity(request_id, field="request_id"),
             repeatable=request_id is not None,
-            spec_ref=rules.spec_ref(spec_ref),
-            fence=rules.fence(fence),
+            spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
+            fence=None if fence is None else rules.fence(fence),
         )
 
     def _set(

@@ -6,7 +6,6 @@ changed.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -99,7 +98,7 @@ class Draft:
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""
         self._enter(command.namespace)
-        namespace = copy.copy(self._namespaces[self.name])
+        namespace = msgspec.structs.replace(self._namespaces[self.name])
         undo, journal = len(self._undo), len(self._journal)
         try:
             return apply(self, command)
@@ -160,7 +159,7 @@ class Draft:
         self.name = name
         namespace = self._namespaces.get(name)
         if namespace is None:
-            namespace = self._namespaces[name] = copy.copy(self._found(name))
+            namespace = self._namespaces[name] = msgspec.structs.replace(self._found(name))
         self.now = max(self._group_now, namespace.changed_at)
 
     def _found(self, name: str) -> Namespace:

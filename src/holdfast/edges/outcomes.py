@@ -34,7 +34,7 @@ def purpose_label(purpose: str | None) -> str:
 
 def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[str, str]]:
     """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
-    if isinstance(command, KeyChange | Batch | ItemChange | TransactWrite):
+    if isinstance(command, (KeyChange, Batch, ItemChange, TransactWrite)):
         return ((purpose_label(_purpose(command, result)), _outcome(result)),)
     if isinstance(command, Many):
         parts: Sequence[Command] = command.items
@@ -42,7 +42,7 @@ def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[st
         parts = command.writes
     else:
         return ()
-    results = result.items if isinstance(result, Results | ItemsDone) else [result] * len(parts)
+    results = result.items if isinstance(result, (Results, ItemsDone)) else [result] * len(parts)
     return [one for part in zip(parts, results, strict=True) for one in writes_of(*part)]
 
 

@@ -43,7 +43,7 @@ from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.keyring import FileKeyring
-from holdfast.rows import KV, Address, Row
+from holdfast.rows import KV, Address, Namespace, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +61,8 @@ LOOKS_PER_TURN: Final = 32
 PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
 STALE_ATTEMPTS: Final = 10
+KNOWN_NAMESPACES: Final = 1_024
+"""The rows of how many namespaces are kept in mind."""
 
 
 class SqliteEngine:
@@ -84,6 +86,7 @@ class SqliteEngine:
         self._patient: sqlite3.Connection | None = None
         self._looks = 0
         self._epoch = ""
+        self._namespaces: dict[str, Namespace] = {}
 
     @property
     def path(self) -> Path:
@@ -203,10 +206,12 @@ class SqliteEngine:
             if outcome.empty:
                 return outcome
             plan, pages = statements.save(outcome), statements.pages(outcome)
+            known, self._namespaces = self._namespaces, {}
             try:
                 await self._writer.run(partial(self._writer.commit, plan, pages))
             except Stale:
                 continue
+            self._namespaces = _latest(known, outcome.namespaces)
             return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
 
@@ -227,10 +232,13 @@ class SqliteEngine:
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
         loaded.rows.update(await self._load_rows(wanted.rows))
-        names = sorted(wanted.namespaces - loaded.namespaces.keys())
-        loaded.namespaces.update(
-            await self._look(lambda connection: queries.load_namespaces(connection, names))
-        )
+        missing = wanted.namespaces - loaded.namespaces.keys()
+        known = missing & self._namespaces.keys()
+        loaded.namespaces.update((name, self._namespaces[name]) for name in known)
+        if names := sorted(missing - known):
+            loaded.namespaces.update(
+                await self._look(lambda connection: queries.load_namespaces(connection, names))
+            )
 
     async def _load_rows(self, wanted: dict[Address, bool]) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
@@ -327,6 +335,16 @@ class SqliteEngine:
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+
+def _latest(known: dict[str, Namespace], changed: Sequence[Namespace]) -> dict[str, Namespace]:
+    """The namespaces that this engine wrote last, as it left them.
+
+    Nobody else writes to the file, and if somebody did, the next commit is refused as stale and all is read
+    again. So what was written need not be read back.
+    """
+    known.update((namespace.name, namespace) for namespace in changed)
+    return known if len(known) <= KNOWN_NAMESPACES else {}
 
 
 def _private_folder() -> Path:

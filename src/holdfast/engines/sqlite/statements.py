@@ -102,17 +102,18 @@ def save(outcome: Outcome) -> list[Statement]:
         else:
             others.append((namespace, space, key, *_columns(new)))
     plan: list[Statement] = []
-    plan += ((_put_kv(length), parameters) for length, parameters in chunks(puts))
-    plan += ((_put_rows(length), parameters) for length, parameters in chunks(others))
+    for rows, text in (
+        (puts, _put_kv),
+        (others, _put_rows),
+        (_records(outcome), _put_journal),
+        (_namespaces(outcome), _put_namespaces),
+    ):
+        plan += [(text(length), parameters) for length, parameters in chunks(rows)]
     for owner, keys in gone.items():
         drop = _drop_kv if len(owner) == 1 else _drop_rows
-        plan += ((drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys]))
-    plan += ((_put_journal(length), parameters) for length, parameters in chunks(_records(outcome)))
-    plan += ((_put_namespaces(length), parameters) for length, parameters in chunks(_namespaces(outcome)))
-    plan += (
-        ("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim)
-        for trim in outcome.trims.items()
-    )
+        plan += [(drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys])]
+    for trim in outcome.trims.items():
+        plan.append(("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim))
     return plan
 
 
