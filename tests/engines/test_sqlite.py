@@ -140,6 +140,27 @@ async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(p
         assert (await kv.incr("n")).value == 42
 
 
+async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> None:
+    """Versions go on from the counter in the file, though this engine knows what it wrote there itself."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        assert (await kv.set("k", 1)).version == 1
+        with sqlite3.connect(path) as outside:
+            outside.execute("UPDATE holdfast_namespaces SET revision = 100, keys = 7")
+        outside.close()
+        assert (await kv.set("k", 2)).version == 101
+        assert (await store.stats("kv/p")).keys == 7
+
+
+async def test_many_namespaces_are_counted_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each namespace has versions of its own, also where there are more than an engine keeps in mind."""
+    monkeypatch.setattr("holdfast.engines.sqlite.KNOWN_NAMESPACES", 3)
+    async with holdfast.open(path, reap=False) as store:
+        for expected in (1, 2, 3):
+            entries = [await store.kv(f"p{number}").set("k", number) for number in range(5)]
+            assert [entry.version for entry in entries] == [expected] * 5
+
+
 async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> None:
     """Rather than loop for ever or overwrite, a write that can't get a quiet moment is refused as BUSY."""
     async with holdfast.open(path, reap=False) as store:
