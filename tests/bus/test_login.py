@@ -145,15 +145,34 @@ async def test_a_user_who_is_not_let_in(nats_server_with: StartServer) -> None:
     await client.close()
 
 
+CONTEXT = ssl.create_default_context()
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "info", "encrypted"),
+    [
+        ("nats://h", None, {}, False),
+        ("nats://h", None, {"tls_available": True}, False),
+        ("nats://h", None, {"tls_required": True}, True),
+        ("tls://h", None, {"tls_available": True}, True),
+        ("nats://h", CONTEXT, {"tls_available": True}, True),
+        ("nats://h", CONTEXT, {}, False),
+    ],
+)
+def test_when_it_is_encrypted(
+    url: str, tls: ssl.SSLContext | None, info: dict[str, bool], encrypted: bool
+) -> None:
+    """TLS is spoken when the server asks for it, and when it can and the address or the user wants it."""
+    context = Login(tls=tls).context(server_at(url), info)
+    assert (context is not None) is encrypted
+    assert context is None or tls is None or context is tls
+
+
 async def test_tls_is_not_given_up() -> None:
-    """Who asks for TLS gets it or nothing, and nothing is said before that."""
+    """An address that asks for TLS gets it or nothing, and nothing is said before that."""
     async with scribe() as who:
-        for url, login in (
-            (who.url.replace("nats", "tls"), Login()),
-            (who.url, Login(tls=ssl.create_default_context())),
-        ):
-            with pytest.raises(BusError, match="TLS"):
-                await Connection().reach(url, login)
+        with pytest.raises(BusError, match="TLS"):
+            await Connection().reach(who.url.replace("nats", "tls"))
         who.info = {"tls_required": True}
         who.greeting = b'INFO {"tls_required": true}\r\nMSG a'
         with pytest.raises(BusError, match="encrypted"):

@@ -69,6 +69,11 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
         ("nats://h?timeout=inf", "timeout"),
         ("nats://h?timeout=3601", "timeout"),
         ("nats://h?timeout=", "timeout"),
+        ("nats://h?prefix=a%20b", "prefix"),
+        ("nats://h?prefix=a%0D%0APUB", "prefix"),
+        ("nats://h?prefix=", "prefix"),
+        ("nats://h?inbox=_INBOX.*", "inbox"),
+        ("nats://h?inbox=_INBOX.", "inbox"),
     ],
 )
 def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:

@@ -128,18 +128,17 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return {"user": server.user, "pass": server.password}
 
     def context(self, server: Server, info: Mapping[str, Any]) -> ssl.SSLContext | None:
-        """What encrypts the connection, if this user or the server wants that.
+        """What encrypts the connection: if the server asks for that, or if it can and this user knows how.
 
         Raises:
-            BusError: This user wants it, and the server can't.
+            BusError: The address asks for it, and the server can't.
         """
-        if info.get("tls_required"):
-            return self.tls or ssl.create_default_context()
-        if self.tls is None and not server.secure:
-            return None
-        if not info.get("tls_available"):
+        able = info.get("tls_required") or info.get("tls_available")
+        if server.secure and not able:
             raise BusError("the server does not speak TLS")
-        return self.tls or ssl.create_default_context()
+        if info.get("tls_required") or server.secure or (able and self.tls is not None):
+            return self.tls or ssl.create_default_context()
+        return None
 
 
 def _signed(seed: str, nonce: str) -> tuple[str, str]:

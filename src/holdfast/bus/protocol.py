@@ -11,7 +11,6 @@ of the protocol is the end of a connection: nobody knows where the next one begi
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -52,9 +51,9 @@ class Message(msgspec.Struct, gc=False):
 
     def header(self, name: str) -> str | None:
         """The first value of a header, if there is one that can be read."""
-        found = re.search(rb"\r\n%b:[ ]*([^\r\n]*)\r\n" % re.escape(name.encode()), self.head)
+        _, found, rest = self.head.partition(f"\r\n{name}:".encode())
         try:
-            return None if found is None else found[1].decode()
+            return rest.partition(_CRLF)[0].strip(b" ").decode() if found else None
         except UnicodeDecodeError:
             return None
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
             """It is over."""
 
 
-READ_BYTES: Final = 65_536
+READ_BYTES: Final = 32_768
 """How much is read in a turn of the loop."""
 MOST_UNSENT: Final = 16 * 1024 * 1024
 """How many bytes may wait for a server that does not take them."""
@@ -217,6 +217,8 @@ class Session(asyncio.BufferedProtocol):
         if self._paused or self.over or not self._unsent:
             return
         assert self._transport is not None
+        if self._transport.is_closing():
+            return
         unsent, self._unsent = self._unsent, []
         self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
         self._unsent_bytes = self._transport.get_write_buffer_size()

@@ -6,6 +6,7 @@ reads the environment.
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ OPTIONS: Final = {
 """What may stand after the question mark of a `nats://` URL."""
 
 
+_TOKENS: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+"""What subjects may begin with: a space or a line's end would be taken for the next word of a command."""
 _FILES: Final = ("creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -91,6 +94,9 @@ def remote_address(url: str) -> RemoteAddress:
     fields: dict[str, Any] = dict(options)
     if "timeout" in fields:
         fields["timeout"] = _seconds(fields["timeout"])
+    for name in ("prefix", "inbox"):
+        if name in fields and not _TOKENS.fullmatch(fields[name]):
+            raise ValidationError(f"{name} in url must be tokens with dots between them", field="url")
     return RemoteAddress(servers=[server.strip() for server in where.split(",")], **fields)
 
 
