@@ -18,12 +18,11 @@ from holdfast.outage import Outage
 from holdfast.report import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Engine
-    from holdfast.reaper import Reaper
     from holdfast.rows import Record
 
 _log = logging.getLogger("holdfast")
@@ -35,14 +34,20 @@ class Groups:
     Args:
         engine: What does them.
         clock: The time to go by.
-        reaper: What makes room where a quota refuses.
+        sweep: Removes what has expired where a quota refuses, and has the records of that.
         tell: Is told of every commit.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, reaper: Reaper, tell: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        sweep: Callable[[str], Awaitable[list[Record]]],
+        tell: Callable[[Outcome], None],
+    ) -> None:
         self._engine = engine
         self._clock = clock
-        self._reaper = reaper
+        self._sweep = sweep
         self._tell = tell
         self.outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
@@ -126,7 +131,7 @@ class Groups:
     async def _swept(self, namespace: str) -> list[Record]:
         """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
         try:
-            return await self._reaper.sweep_inline(namespace)
+            return await self._sweep(namespace)
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
             return []

@@ -37,8 +37,12 @@ class Operations(ABC):
     """The part of a store that is for operators."""
 
     _batcher: Batcher
-    _reaper: Reaper
     _groups: Groups
+
+    @property
+    @abstractmethod
+    def _reaper(self) -> Reaper:
+        """What notices expiry."""
 
     @abstractmethod
     def now(self) -> int:

@@ -19,6 +19,7 @@ from holdfast.commands import Expire, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.leftovers import expired_items, purge
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -127,16 +128,12 @@ class Reaper:
             journal += outcome.journal
             if not outcome.journal or len(due) < LOOK:
                 break
-        from holdfast.leftovers import expired_items
-
         async for expire in expired_items(self._engine, namespace, self._clock.now):
             journal += (await self._engine.transact([expire], self._clock.now())).journal
         return journal
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped."""
-        from holdfast.leftovers import purge
-
         await purge(self._engine, namespace, self._clock.now, self._execute)
 
     async def upkeep(self) -> None:

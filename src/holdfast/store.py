@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast import rules
@@ -23,7 +23,6 @@ from holdfast.groups import Groups
 from holdfast.kv import KV
 from holdfast.operations import Operations
 from holdfast.rates import Rates
-from holdfast.reaper import Reaper
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         Scanned,
         Selected,
     )
+    from holdfast.reaper import Reaper
     from holdfast.rows import Record
     from holdfast.table import Tables
 
@@ -86,9 +86,7 @@ class Store(Operations):
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
         self._rates = Rates(self._clock.now)
-        self._reaper = Reaper(engine, self.execute, self._clock, interval=sweep_interval)
-        self._reaper.found = self._rates.learn
-        self._groups = Groups(engine, self._clock, self._reaper, self._tell)
+        self._groups = Groups(engine, self._clock, self._make_room, self._tell)
         self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reap = reap
         self._sweep_interval = sweep_interval
@@ -102,6 +100,15 @@ class Store(Operations):
     def capabilities(self) -> Capabilities:
         """What this store's engine is like."""
         return self._engine.capabilities
+
+    @cached_property
+    def _reaper(self) -> Reaper:
+        """What notices expiry, and is imported by who does: a process that only reads has no use for it."""
+        from holdfast.reaper import Reaper
+
+        reaper = Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
+        reaper.found = self._rates.learn
+        return reaper
 
     async def start(self) -> None:
         """Open the store; `async with` does it for you."""
@@ -328,6 +335,9 @@ class Store(Operations):
         bell = Bell(lambda: self._put_away(namespace, bell))
         self._bells[namespace][bell] = self._reading().hint(namespace, bell.ring)
         return bell
+
+    async def _make_room(self, namespace: str) -> list[Record]:
+        return await self._reaper.sweep_inline(namespace)
 
     def _put_away(self, namespace: str, bell: Bell) -> None:
         self._bells[namespace].pop(bell)()

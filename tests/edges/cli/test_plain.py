@@ -154,10 +154,11 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
         "sqlalchemy",
         "alembic",
         "nats",
+        "hashlib",
         "tempfile",
         "holdfast.decide.decision",
         "holdfast.edges.config",
-        "holdfast.leftovers",
+        "holdfast.reaper",
         "holdfast.tables",
     )
     code = (
