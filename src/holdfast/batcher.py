@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.commands import Change, KeyChange, SetPolicy, cost, written_keys
@@ -28,14 +29,14 @@ MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
 class _Waiting(NamedTuple):
-    """A command and the future of its result; without a command, a caller who waits for those before it.
+    """A command and who is told its result; without a command, a caller who waits for those before it.
 
     `touched` is what the command may change. `after` holds the reads that were under way when it came, and
     that must not see what it does.
     """
 
     command: Command | None
-    future: asyncio.Future[Any]
+    tell: Callable[[Any], None]
     touched: Sequence[tuple[str, str | None]] = ()
     after: Collection[asyncio.Future[None]] = ()
 
@@ -92,15 +93,22 @@ class Batcher:
 
     def submit(self, command: Command) -> asyncio.Future[Result]:
         """Hand over a command. The future gets its result or raises the error that refused it."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.hand_over(command, partial(_resolve, future))
+        return future
+
+    def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
+        """Hand over a command. `tell` is called with its result or the error that refused it.
+
+        It spares who serves many a future for each of them, and a turn of the loop.
+        """
         if self._closed:
             raise Unavailable("the store is closed")
         touched = _touched(command)
         for address in touched:
             self._unsettled[address] = self._unsettled.get(address, 0) + 1
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         after = self._reads_of(touched) if self._reads else ()
-        self._lane(command.namespace).waiting.append(_Waiting(command, future, touched, after))
-        return future
+        self._lane(command.namespace).waiting.append(_Waiting(command, tell, touched, after))
 
     def writing(self, namespace: str, key: str) -> bool:
         """Whether a write of this key has been handed over and is not done."""
@@ -110,7 +118,7 @@ class Batcher:
         """Wait until everything that was handed over for a namespace so far is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lane(namespace).waiting.append(_Waiting(None, turn))
+            self._lane(namespace).waiting.append(_Waiting(None, partial(_resolve, turn)))
             await turn
 
     @contextmanager
@@ -173,16 +181,14 @@ class Batcher:
             )
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
-        for command, future, touched, _ in group:
-            result = None if command is None else next(results)
-            for address in touched:
+        for waiting in group:
+            for address in waiting.touched:
                 self._release(address)
-            if future.done():
-                continue
-            if isinstance(result, HoldfastError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+        for command, tell, _, _ in group:
+            try:
+                tell(None if command is None else next(results))
+            except Exception as defect:  # the others must hear
+                _log.error("the result of a command could not be told", exc_info=defect)
 
     def _release(self, address: tuple[str, str | None]) -> None:
         left = self._unsettled[address] - 1
@@ -190,6 +196,16 @@ class Batcher:
             self._unsettled[address] = left
         else:
             del self._unsettled[address]
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    """Give a future its result or its error, unless whoever waited has gone."""
+    if future.done():
+        return
+    if isinstance(result, HoldfastError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _touched(command: Command) -> Sequence[tuple[str, str | None]]:

@@ -230,10 +230,18 @@ class Store(Operations):
 
     def submit(self, command: Command) -> asyncio.Future[Result]:
         """Hand a command over to be grouped with others; the future gets its result or its error."""
+        self._admit(command)
+        return self._batcher.submit(command)
+
+    def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
+        """Hand a command over to be grouped with others; `tell` is called with its result or its error."""
+        self._admit(command)
+        self._batcher.hand_over(command, tell)
+
+    def _admit(self, command: Command) -> None:
         self._reading()
         if isinstance(command, Change) and not isinstance(command, (SetPolicy, DropLetter)):
             self._rates.admit(command.namespace)
-        return self._batcher.submit(command)
 
     async def get(self, namespace: str, key: str) -> Row | None:
         """The row of an entry."""

@@ -91,6 +91,24 @@ async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> Non
         await b
 
 
+async def test_who_is_told_by_a_call(
+    batcher: Batcher, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever gave a function is told by it; one that fails is logged, and keeps nobody from hearing."""
+    engine.errors["b"] = KeyNotFound("no b")
+    told: list[object] = []
+
+    def fail(result: object) -> None:
+        raise RuntimeError("no ears")
+
+    for key, tell in (("a", told.append), ("x", fail), ("b", told.append)):
+        batcher.hand_over(put(key), tell)
+    assert await batcher.submit(put("c")) == DONE
+    assert told == [DONE, engine.errors["b"]]
+    assert "could not be told" in caplog.text
+    assert await batcher.submit(put("d")) == DONE
+
+
 async def test_an_error_of_the_group_is_that_of_all(batcher: Batcher, engine: Engine) -> None:
     """When a group as a whole can't be done, each of its callers is told, and the next group is tried."""
     engine.failure = Unavailable("down")

@@ -263,13 +263,12 @@ class NatsService:
         if write.command is None:
             self._finish(request, write.show(None))
             return False
-        future = self._store.submit(write.command)
-        future.add_done_callback(partial(self._written, request, write))
+        self._store.hand_over(write.command, partial(self._written, request, write))
         return True
 
-    def _written(self, request: Request, write: Write, future: asyncio.Future[Result]) -> None:
+    def _written(self, request: Request, write: Write, result: Result | HoldfastError) -> None:
         try:
-            self._finish(request, write.show(future.result()))
+            self._finish(request, result if isinstance(result, HoldfastError) else write.show(result))
         except Exception as error:
             self._finish(request, error)
         finally:
