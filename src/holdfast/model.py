@@ -411,14 +411,23 @@ def item_of(row: Row) -> Item:
     Raises:
         DatabaseError: It can't be read.
     """
-    value = value_of("of an item", row)
-    if not isinstance(value, dict):
-        raise DatabaseError("a stored item can't be read")
     return Item(
-        value=value,
+        value=attributes_of(row),
         version=row.version,
         expires_at=None if row.expires_at is None else moment(row.expires_at),
     )
+
+
+def attributes_of(row: Row) -> dict[str, Any]:
+    """What the item is that a row stands for, without its envelope.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    value = value_of("of an item", row)
+    if not isinstance(value, dict):
+        raise DatabaseError("a stored item can't be read")
+    return value
 
 
 def change_of(record: Record) -> Change:

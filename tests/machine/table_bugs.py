@@ -12,6 +12,7 @@ import msgspec
 from holdfast import table_walks
 from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
+from holdfast.model import item_of
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
 from holdfast.tables.commands import FillIndex
@@ -38,7 +39,7 @@ def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
     """Writing over an item that has expired unnoticed records the expiry first."""
 
     def wrong(draft: Any, schema: Any, address: Any, row: Row) -> None:
-        items._remove(draft, schema, address, row)
+        items._remove(draft, schema, address, row, item_of(row).value)
         draft.version()
 
     patch.setattr(items, "_expired", wrong)

@@ -21,7 +21,7 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
-from holdfast.model import ItemConflict, item_of
+from holdfast.model import ItemConflict, attributes_of, item_of
 from holdfast.rows import Address, Record, Row
 from holdfast.tables.commands import (
     CheckItem,
@@ -38,7 +38,7 @@ from holdfast.tables.commands import (
 )
 from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
-from holdfast.tables.indexes import entry_changes
+from holdfast.tables.indexes import entry_changes, entry_places
 from holdfast.tables.items import encode_item, key_of, legal_item, named_key
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
@@ -65,7 +65,7 @@ class Place:
     @property
     def item(self) -> dict[str, Any] | None:
         """The item that is there."""
-        return None if self.row is None else item_of(self.row).value
+        return None if self.row is None else attributes_of(self.row)
 
 
 def _put(draft: Draft, command: PutItem) -> ItemDone:
@@ -100,7 +100,7 @@ def _delete(draft: Draft, command: DeleteItem) -> ItemDone:
     _expect(place, command)
     if place.row is None:
         return ItemDone(None)
-    _remove(draft, place.schema, place.address, place.row)
+    _remove(draft, place.schema, place.address, place.row, place.item or {})
     version = draft.version()
     _record(draft, "deleted", place, version=version, origin=command.origin, after=None)
     return ItemDone(version, old=place.row if command.returns == "old" else None)
@@ -176,8 +176,8 @@ def _live(draft: Draft, schema: TableSchema, address: Address) -> Row | None:
 
 
 def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> None:
-    _remove(draft, schema, address, row)
-    item = item_of(row).value
+    item = attributes_of(row)
+    _remove(draft, schema, address, row, item)
     record = Record(
         namespace=draft.name,
         version=draft.version(),
@@ -247,18 +247,20 @@ def _store(
     return ItemDone(version, row=row, old=before if command.returns == "old" else None)
 
 
-def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> None:
+def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row, item: Mapping[str, Any]) -> None:
+    """Have an item no more, nor its entries in the indexes, which are removed without looking."""
     count_item(draft, address.key, row, adds=-1)
     draft.put(address, None)
-    if schema.indexes:
-        _enter(draft, schema, item_of(row).value, None, row)
+    assert isinstance(address.key, bytes)
+    for space, key in entry_places(item, schema, address.key):
+        draft.remove_unseen(Address(draft.name, space, key))
 
 
 def _enter(
     draft: Draft,
     schema: TableSchema,
     before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
+    after: Mapping[str, Any],
     row: Row,
 ) -> None:
     """Have the right entries in the indexes. They are written without looking at those that are there."""

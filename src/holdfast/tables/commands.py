@@ -175,7 +175,7 @@ class ExpireItems(Command, frozen=True, kw_only=True):
     @property
     def rows(self) -> int:
         """How many rows this is about: those of the indexes too, and an item is large."""
-        return 3 * len(self.keys)
+        return 4 * len(self.keys)
 
     @property
     def removes(self) -> bool:

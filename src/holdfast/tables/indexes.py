@@ -23,7 +23,7 @@ from holdfast.tables.ranges import Range, beginning_with
 from holdfast.tables.ttl import deadline_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from holdfast.tables.schema import Index, TableSchema
 
@@ -33,7 +33,7 @@ _BEGINNING: Final = 1_025
 that is kept whole, so that no two are the same."""
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True):
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of an index: where it is, what it says, and when it goes together with the item."""
 
     space: str
@@ -68,18 +68,26 @@ class EntryChanges(msgspec.Struct, frozen=True):
 
 def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> IndexEntry | None:
     """The entry of an item in an index; None if it has none there."""
-    value = item.get(index.key.name)
-    try:
-        encoded = encode_key(value, index.key.type, field=index.key.name)
-    except ValidationError:
-        return None
     item_key = key_of(item, schema)
+    key = _entry_key(item, index, item_key)
+    if key is None:
+        return None
     return IndexEntry(
         space=schema.index_space(index),
-        key=encoded + _suffix(item_key),
+        key=key,
         item_key=item_key,
         expires_at=deadline_of(item, schema),
     )
+
+
+def entry_places(
+    item: Mapping[str, Any], schema: TableSchema, item_key: bytes
+) -> Iterator[tuple[str, bytes]]:
+    """The spaces and keys of an item's entries in all indexes of its table: what has to go when it goes."""
+    for index in schema.indexes:
+        key = _entry_key(item, index, item_key)
+        if key is not None:
+            yield schema.index_space(index), key
 
 
 def entry_changes(
@@ -119,6 +127,14 @@ def _entries(item: Mapping[str, Any] | None, schema: TableSchema) -> dict[tuple[
         return {}
     found = [entry_of(item, schema, index) for index in schema.indexes]
     return {(entry.space, entry.key): entry for entry in found if entry is not None}
+
+
+def _entry_key(item: Mapping[str, Any], index: Index, item_key: bytes) -> bytes | None:
+    try:
+        encoded = encode_key(item.get(index.key.name), index.key.type, field=index.key.name)
+    except ValidationError:
+        return None
+    return encoded + _suffix(item_key)
 
 
 def _suffix(item_key: bytes) -> bytes:

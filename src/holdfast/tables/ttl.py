@@ -31,6 +31,8 @@ def deadline_of(item: Mapping[str, Any], schema: TableSchema) -> int | None:
         return None
     if seconds < 0:
         return 0
+    if isinstance(seconds, int):
+        return seconds * 1000
     # Exactly: in floats a product could fall before a `now` that the attribute itself is later than.
     return math.ceil(Fraction(seconds) * 1000)
 
