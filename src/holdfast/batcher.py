@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.commands import Change, KeyChange, SetPolicy, cost, written_keys
+from holdfast.commands import Change, ExpireRun, KeyChange, SetPolicy, cost, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
@@ -51,11 +51,16 @@ class _Lane:
         """The next group: what is waiting, as far as one group may hold it and no read is in its way."""
         group: list[_Waiting] = []
         room = MAX_GROUP_BYTES
+        runs: bool | None = None  # whether this is a group of runs, which nothing else may be in
         while self.waiting and len(group) < MAX_GROUP:
             command, _, _, after = self.waiting[0]
             room -= 0 if command is None else cost(command)
             if group and (room < 0 or not all(read.done() for read in after)):
                 break
+            if command is not None:
+                if runs not in (None, isinstance(command, ExpireRun)):
+                    break
+                runs = isinstance(command, ExpireRun)
             group.append(self.waiting.popleft())
             if isinstance(command, SetPolicy):
                 break  # what those after it need to know of a row depends on the policy

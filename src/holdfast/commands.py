@@ -184,6 +184,16 @@ class Expire(Command, frozen=True, kw_only=True, gc=False):
     before: int | None = None
 
 
+class ExpireRun(Command, frozen=True, kw_only=True, gc=False):
+    """Notice that plain entries have passed their deadline: at most `limit`, the longest overdue first.
+
+    It does nothing where more than a record may be left of an entry, and notices none that has semantics or
+    was written past Holdfast: `Expire` does. It never shares a group with another command, but for its like.
+    """
+
+    limit: int
+
+
 class Trim(Command, frozen=True, kw_only=True, gc=False):
     """Drop the journal's records up to and including a version."""
 
@@ -288,7 +298,7 @@ def weight(command: Command) -> int:
 def removes(command: Command) -> bool:
     """Whether a command only removes, so that it may be done where there is no room."""
     match command:
-        case Delete() | Expire() | Trim() | DropLetter():
+        case Delete() | Expire() | ExpireRun() | Trim() | DropLetter():
             return True
         case Batch():
             return all(isinstance(write, Delete) for write in command.writes)

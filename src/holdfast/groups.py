@@ -7,12 +7,13 @@ told of a commit can't change its outcome. What a command means is not known her
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from holdfast.commands import Change
 from holdfast.decide import Outcome
+from holdfast.engine import JournalQuery
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded
 from holdfast.outage import Outage
 from holdfast.report import report
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast")
 
+PART: Final = 100
+"""How many records of a run are passed on before the loop gets a turn."""
+
 
 class Groups:
     """Has groups done by an engine.
@@ -36,6 +40,7 @@ class Groups:
         clock: The time to go by.
         sweep: Removes what has expired where a quota refuses, and has the records of that.
         tell: Is told of every commit.
+        listeners: Are given the records of what expired in runs, which no outcome has.
     """
 
     def __init__(
@@ -44,11 +49,13 @@ class Groups:
         clock: Clock,
         sweep: Callable[[str], Awaitable[list[Record]]],
         tell: Callable[[Outcome], None],
+        listeners: Sequence[Callable[[list[Record]], None]],
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._sweep = sweep
         self._tell = tell
+        self._listeners = listeners
         self.outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
 
@@ -63,6 +70,7 @@ class Groups:
             outcome = await self._one_by_one(commands, error)
         outcome = await self._after_sweeping(commands, outcome)
         self._report(commands, outcome.results, outcome)
+        await self._tell_of_runs(outcome)
         return outcome.results
 
     async def ready(self) -> None:
@@ -93,6 +101,22 @@ class Groups:
         except Exception as defect:
             _log.error("a commit could not be told of", exc_info=defect)
 
+    async def _tell_of_runs(self, outcome: Outcome) -> None:
+        """Read what runs have left in the journal for those who listen, a part at a time.
+
+        Should that fail, it is as with any hint that gets lost: whoever must not miss it reads the journal.
+        """
+        for run in outcome.runs if self._listeners else ():
+            last = run.first + run.count - 1
+            for since in range(run.first - 1, last, PART):
+                query = JournalQuery(namespace=run.namespace, since=since, limit=min(PART, last - since))
+                try:
+                    page = await self._engine.journal(query)
+                    for listener in self._listeners:
+                        listener(page.records)
+                except Exception as error:
+                    _log.error("expired entries could not be told of", exc_info=error)
+
     async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
         """Do each command for itself, so that one which can't be done fails alone.
 
@@ -109,6 +133,7 @@ class Groups:
             else:
                 together.results.extend(outcome.results)
                 together.journal.extend(outcome.journal)
+                together.runs.extend(outcome.runs)
         return together
 
     async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:

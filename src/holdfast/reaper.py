@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from importlib import import_module
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
 from holdfast.audit import AUDIT, address_of, head_of, record_of
-from holdfast.commands import Expire, PruneAudit, Removed, Trim
+from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
@@ -39,6 +40,10 @@ CHUNK: Final = 25
 The commands for one look are handed in together, so that they share a commit; each is small, so that an
 engine can serve others between two of them.
 """
+CROWD: Final = 64
+"""From how many due entries of a namespace in one look on they are asked to go as a run."""
+RUN: Final = 250
+"""How many entries go in one run: a few milliseconds of the writer's, which a write may have to wait for."""
 SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
@@ -109,7 +114,7 @@ class Reaper:
     async def sweep(self) -> int:
         """Expire every entry that is due; how many that was."""
         began = time.monotonic()
-        removed = await self._expire_due(KV, self._clock.now())
+        removed = await self._expire_entries(self._clock.now())
         seconds = time.monotonic() - began
         self._removed += removed
         self._seconds += seconds
@@ -162,6 +167,26 @@ class Reaper:
         if self.found is not None:
             self.found(found)
         return found
+
+    async def _expire_entries(self, now: int) -> int:
+        """Have many plain entries of a namespace go together, and all others one by one."""
+        total = 0
+        while due := await self._engine.due(KV, now, limit=LOOK):
+            crowds = [name for name, count in Counter(row.namespace for row in due).items() if count >= CROWD]
+            gone = dict(zip(crowds, await asyncio.gather(*map(self._expire_runs, crowds)), strict=True))
+            rest = [row for row in due if not gone.get(row.namespace)]
+            removed = sum(gone.values()) + await self._expire(KV, rest)
+            total += removed
+            if not removed or (len(due) < LOOK and len(rest) == len(due)):
+                break
+        return total
+
+    async def _expire_runs(self, namespace: str) -> int:
+        total, removed = 0, RUN
+        while removed == RUN:
+            removed = await self._ask(ExpireRun(namespace=namespace, limit=RUN))
+            total += removed
+        return total
 
     async def _expire_due(self, space: str, now: int, *, namespace: str | None = None) -> int:
         total = 0

@@ -71,6 +71,33 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
     policy: str | None = None
 
 
+class Overdue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Plain entries of a namespace past their deadline: the longest overdue, as many as were asked for.
+
+    Plain is an entry that was written through Holdfast (its version is not 0) and has no semantics. `bytes`
+    is the size of their keys and values, `until` the latest of their deadlines.
+    """
+
+    count: int = 0
+    bytes: int = 0
+    until: int = 0
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Plain entries that expire together: the `count` longest overdue whose deadline is not after `until`.
+
+    Each gets a version, from `first` on in the order of their deadlines, and a record with the op `expired`:
+    its key, last writer and version (as `expired_version`), `at`, and how long before that the deadline was
+    (`lag_ms`). Nothing else is left of it. The counters of the namespace's row have it already.
+    """
+
+    namespace: str
+    first: int
+    count: int
+    at: int
+    until: int
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of a namespace's journal. `detail` is JSON text with what only its kind of change has."""
 

@@ -86,12 +86,12 @@ class Store(Operations):
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
         self._rates = Rates(self._clock.now)
-        self._groups = Groups(engine, self._clock, self._make_room, self._tell)
+        self._listeners: list[Callable[[list[Record]], None]] = []
+        self._groups = Groups(engine, self._clock, self._make_room, self._tell, self._listeners)
         self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
         self._reap = reap
         self._sweep_interval = sweep_interval
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
-        self._listeners: list[Callable[[list[Record]], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
         self._gets = 0
@@ -358,7 +358,8 @@ class Store(Operations):
     def _tell(self, outcome: Outcome) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""
         self._rates.learn(outcome.namespaces)
-        for namespace in {record.namespace for record in outcome.journal} & self._bells.keys():
+        changed = {record.namespace for record in outcome.journal} | {run.namespace for run in outcome.runs}
+        for namespace in changed & self._bells.keys():
             for bell in self._bells[namespace]:
                 bell.ring()
         for listener in self._listeners:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.audit import AUDIT
-from holdfast.commands import Command, Expire, Get, Trim
+from holdfast.commands import Command, Expire, ExpireRun, Get, Trim
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
@@ -47,6 +47,8 @@ class Play:
     def group(self) -> list[Command]:
         """Some commands for one namespace."""
         verbs = self._verbs[self.dice.choice(list(NAMESPACES))]
+        if self.dice.random() < 0.2:
+            return [ExpireRun(namespace=verbs.namespace, limit=self.dice.choice([1, 2, 100]))]
         return [self._command(verbs) for _ in range(self.dice.choice((1, 2, 5, 30)))]
 
     def _command(self, verbs: Verbs) -> Command:
@@ -202,6 +204,7 @@ async def test_alike(pg_url: str, seed: int) -> None:
             expected, given = [await engine.transact(group, now) for engine in (memory, postgres)]
             assert list(map(shown, given.results)) == list(map(shown, expected.results))
             assert (given.namespaces, given.journal) == (expected.namespaces, expected.journal)
+            assert given.runs == expected.runs
             later, question = now + play.dice.choice([0, 1000]), play.dice.random()
             assert await seen(postgres, random.Random(question), later) == await seen(
                 memory, random.Random(question), later

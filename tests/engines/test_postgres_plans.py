@@ -31,6 +31,8 @@ NOW: Final = 1_700_000_000_123
         (statements.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
         (statements.scan_others(values=False, bounded=False, after=False), (NOW, 9, 9, b"", "n", "s"), 1),
         (statements.due_kv(one=True), (NOW, 9, "p"), 1),
+        (statements.OVERDUE, (NOW, 9, "p", 9), 1),
+        (statements.save("drop_run", "record_run"), ("p", NOW, 9, "n", 9, NOW), 2),
         (statements.due_others(one=True), (NOW, 9, "s", "n"), 2),
         (statements.journal(bounded=True, key=True, newest_first=True), ("n", 0, "k", 9, "l", "k"), 3),
     ],

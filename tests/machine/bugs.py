@@ -17,6 +17,7 @@ from holdfast.commands import (
     Delete,
     Deleted,
     Expire,
+    ExpireRun,
     Incr,
     Many,
     Removed,
@@ -28,8 +29,9 @@ from holdfast.commands import (
 from holdfast.decide import decision as heart
 from holdfast.decide import entries, keys, policies, requests, upkeep
 from holdfast.decide.draft import Draft
+from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import HoldfastError, VersionConflict
-from holdfast.rows import KV, TRASH, Address, Row
+from holdfast.rows import KV, TRASH, Address, Overdue, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -274,6 +276,49 @@ def bytes_of_the_old_value_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entries, "_uncount", wrong)
 
 
+def run_reuses_a_version(patch: pytest.MonkeyPatch) -> None:
+    """Each expiry has a version of its own, also when many go together."""
+
+    def wrong(draft: Draft, command: ExpireRun) -> Removed:
+        result: Removed = original(draft, command)
+        draft.namespace.revision -= bool(result.count)
+        return result
+
+    original = _replace(patch, ExpireRun, wrong)
+
+
+def run_is_not_uncounted(patch: pytest.MonkeyPatch) -> None:
+    """Stats count what is there, also after many went together."""
+
+    def wrong(draft: Draft, command: ExpireRun) -> Removed:
+        result: Removed = original(draft, command)
+        draft.namespace.keys += result.count
+        return result
+
+    original = _replace(patch, ExpireRun, wrong)
+
+
+def run_takes_what_means_something(patch: pytest.MonkeyPatch) -> None:
+    """An entry with semantics goes to the trash however many go together."""
+
+    def wrong(engine: MemoryEngine, namespace: str, now: int) -> list[tuple[Any, Row]]:
+        due = [(key, row) for key, row in engine._range(namespace, KV, "", None) if not row.alive(now)]
+        return sorted(due, key=lambda found: found[1].expires_at or 0)
+
+    patch.setattr(MemoryEngine, "_plain", wrong)
+
+
+def run_is_not_late(patch: pytest.MonkeyPatch) -> None:
+    """The record of an expiry says how late it was noticed."""
+    run = Draft.run
+
+    def wrong(draft: Draft, overdue: Overdue) -> None:
+        run(draft, overdue)
+        draft._runs[-1] = msgspec.structs.replace(draft._runs[-1], at=overdue.until)
+
+    patch.setattr(Draft, "run", wrong)
+
+
 BUGS: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
     expires_late,
     birth_survives_expiry,
@@ -299,6 +344,10 @@ BUGS: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
     one_refusal_stops_the_rest,
     sweep_takes_too_much,
     bytes_of_the_old_value_stay,
+    run_reuses_a_version,
+    run_is_not_uncounted,
+    run_takes_what_means_something,
+    run_is_not_late,
 )
 """All of them."""
 

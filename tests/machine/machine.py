@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from unittest import mock
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast import reaper
 from holdfast.clock import ManualClock
 from holdfast.errors import HoldfastError
 from tests.machine import steps
@@ -159,6 +161,15 @@ class Machine(RuleBasedStateMachine):
             self._write("delete", name, (key,), {}, {})
         self._write("restore", name, (key,), {}, {})
 
+    @rule(name=steps.NAMES, keys=st.lists(steps.KEYS, min_size=1, unique=True), meaning=steps.SEMANTICS)
+    def outlive_together(self, name: str, keys: list[str], meaning: Plain | None) -> None:
+        """Put values with deadlines, the first perhaps with semantics; wait for them, and notice it."""
+        for key in keys:
+            self._write("set", name, (key, key), {"ttl": 2, "semantics": meaning}, {})
+            meaning = None
+        self.clock.advance(3)
+        self.sweep(1)
+
     @rule(name=steps.NAMES, items=steps.ITEMS, key=steps.KEYS)
     def send_again(self, name: str, items: list[Plain], key: str) -> None:
         """Put several values, let go of one, and put them again under the same request id."""
@@ -226,12 +237,13 @@ class Machine(RuleBasedStateMachine):
         if ends:
             self.clock.advance((min(ends) - early - now) / 1000)
 
-    @rule()
-    def sweep(self) -> None:
-        """Notice what has expired."""
-        expected = sum(oracle.sweep() for oracle in self.oracles.values())
-        for store in self.stores:
-            assert self.run(store.sweep()) == expected
+    @rule(crowd=st.sampled_from((1, 1000)))
+    def sweep(self, crowd: int) -> None:
+        """Notice what has expired: in runs, or one by one."""
+        expected = sum(oracle.sweep(together=crowd == 1) for oracle in self.oracles.values())
+        with mock.patch.object(reaper, "CROWD", crowd):
+            for store in self.stores:
+                assert self.run(store.sweep()) == expected
 
     @rule()
     def upkeep(self) -> None:

@@ -128,10 +128,16 @@ class Oracle(Ledger):
         """All writes or none."""
         return self._write("batch", {"checks": checks, "writes": writes, **given}, self._batch)
 
-    def sweep(self) -> int:
-        """Notice every expiry, the longest overdue first."""
+    def sweep(self, *, together: bool) -> int:
+        """Notice every expiry, the longest overdue first; what goes `together` goes before all others."""
         due = [key for key in self.state.entries if self.live(key) is None]
-        for key in sorted(due, key=lambda key: self.state.entries[key]["expires_at"]):
+
+        def turn(key: str) -> tuple[bool, int]:
+            entry = self.state.entries[key]
+            alone = bool(self._root) or entry["semantics"] is not None
+            return together and alone, entry["expires_at"]
+
+        for key in sorted(due, key=turn):
             self._notice(key)
         return len(due)
 

@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.batcher import MAX_GROUP, MAX_GROUP_BYTES, Batcher
-from holdfast.commands import Batch, Delete, Expire, Get, Got, Load, Many, Origin, Set, cost, weight
+from holdfast.commands import (
+    Batch,
+    Delete,
+    Expire,
+    ExpireRun,
+    Get,
+    Got,
+    Load,
+    Many,
+    Origin,
+    Removed,
+    Set,
+    cost,
+    weight,
+)
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.rows import Row
 
@@ -280,6 +294,20 @@ async def test_a_lane_for_each_namespace(engine: Engine) -> None:
     assert engine.groups == [["0", "2"], ["1", "3"]]
     engine.door.set()
     await asyncio.gather(*futures)
+
+
+async def test_runs_are_grouped_with_runs_alone() -> None:
+    """A run of expired entries shares its group with no command that could be about one of them."""
+    groups: list[list[type]] = []
+
+    async def run(commands: list[Command]) -> list[Result | HoldfastError]:
+        groups.append([type(command) for command in commands])
+        return [Removed(0)] * len(commands)
+
+    batcher = Batcher(run, lane_per_namespace=False)
+    runs = [ExpireRun(namespace=f"kv/{name}", limit=9) for name in "ab"]
+    await asyncio.gather(*map(batcher.submit, [put("a"), put("b"), *runs, put("c"), runs[0]]))
+    assert groups == [[Set, Set], [ExpireRun, ExpireRun], [Set], [ExpireRun]]
 
 
 async def test_groups_are_measured(batcher: Batcher) -> None:

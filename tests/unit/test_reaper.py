@@ -15,6 +15,7 @@ import pytest
 import holdfast.reaper
 from holdfast import rules
 from holdfast.clock import ManualClock
+from holdfast.commands import Expire, ExpireRun
 from holdfast.engine import Capabilities
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Unavailable
@@ -23,6 +24,7 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.commands import Command
     from holdfast.engine import Due
 
 
@@ -235,6 +237,31 @@ async def test_many_are_removed_bit_by_bit(
     clock.advance(1)
     assert await store.sweep() == 50
     assert len(groups) == 8
+    assert await store.sweep() == 0
+
+
+async def test_a_crowd_goes_in_runs(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many plain entries of a namespace go together; few, and those with semantics, go one by one."""
+    monkeypatch.setattr(holdfast.reaper, "LOOK", 20)
+    monkeypatch.setattr(holdfast.reaper, "CROWD", 5)
+    monkeypatch.setattr(holdfast.reaper, "RUN", 4)
+    crowd = [{"key": f"{n}", "value": 1, "ttl": 1} for n in range(10)]
+    await store.kv("plain").set_many(crowd)
+    meant = [{**one, "key": f"m{one['key']}", "semantics": {"purpose": "config"}} for one in crowd]
+    await store.kv("mixed").set_many([*crowd, *meant])
+    await store.kv("few").set_many(crowd[:3])
+    asked: list[Command] = []
+    store.measure(
+        grouped=lambda size: None, swept=lambda *given: None, decided=lambda command, _: asked.append(command)
+    )
+    clock.advance(1)
+    assert await store.sweep() == 33
+    runs = [command.namespace for command in asked if isinstance(command, ExpireRun)]
+    assert {name: runs.count(name) for name in set(runs)} == {"kv/plain": 3, "kv/mixed": 4}
+    single = [key for command in asked if isinstance(command, Expire) for key in command.keys]
+    assert sorted(single) == sorted([*(f"m{n}" for n in range(10)), "0", "1", "2"])
     assert await store.sweep() == 0
 
 

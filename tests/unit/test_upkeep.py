@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.commands import Expire, PruneAudit, Removed, Trim
+import pytest
+
+from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide import Loaded, decide
 from holdfast.keyring import Keyring
-from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
+from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Overdue, Row, Run
 from holdfast.verbs import Verbs, id_maker
 
 NAMESPACE = "kv/p"
 NOW = 1_000
+RUN = ExpireRun(namespace=NAMESPACE, limit=3)
 
 
 def test_expiring_what_is_not_due_does_nothing() -> None:
@@ -51,6 +54,45 @@ def test_before_does_not_let_entries_go_early() -> None:
     assert decide(loaded, [command], NOW).results == [Removed(0)]
 
 
+def test_a_run_gives_versions_and_uncounts() -> None:
+    """Entries that expire together get the next versions, and the counters lose what they held."""
+    outcome = decide(_with_run(), [RUN], NOW)
+    assert outcome.results == [Removed(3)]
+    assert outcome.runs == [Run(namespace=NAMESPACE, first=10, count=3, at=NOW, until=900)]
+    [namespace] = outcome.namespaces
+    assert (namespace.revision, namespace.keys, namespace.bytes, namespace.changed_at) == (12, 2, 60, NOW)
+    assert (outcome.rows, outcome.journal) == ({}, [])
+
+
+def test_a_run_is_noticed_no_earlier_than_the_last_change() -> None:
+    """The time of a run is at least that of the namespace's last change, as it is for any command."""
+    [run] = decide(_with_run(changed_at=NOW + 50), [RUN], NOW).runs
+    assert run.at == NOW + 50
+
+
+@pytest.mark.parametrize("policy", ['{"audit":true}', '{"trash":true}'])
+def test_what_leaves_more_than_a_record_goes_in_no_run(policy: str) -> None:
+    """Where the audit or the trash wants each entry, each must be looked at."""
+    outcome = decide(_with_run(policy=policy), [RUN], NOW, Keyring([b"a secret of upkeep"]))
+    assert outcome.results == [Removed(0)]
+    assert outcome.empty
+
+
+def test_entries_are_counted_for_one_run_alone() -> None:
+    """What was summed up is true until something changes: a second run waits for another look."""
+    assert decide(_with_run(), [RUN, RUN], NOW).results == [Removed(3), Removed(0)]
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    outcome = decide(_with_run(), [verbs.set("k", 1), RUN], NOW)
+    assert (outcome.results[1], outcome.runs) == (Removed(0), [])
+
+
+def test_a_run_in_mixed_company_is_a_defect() -> None:
+    """A command after a run could be about an entry that the run has removed, so such a group is refused."""
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    with pytest.raises(RuntimeError, match="shares a group"):
+        decide(_with_run(), [RUN, verbs.set("k", 1)], NOW)
+
+
 def test_the_audit_is_pruned_from_its_beginning_and_by_its_policy_alone() -> None:
     """No caller of upkeep can drop records that are too young, not the oldest, not there, or to be kept."""
     keys = Keyring([b"a secret of upkeep"])
@@ -81,3 +123,12 @@ def test_the_journal_is_never_trimmed_past_its_head_nor_twice() -> None:
 
 def _row(*, expires_at: int | None) -> Row:
     return Row(value="1", size=1, version=1, created_at=0, updated_at=0, expires_at=expires_at)
+
+
+def _with_run(*, policy: str | None = None, changed_at: int = 0) -> Loaded:
+    """Five entries, of which three may go in a run."""
+    namespace = Namespace(
+        name=NAMESPACE, revision=9, keys=5, bytes=100, policy=policy, changed_at=changed_at, created_at=1
+    )
+    runs = {NAMESPACE: Overdue(count=3, bytes=40, until=900)}
+    return Loaded(namespaces={NAMESPACE: namespace}, rows={}, runs=runs)

@@ -90,7 +90,9 @@ class Decision:
 
     def take(self, commands: Sequence[Command]) -> None:
         """Apply the next commands."""
-        self._results += [self._draft.attempt(_apply, command) for command in commands]
+        for command in commands:
+            self._results.append(self._draft.attempt(_apply, command))
+            self._draft.keep()
 
     def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
         """What the next part needs besides, as the policies are that the parts before it have left."""

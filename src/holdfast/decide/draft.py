@@ -6,12 +6,12 @@ changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.rows import Address, Namespace, Record, Row
+from holdfast.rows import Address, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class Needs:
     """What has to be loaded: namespaces, and rows with a word on whether the value matters.
 
+    `runs` holds, by namespace, how many of its plain entries past their deadline are to be summed up.
+
     An engine may leave out the value where it is not wanted, but never that of a row with a deadline: it
     may turn out to have expired, and then the trash wants it. `Row.size` is given all the same.
     """
@@ -30,6 +32,7 @@ class Needs:
     def __init__(self) -> None:
         self.namespaces: set[str] = set()
         self.rows: dict[Address, bool] = {}
+        self.runs: dict[str, int] = {}
 
     def row(self, address: Address, *, value: bool = False) -> None:
         """Ask for a row."""
@@ -41,13 +44,15 @@ class Loaded(msgspec.Struct, frozen=True):
 
     namespaces: dict[str, Namespace]
     rows: dict[Address, Row]
+    runs: dict[str, Overdue] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a group leads to. An engine saves all of it or nothing.
 
     `rows` maps an address to its new row, or to None where the row goes. `trims` holds, by namespace, the
-    version up to which the journal is to be dropped.
+    version up to which the journal is to be dropped. `runs` are entries that go unseen: they are no part of
+    `rows`, and their records no part of `journal`.
     """
 
     results: list[Result | HoldfastError]
@@ -55,12 +60,15 @@ class Outcome(msgspec.Struct, frozen=True):
     rows: dict[Address, Row | None]
     journal: list[Record]
     trims: dict[str, int]
+    runs: list[Run] = []
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to save."""
         return not self.namespaces and not self.rows
 
+
+_NOTHING: Final = Overdue()
 
 Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
@@ -81,6 +89,7 @@ class Draft:
         self._namespaces: dict[str, Namespace] = {}
         self._journal: list[Record] = []
         self._trims: dict[str, int] = {}
+        self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
@@ -107,6 +116,10 @@ class Draft:
             self._take_back(undo)
             del self._journal[journal:]
             return refusal
+
+    def keep(self) -> None:
+        """Forget how to take back what was done so far."""
+        self._undo.clear()
 
     def row(self, address: Address) -> Row | None:
         """The row as the commands so far have left it."""
@@ -135,6 +148,20 @@ class Draft:
         """Write to the journal."""
         self._journal.append(record)
 
+    @property
+    def overdue(self) -> Overdue:
+        """What may go as a run: nothing once a command here has changed the namespace, a run among them."""
+        unchanged = self.namespace == self._found(self.name)
+        return self._loaded.runs.get(self.name, _NOTHING) if unchanged else _NOTHING
+
+    def run(self, overdue: Overdue) -> None:
+        """Let entries go as one, each with a version and a record of its own."""
+        first, count = self.namespace.revision + 1, overdue.count
+        self.version(at_least=self.namespace.revision + count)
+        self._runs.append(
+            Run(namespace=self.name, first=first, count=count, at=self.now, until=overdue.until)
+        )
+
     def trim(self, upto: int) -> None:
         """Drop the journal of the namespace up to a version."""
         self._trims[self.name] = upto
@@ -142,12 +169,16 @@ class Draft:
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
         """What all this comes to: only what is different from what was loaded."""
+        swept = {run.namespace for run in self._runs}
+        if swept and any(address.namespace in swept for address in self._rows):
+            raise RuntimeError("a run of expired entries shares a group with commands that may be about them")
         return Outcome(
             results=results,
             namespaces=[now for name, now in self._namespaces.items() if now != self._found(name)],
             rows={address: row for address, row in self._rows.items() if row or self._removes(address)},
             journal=self._journal,
             trims=self._trims,
+            runs=self._runs,
         )
 
     def _removes(self, address: Address) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.decide.audit import audit
-from holdfast.decide.policies import check_quota, trash_seconds
+from holdfast.decide.policies import audited, check_quota, trash_seconds
 from holdfast.errors import DatabaseError
 from holdfast.model import purpose_of
 from holdfast.rows import KV, TRASH, Address, Record, Row
@@ -70,6 +70,18 @@ def expire(draft: Draft, key: str, row: Row) -> None:
     draft.record(record)
     audit(draft, record, row, None, spec_ref=row.spec_ref)
     to_trash(draft, key, row, op="expired", by=row.last_writer)
+
+
+def expire_run(draft: Draft) -> int:
+    """Let plain entries go that are past their deadline, unseen, if that leaves but records; how many."""
+    namespace, overdue = draft.namespace, draft.overdue
+    kept = trash_seconds(namespace, semantic=False, purpose=None) is not None
+    if not overdue.count or kept or audited(namespace):
+        return 0
+    draft.run(overdue)
+    namespace.keys -= overdue.count
+    namespace.bytes -= overdue.bytes
+    return overdue.count
 
 
 def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.audit import address_of, head_to_follow, record_of
-from holdfast.commands import Done, Expire, PruneAudit, Removed, SetPolicy, Trim
+from holdfast.commands import Done, Expire, ExpireRun, PruneAudit, Removed, SetPolicy, Trim
 from holdfast.decide.audit import add_record, put_head
-from holdfast.decide.entries import expire
+from holdfast.decide.entries import expire, expire_run
 from holdfast.decide.policies import audit_seconds, audited
 from holdfast.rows import REQUEST, Address, Record, Row
 
@@ -40,6 +40,10 @@ def _expire(draft: Draft, command: Expire) -> Removed:
                 draft.namespace.requests -= 1
             count += 1
     return Removed(count)
+
+
+def _expire_run(draft: Draft, command: ExpireRun) -> Removed:
+    return Removed(expire_run(draft))
 
 
 def _trim(draft: Draft, command: Trim) -> Removed:
@@ -98,6 +102,10 @@ def _needs_rows(wanted: Needs, command: Expire) -> None:
         wanted.row(Address(command.namespace, command.space, key))
 
 
+def _needs_run(wanted: Needs, command: ExpireRun) -> None:
+    wanted.runs[command.namespace] = max(command.limit, wanted.runs.get(command.namespace, 0))
+
+
 def _needs_nothing(wanted: Needs, command: Trim) -> None:
     """The namespace's own row says enough."""
 
@@ -114,12 +122,14 @@ def _needs_records(wanted: Needs, command: PruneAudit) -> None:
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Expire: _needs_rows,
+    ExpireRun: _needs_run,
     Trim: _needs_nothing,
     SetPolicy: _needs_head,
     PruneAudit: _needs_records,
 }
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Expire: _expire,
+    ExpireRun: _expire_run,
     Trim: _trim,
     SetPolicy: _set_policy,
     PruneAudit: _prune_audit,

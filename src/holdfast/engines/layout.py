@@ -17,6 +17,9 @@ SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]
 CREATION_LOCK: Final = int.from_bytes(b"holdfast", "big")
 """The advisory lock under which a PostgreSQL store is created or migrated."""
 
+WALK: Final = 1_000
+"""How many due entries, whosesoever, a search for those of one namespace that may go in a run looks at."""
+
 OUTSIDE_WRITER: Final = "external"
 """The last writer of a row that was written past Holdfast."""
 

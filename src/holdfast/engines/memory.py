@@ -22,7 +22,7 @@ from holdfast.engine import (
     row_size,
 )
 from holdfast.keyring import Keyring
-from holdfast.rows import KV, Address, Namespace, Record, Row
+from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +60,7 @@ class MemoryEngine:
         more = further(commands, wanted, loaded)
         if more is not None:
             loaded.rows.update(self._load(more))
+        loaded.runs.update({name: self._overdue(name, now, most) for name, most in wanted.runs.items()})
         outcome = decide(loaded, commands, now, self.keys)
         self._save(outcome)
         return outcome
@@ -148,7 +149,38 @@ class MemoryEngine:
     def _load(self, wanted: Needs) -> dict[Address, Row]:
         return {address: self._rows[address] for address in wanted.rows if address in self._rows}
 
+    def _overdue(self, namespace: str, now: int, limit: int) -> Overdue:
+        due = self._plain(namespace, now)[:limit]
+        size = sum(row_size(key, None) + row.size for key, row in due)
+        return Overdue(count=len(due), bytes=size, until=due[-1][1].expires_at or 0) if due else Overdue()
+
+    def _plain(self, namespace: str, now: int) -> list[tuple[str, Row]]:
+        """The entries past their deadline that may go as a run, the longest overdue first."""
+        due = [
+            (key, row)
+            for key, row in self._range(namespace, KV, "", None)
+            if not row.alive(now) and row.version > 0 and row.semantics is None
+        ]
+        return sorted(due, key=lambda found: found[1].expires_at or 0)
+
+    def _expire(self, run: Run) -> None:
+        for version, (key, row) in enumerate(self._plain(run.namespace, run.until)[: run.count], run.first):
+            self._put(Address(run.namespace, KV, key), None)
+            record = Record(
+                namespace=run.namespace,
+                version=version,
+                op="expired",
+                key=key,
+                at=run.at,
+                last_writer=row.last_writer,
+                lag_ms=run.at - (row.expires_at or 0),
+                expired_version=row.version,
+            )
+            self._journal.setdefault(run.namespace, []).append(record)
+
     def _save(self, outcome: Outcome) -> None:
+        for run in outcome.runs:
+            self._expire(run)
         for namespace in outcome.namespaces:
             self._namespaces[namespace.name] = namespace
         for address, row in outcome.rows.items():

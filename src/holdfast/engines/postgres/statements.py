@@ -64,6 +64,20 @@ def load(*, kv: bool, others: bool) -> str:
     return "\nUNION ALL\n".join(parts)
 
 
+OVERDUE: Final = (
+    "SELECT count(*), coalesce(sum(width), 0)::bigint, max(expires_at) FROM ("
+    f"SELECT octet_length(key) + octet_length(value_json) AS width, {answered('expires_at')} AS expires_at "
+    f"FROM (SELECT * FROM plugin_kv_storage WHERE {passed('$1')} "
+    "ORDER BY expires_at, plugin_name, key LIMIT $2) AS due "
+    "WHERE plugin_name = $3 AND version > 0 AND semantics IS NULL "
+    "ORDER BY due.expires_at, key LIMIT $4) AS plain"
+)
+"""The sums of plain entries past a deadline, of as many due entries as may be looked at.
+
+Parameters: now; how many to look at; the plugin; how many to sum up.
+"""
+
+
 @cache
 def save(*parts: str) -> str:
     """All of a group's changes in one statement. Its parameters are those of its parts, in their order."""
@@ -161,6 +175,29 @@ def _drop_others(parameters: Iterator[str]) -> str:
     )
 
 
+def _drop_run(parameters: Iterator[str]) -> str:
+    """Parameters: the plugin; the last deadline; how many. The order is that of `OVERDUE`."""
+    plugin, until, most = (next(parameters) for _ in range(3))
+    return (
+        f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY (ARRAY("
+        f"SELECT key FROM (SELECT * FROM plugin_kv_storage WHERE {passed(until)} OFFSET 0) AS due "
+        f"WHERE plugin_name = {plugin} AND version > 0 AND semantics IS NULL "
+        f"ORDER BY expires_at, key LIMIT {most})) RETURNING key, version, last_writer, expires_at"
+    )
+
+
+def _record_run(parameters: Iterator[str]) -> str:
+    """What `_drop_run` removed becomes records. Parameters: the namespace; the version before; the time."""
+    namespace, before, at = (next(parameters) for _ in range(3))
+    return (
+        "INSERT INTO holdfast_journal "
+        "(namespace, op, version, key, at, last_writer, lag_ms, expired_version) "
+        f"SELECT {namespace}, 'expired', {before}::bigint + row_number() OVER (ORDER BY expires_at, key), "
+        f"key, {instant(f'{at}::bigint')}, last_writer, {at}::bigint - {answered('expires_at')}, version "
+        "FROM drop_run"
+    )
+
+
 def _add_records(parameters: Iterator[str]) -> str:
     """Parameters: the namespace; arrays of the columns `RECORD`."""
     namespace = next(parameters)
@@ -190,6 +227,8 @@ _SAVE: Final = {
     "put_others": _put_others,
     "drop_kv": _drop_kv,
     "drop_others": _drop_others,
+    "drop_run": _drop_run,
+    "record_run": _record_run,
     "add_records": _add_records,
     "drop_records": _drop_records,
     "set_namespace": _set_namespace,

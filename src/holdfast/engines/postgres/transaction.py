@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.decide import Loaded, decide, further, needs
-from holdfast.engines.layout import plugin_column
+from holdfast.engines.layout import WALK, plugin_column
 from holdfast.engines.postgres import statements
 from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD, ROW, row_of
 from holdfast.engines.postgres.translate import DRIVER_ERRORS, unknown
 from holdfast.errors import DatabaseError
-from holdfast.rows import KV, Address, Namespace, Row
+from holdfast.rows import KV, Address, Namespace, Overdue, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,6 +61,8 @@ class Group:
         more = further(self._commands, self._wanted, loaded)
         if more is not None and (also := await self._load(connection, more)) is not None:
             loaded.rows.update(also.rows)
+        for name, most in self._wanted.runs.items():
+            loaded.runs[name] = await self._overdue(connection, most)
         outcome = decide(loaded, self._commands, self._now, self._keys)
         if outcome.empty:
             # Having locked a row, a commit would wait for the disk; a rollback never does.
@@ -99,6 +101,13 @@ class Group:
                 namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
         return Loaded(namespaces, rows) if namespaces else None
 
+    async def _overdue(self, connection: Connection, most: int) -> Overdue:
+        plugin = plugin_column(self.namespace)
+        [(count, size, until)] = await connection.fetch(
+            statements.OVERDUE, self._now, max(WALK, most), plugin, most
+        )
+        return Overdue(count=count, bytes=size, until=until or 0)
+
     def _load_parameters(self, wanted: Needs, kv: list[Address], others: list[Address]) -> list[Any]:
         parameters: list[Any] = [self.namespace]
         if kv:
@@ -116,6 +125,9 @@ def _changes(name: str, outcome: Outcome) -> dict[str, Iterable[Any]]:
     changes: dict[str, Iterable[Any]] = {}
     _add_kv(changes, name, {key: row for (_, space, key), row in outcome.rows.items() if space == KV})
     _add_others(changes, name, {address: row for address, row in outcome.rows.items() if address.space != KV})
+    for run in outcome.runs:
+        changes["drop_run"] = (plugin_column(name), run.until, run.count)
+        changes["record_run"] = (name, run.first - 1, run.at)
     upto = outcome.trims.get(name)
     if upto is not None:
         changes["drop_records"] = (name, upto)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast import decide
-from holdfast.commands import removes, weight
+from holdfast.commands import Change, removes, weight
 from holdfast.decide import Loaded
 from holdfast.engine import (
     LATER,
@@ -60,6 +60,8 @@ LOOKS_PER_TURN: Final = 32
 """After how many looks for a group the loop gets a turn."""
 PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
+TURNS: Final = {True: 1, False: 3}
+"""How many turns the loop gets then: after upkeep, which is in no hurry, as many as an answer may take."""
 STALE_ATTEMPTS: Final = 10
 KNOWN_NAMESPACES: Final = 1_024
 """The rows of how many namespaces are kept in mind."""
@@ -220,10 +222,12 @@ class SqliteEngine:
         loaded = Loaded(namespaces={}, rows={})
         decision = decide.Decision(loaded, now, self.keys)
         for number, part in enumerate(_parts(commands)):
-            if number:
+            for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
             wanted = decide.needs(part)
             await self._load(wanted, loaded)
+            if wanted.runs:
+                loaded.runs.update(await self._aside(queries.overdue, wanted.runs, now))
             more = decision.further(part, wanted)
             if more is not None:
                 await self._load(more, loaded)
@@ -231,7 +235,10 @@ class SqliteEngine:
         return decision.outcome()
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
-        loaded.rows.update(await self._load_rows(wanted.rows))
+        rows = wanted.rows
+        if loaded.rows:
+            rows = {address: shown for address, shown in rows.items() if not _known(loaded, address)}
+        loaded.rows.update(await self._load_rows(rows))
         missing = wanted.namespaces - loaded.namespaces.keys()
         known = missing & self._namespaces.keys()
         loaded.namespaces.update((name, self._namespaces[name]) for name in known)
@@ -357,6 +364,12 @@ def _private_folder() -> Path:
 def _later(one: Any, other: Any) -> bool:
     """Whether a key is not before another of its space, which are all text or all bytes."""
     return bool(one >= other)
+
+
+def _known(loaded: Loaded, address: Address) -> bool:
+    """Whether an earlier part has loaded a row, its value included."""
+    row = loaded.rows.get(address)
+    return row is not None and row.value is not None
 
 
 def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
-from holdfast.engines.layout import namespace_of, plugin_column
+from holdfast.engines.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import statements
-from holdfast.rows import KV, Address, Namespace, Record, Row
+from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -118,6 +118,16 @@ def load_namespaces(connection: sqlite3.Connection, names: Sequence[str]) -> dic
 
 def _namespace(values: Sequence[Any]) -> Namespace:
     return Namespace(**dict(zip(Namespace.__struct_fields__, values, strict=True)))
+
+
+def overdue(connection: sqlite3.Connection, wanted: dict[str, int], now: int) -> dict[str, Overdue]:
+    """The sums of plain entries that are past their deadline, by namespace; `wanted` says of how many."""
+    found = {}
+    for namespace, limit in wanted.items():
+        owner = plugin_column(namespace)
+        sums = connection.execute(statements.OVERDUE, [now, max(WALK, limit), owner, limit]).fetchone()
+        found[namespace] = Overdue(count=sums[0], bytes=sums[1], until=sums[2])
+    return found
 
 
 def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> list[Totals]:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.engines.layout import plugin_column
-from holdfast.rows import KV, Row
+from holdfast.rows import KV, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +35,28 @@ _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
 
 GET: Final = f"SELECT value_json, NULL, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
+OVERDUE: Final = (
+    "SELECT count(*), coalesce(sum(width), 0), coalesce(max(expires_at), 0) FROM (SELECT expires_at, "
+    "length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width FROM ("
+    "SELECT plugin_name AS owner, key AS name "
+    f"FROM {_BY_DEADLINE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?) "
+    "CROSS JOIN plugin_kv_storage ON plugin_name = owner AND key = name "
+    "WHERE owner = ? AND version > 0 AND semantics IS NULL LIMIT ?)"
+)
+"""The sums of plain entries past a deadline. Entries with the same one go in the order of their index, which
+an ORDER BY can't name without sorting them all: they may be very many."""
+_RUN: Final = (
+    f"INSERT INTO holdfast_journal ({_JOURNAL}) "
+    "SELECT ?, ? + row_number() OVER (), 'expired', key, ?, last_writer, NULL, NULL, "
+    "? - expires_at, version, NULL "
+    f"FROM (SELECT key, last_writer, version, expires_at FROM {_BY_DEADLINE} "
+    "WHERE plugin_name = ? AND expires_at <= ? AND version > 0 AND semantics IS NULL "
+    "ORDER BY expires_at LIMIT ?)"
+)
+_RUN_GONE: Final = (
+    "DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ("
+    "SELECT key FROM holdfast_journal WHERE namespace = ? AND version >= ? AND version < ?)"
+)
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
 JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces WHERE name = ?"
 
@@ -101,7 +123,7 @@ def save(outcome: Outcome) -> list[Statement]:
             gone[namespace, space].append(key)
         else:
             others.append((namespace, space, key, *_columns(new)))
-    plan: list[Statement] = []
+    plan: list[Statement] = [statement for run in outcome.runs for statement in _expire(run)]
     for rows, text in (
         (puts, _put_kv),
         (others, _put_rows),
@@ -117,10 +139,19 @@ def save(outcome: Outcome) -> list[Statement]:
     return plan
 
 
+def _expire(run: Run) -> Iterator[Statement]:
+    """Write the records of a run, then remove the entries that they are of."""
+    owner = plugin_column(run.namespace)
+    yield _RUN, (run.namespace, run.first - 1, run.at, run.at, owner, run.until, run.count)
+    yield _RUN_GONE, (owner, run.namespace, run.first, run.first + run.count)
+
+
 def pages(outcome: Outcome) -> int:
     """About how many pages of 4 KiB an outcome adds to the log: a bit too many rather than too few."""
     values = sum(row.size // 4096 + 1 for row in outcome.rows.values() if row is not None)
-    return values + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces) + 4
+    expired = sum(run.count for run in outcome.runs)
+    touched = len(outcome.rows) + expired
+    return values + 2 * touched + (len(outcome.journal) + expired) // 8 + len(outcome.namespaces) + 4
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:

@@ -212,6 +212,46 @@ class Expiry(Fixtures):
         clock.advance(60)
         assert await store.sweep() == 100
 
+    async def test_many_expire_together(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """However many a sweep removes, each has a version and a record of its own, in order of deadline."""
+        written = {}
+        for number in range(150):
+            key, ttl = f"{number:03}{'é' * (number % 4)}", 200 - number
+            semantics = {"purpose": "config"} if number % 50 == 7 else None
+            entry = await kv.set(key, "ü" * number, ttl=ttl, semantics=semantics, writer=f"w{number % 3}")
+            written[key] = (ttl, entry)
+        await kv.set("living", 1, ttl=500)
+        await kv.set("endless", 1)
+        clock.advance(300)
+        seen = moment(clock.now())
+        assert await store.sweep() == 150
+        changes = (await kv.changes(since=152)).changes
+        assert [change.version for change in changes] == list(range(153, 303))
+        for change in changes:
+            ttl, entry = written.pop(change.key)
+            assert (change.op, change.at, change.lag_ms) == ("expired", seen, 300_000 - ttl * 1000)
+            assert (change.expired_version, change.last_writer) == (entry.version, entry.last_writer)
+            assert change.purpose == (None if entry.semantics is None else entry.semantics.purpose)
+            assert change.request_id is None
+        plain = [change.lag_ms or 0 for change in changes if change.purpose is None]
+        assert plain == sorted(plain, reverse=True)
+        stats = await store.stats("kv/trivia")
+        assert (stats.keys, stats.bytes) == (2, len("living1endless1"))
+        assert (await kv.set("next", 1)).version == 303
+        assert (await kv.list()).keys == ["endless", "living", "next"]
+        assert len((await store.trash("kv/trivia")).entries) == 3
+
+    async def test_many_expire_where_each_is_kept(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """However many expire, a policy that asks for the trash or the audit gets each of them."""
+        await store.set_policy("kv/trivia", {"trash": True, "audit": True})
+        await kv.set_many([{"key": f"{number:03}", "value": number, "ttl": 1} for number in range(100)])
+        clock.advance(1)
+        assert await store.sweep() == 100
+        assert len((await store.trash("kv/trivia")).entries) == 100
+        assert (await kv.restore("042")).value == 42
+        page = await store.audit("kv/trivia").log(op="expired", limit=1000)
+        assert len(page.records) == 100
+
     async def test_an_entry_that_got_more_time_stays(self, kv: KV, store: Store, clock: ManualClock) -> None:
         """A sweep judges by the deadline that an entry has now."""
         await kv.set("longer", 1, ttl=1)

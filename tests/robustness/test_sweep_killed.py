@@ -1,0 +1,73 @@
+"""Entries that expire in runs go with their records or stay without, whenever the process is killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import holdfast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CYCLES = 8
+
+TORN = """
+SELECT key, sum(op = 'set') - sum(op = 'expired') - (SELECT count(*) FROM plugin_kv_storage AS kept
+WHERE kept.key = holdfast_journal.key) AS missing FROM holdfast_journal GROUP BY key HAVING missing <> 0
+"""
+
+
+async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    """After `kill -9` in a sweep each expiry has its record, and the counters are those of the rows."""
+    path, dice = tmp_path / "store.db", random.Random(5)
+    for life in range(CYCLES):
+        _sweep_and_kill(path, life, after_lines=dice.randint(5, 40))
+        async with holdfast.open(path, reap=False):
+            pass
+        _check(path)
+    with closing(sqlite3.connect(path)) as connection:
+        [expired] = connection.execute(
+            "SELECT count(*) FROM holdfast_journal WHERE op = 'expired'"
+        ).fetchone()
+    assert expired > 1000
+
+
+def _sweep_and_kill(path: Path, life: int, *, after_lines: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.robustness.sweeping_process", str(path), str(life)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    assert process.stdout is not None
+    for number, _ in enumerate(process.stdout):
+        if number == after_lines:
+            process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    watchdog.cancel()
+
+
+def _check(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        held = connection.execute(
+            "SELECT count(*), coalesce(sum(length(key) + length(value_json)), 0) FROM plugin_kv_storage"
+        ).fetchone()
+        *counted, revision = connection.execute(
+            "SELECT keys, bytes, revision FROM holdfast_namespaces"
+        ).fetchone()
+        assert tuple(counted) == held
+        versions = connection.execute(
+            "SELECT count(*), min(version), max(version) FROM holdfast_journal"
+        ).fetchone()
+        assert versions == (revision, 1, revision)
+        assert connection.execute(TORN).fetchall() == []

@@ -1,0 +1,94 @@
+"""What a store tells of entries that expired in runs, which no outcome holds one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast.groups
+import holdfast.reaper
+from holdfast.clock import ManualClock
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Unavailable
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.engine import JournalPage, JournalQuery
+    from holdfast.rows import Record
+
+
+class Engine(MemoryEngine):
+    """The reference engine, whose journal is counted and can fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.failure: Exception | None = None
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """What it holds, if all goes well."""
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return await super().journal(query)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every expired entry makes a crowd, and a part holds three records."""
+    monkeypatch.setattr(holdfast.reaper, "CROWD", 1)
+    monkeypatch.setattr(holdfast.groups, "PART", 3)
+
+
+async def _expired(store: Store, clock: ManualClock) -> None:
+    await store.kv("a").set_many([{"key": f"{n}", "value": 1, "ttl": n + 1} for n in range(7)])
+    clock.advance(60)
+    assert await store.sweep() == 7
+
+
+async def test_listeners_hear_of_each_entry_of_a_run() -> None:
+    """Whoever listens is told of every expiry, in order, a part at a time; then of what came after."""
+    clock, told = ManualClock(), list[list[tuple[str, int]]]()
+    async with Store(Engine(), clock=clock, reap=False) as store:
+        store.listen(lambda records: told.append([(record.op, record.version) for record in records]))
+        await _expired(store, clock)
+        await store.kv("a").set("k", 1)
+    assert [part for part in told if part and part[0][0] == "expired"] == [
+        [("expired", version) for version in part] for part in ((8, 9, 10), (11, 12, 13), (14,))
+    ]
+    assert told[-1] == [("set", 15)]
+
+
+async def test_nothing_is_read_where_nobody_listens() -> None:
+    """The records of a run are read for listeners alone."""
+    clock, engine = ManualClock(), Engine()
+    async with Store(engine, clock=clock, reap=False) as store:
+        await _expired(store, clock)
+    assert engine.asked == 0
+
+
+async def test_watchers_are_woken_by_a_run() -> None:
+    """A bell rings for a run as it does for any change."""
+    clock = ManualClock()
+    async with Store(MemoryEngine(), clock=clock, reap=False) as store:
+        await store.kv("a").set("k", 1, ttl=1)
+        bell = store.bell("kv/a")
+        clock.advance(1)
+        await store.sweep()
+        assert bell._rung.is_set()
+
+
+async def test_a_listener_or_a_journal_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What can't be told does not undo a sweep, nor keep it from going on."""
+    clock, engine = ManualClock(), Engine()
+
+    def refuse(records: list[Record]) -> None:
+        raise ValueError("not now")
+
+    async with Store(engine, clock=clock, reap=False) as store:
+        store.listen(refuse)
+        await _expired(store, clock)
+        engine.failure = Unavailable("no journal")
+        await _expired(store, clock)
+    assert "expired entries could not be told of" in caplog.text
