@@ -43,6 +43,7 @@ PARTS: Final = {
         "structlog/",
         "logging/",
     ),
+    "loop and sockets": ("Session._push (", "uvloop/", "asyncio/", "concurrent/", "threading"),
     "bus": ("holdfast/bus/", "holdfast/edges/nats/connect"),
     "queue": (
         "holdfast/edges/nats/",
@@ -54,7 +55,6 @@ PARTS: Final = {
         "holdfast/clock",
         "holdfast/view",
     ),
-    "loop and sockets": ("uvloop/", "asyncio/", "concurrent/", "threading"),
 }
 WAITING: Final = ("Writer._next (", "_worker (concurrent/futures/thread.py")
 """Threads that have nothing to do, though it does not always look like it from outside."""

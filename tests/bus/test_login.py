@@ -38,7 +38,7 @@ HOST = Server(host="host", name="host")
     [
         ("host", {}),
         ("nats://HOST:4222/", {}),
-        ("host:77", {"port": 77}),
+        (" host:77 ", {"port": 77}),
         ("tls://host", {"secure": True}),
         ("nats://me:pa%3A%40ss@host", {"user": "me", "password": "pa:@ss"}),
         ("nats://t%2Fken@host", {"user": "t/ken"}),

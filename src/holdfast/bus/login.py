@@ -47,7 +47,7 @@ def server_at(url: str) -> Server:
         BusError: This is no such address.
     """
     try:
-        found = urlsplit(url if "://" in url else f"nats://{url}")
+        found = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
         host, port = found.hostname or "", found.port
         host.encode("idna")  # as the resolver will
     except ValueError:
