@@ -66,7 +66,7 @@ def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
     keys: list[Any] = []
     rows: list[Row] = []
     room = query.max_bytes
-    found = connection.execute(sql, parameters)
+    found = connection.cursor().execute(sql, parameters)
     try:
         for key, *values in found:
             row = statements.row(values)
