@@ -86,7 +86,7 @@ class KV:
     async def get(self, key: str) -> Entry | None:
         """The entry, or None if it is not there or has expired."""
         key = self.verbs.key(key)
-        row = await self.store.get(self.namespace, key)
+        row, _ = await self.store.get_at(self.namespace, key)
         return None if row is None else _read(key, row)
 
     async def delete(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT: Final = 1000 * 2**32
+"""Up to how many milliseconds a float tells seconds to the microsecond, and makes a datetime sooner."""
 
 
 class Keep(Enum):
@@ -333,6 +335,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def moment(ms: int) -> datetime:
     """The instant of a stored time, which is milliseconds since 1970."""
+    if -_EXACT < ms < _EXACT:
+        return datetime.fromtimestamp(ms / 1000, UTC)
     return EPOCH + timedelta(milliseconds=ms)
 
 

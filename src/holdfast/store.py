@@ -95,6 +95,7 @@ class Store(Operations):
         self._tasks: list[asyncio.Task[None]] = []
         self._open = False
         self._gets = 0
+        self._batching = self.capabilities.batching
 
     @property
     def capabilities(self) -> Capabilities:
@@ -220,7 +221,7 @@ class Store(Operations):
 
     async def execute(self, command: Command) -> Result:
         """Have a command done; the error that refused it is raised."""
-        if not self.capabilities.batching:
+        if not self._batching:
             self._reading()
             [result] = await self._groups.run([command])
             if isinstance(result, HoldfastError):
@@ -242,11 +243,6 @@ class Store(Operations):
         self._reading()
         if isinstance(command, Change) and not isinstance(command, (SetPolicy, DropLetter)):
             self._rates.admit(command.namespace)
-
-    async def get(self, namespace: str, key: str) -> Row | None:
-        """The row of an entry."""
-        row, _ = await self.get_at(namespace, key)
-        return row
 
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
         """The row of an entry, and the time at which it was there.

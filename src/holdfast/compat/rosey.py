@@ -144,7 +144,7 @@ class BotDatabase:
         with _builtin_errors():
             kv = await self._kv(plugin_name)
             key = kv.verbs.key(key)
-        row = await kv.store.get(kv.namespace, key)
+        row, _ = await kv.store.get_at(kv.namespace, key)
         if row is None:
             return {"exists": False}
         try:

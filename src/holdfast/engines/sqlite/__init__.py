@@ -130,12 +130,12 @@ class SqliteEngine:
             return LATER
         try:
             if len(addresses) == 1:
-                rows = [queries.get(self._inline, addresses[0])]
-            else:
-                found = queries.load_rows(self._inline, dict.fromkeys(addresses, True))
-                rows = [found.get(address) for address in addresses]
+                row = queries.get(self._inline, addresses[0])
+                return [row if row is not None and row.alive(now) else None]
+            found = queries.load_rows(self._inline, dict.fromkeys(addresses, True))
         except sqlite3.Error:
             return LATER
+        rows = map(found.get, addresses)
         return [row if row is not None and row.alive(now) else None for row in rows]
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
