@@ -353,7 +353,7 @@ async def test_reading_that_is_given_up(
     async def away(*_: object) -> None:
         raise Unavailable("away")
 
-    monkeypatch.setattr(store, "get", away)
+    monkeypatch.setattr(store, "get_at", away)
     with pytest.raises(Escalated) as caught:
         await patient.retry.update("k", lambda entry: 1)
     assert (caught.value.letter, caught.value.attempts, patient.slept) == (None, 5, HALVES)
