@@ -54,8 +54,8 @@ _COMPONENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURE_BITS: Final = 14_284
-_PLAIN: Final = frozenset({str, bool, type(None)})
 """An integer of no more bits has at most 4,300 digits."""
+_PLAIN: Final = frozenset({str, bool, type(None)})
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
 _QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
 _SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
@@ -378,16 +378,16 @@ def _walk(value: Any, room: int, *, field: str = "value") -> None:
         )
     elif room == 0:
         raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            if not isinstance(name, str):
-                message = f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}"
-                raise ValidationError(message, field=field)
-            if type(member) not in _PLAIN:
-                _walk(member, room - 1, field=field)
     else:
+        if isinstance(value, dict):
+            for name in value:
+                if not isinstance(name, str):
+                    message = f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}"
+                    raise ValidationError(message, field=field)
+            value = value.values()
         for member in value:
-            if type(member) not in _PLAIN:
+            kind = type(member)
+            if kind not in _PLAIN and not (kind is int and member.bit_length() <= _SURE_BITS):
                 _walk(member, room - 1, field=field)
 
 

@@ -13,7 +13,7 @@ from holdfast.bus import connection as module
 from holdfast.bus import session
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint
-from holdfast.bus.protocol import Message
+from holdfast.bus.protocol import Message, block
 from holdfast.edges.nats.server import NatsServer
 from tests.bus.scribe import Scribe, scribe
 from tests.edges.nats.ground import PATIENCE, until
@@ -240,7 +240,7 @@ async def test_messages_are_taken_as_they_are_read(nats_server: NatsServer) -> N
         subscription = listener.listen("here.>", take, queue="q")
         await listener.flush()
         for data in (b"1", b"bad", b"2", b"3"):
-            assert sender.send("here.it.is", data, {"Odd": "header"})
+            assert sender.send("here.it.is", data, head=block({"Odd": "header"}))
         await sender.flush()
         await subscription.drain()
         assert taken == [b"1", b"2", b"3"]
@@ -261,7 +261,7 @@ async def test_headers_and_replies_arrive(nats_server: NatsServer) -> None:
         assert inbox.startswith("_INBOX.me.")
         client.listen(f"{inbox}.*", heard.append)
         client.listen("there", heard.append)
-        assert client.send("there", b"x", {"Name": "value"}, reply=f"{inbox}.1")
+        assert client.send("there", b"x", head=block({"Name": "value"}), reply=f"{inbox}.1")
         assert client.send("nowhere", b"x", reply=f"{inbox}.2")
         await client.flush()
         await client.flush()
@@ -278,7 +278,7 @@ async def test_what_waits_to_be_sent_is_bounded(nats_server: NatsServer) -> None
         sent = [client.send("here", b"x" * 1_000_000) for _ in range(20)]
         assert sent == [True] * 16 + [False] * 4
         await client.flush()
-        assert client.send("here", b"x", {"Name": "value"})
+        assert client.send("here", b"x", head=block({"Name": "value"}))
         await client.flush()
 
 

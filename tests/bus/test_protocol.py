@@ -17,6 +17,7 @@ from holdfast.bus.protocol import (
     Control,
     Message,
     Reader,
+    block,
     connect,
     info_of,
     pub,
@@ -187,10 +188,11 @@ def test_commands() -> None:
     assert sub("a.>", "", "1") == b"SUB a.> 1\r\n"
     assert sub("a.>", "q", "2") == b"SUB a.> q 2\r\n"
     assert unsub("2") == b"UNSUB 2\r\n"
-    assert pub("a", b"xy", "", None) == b"PUB a 2\r\nxy\r\n"
-    assert pub("a", b"xy", "r", {}) == b"PUB a r 2\r\nxy\r\n"
-    assert pub("ä", b"xy", "", {"N": "v"}) == b"HPUB \xc3\xa4 18 20\r\nNATS/1.0\r\nN: v\r\n\r\nxy\r\n"
+    assert pub("a", b"xy") == b"PUB a 2\r\nxy\r\n"
+    assert pub("a", b"xy", reply="r") == b"PUB a r 2\r\nxy\r\n"
+    assert pub("ä", b"xy", head=block({"N": "v"})) == b"HPUB \xc3\xa4 18 20\r\nNATS/1.0\r\nN: v\r\n\r\nxy\r\n"
     assert (
-        pub("a", b"", "r", {"N": "v", "M": "w"}) == b"HPUB a r 24 24\r\nNATS/1.0\r\nN: v\r\nM: w\r\n\r\n\r\n"
+        pub("a", b"", reply="r", head=block({"N": "v", "M": "w"}))
+        == b"HPUB a r 24 24\r\nNATS/1.0\r\nN: v\r\nM: w\r\n\r\n\r\n"
     )
     assert json.loads(connect({"verbose": False}).removeprefix(b"CONNECT ")) == {"verbose": False}

@@ -13,6 +13,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from holdfast.bus.protocol import block
 from holdfast.edges.nats.permissions import SERVICE
 from holdfast.wire.subjects import OPERATOR, QUEUE
 from tests.nats import Wire, connection
@@ -119,7 +120,7 @@ class Attacker:
         async with connection(self._bus.url, self._own) as client:
             for own, _, reply in self._misdirected():
                 headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
-                assert client.send(own, b"{}", headers)
+                assert client.send(own, b"{}", head=block(headers))
             await client.flush()
         await self._bus.everybody_asks(but=self.user)
 

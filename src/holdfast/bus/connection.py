@@ -17,7 +17,7 @@ from holdfast.bus.protocol import pub, sub, unsub
 from holdfast.bus.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.bus.login import Server
     from holdfast.bus.session import Take
@@ -160,19 +160,17 @@ class Connection:
             await self._session.ping()
         self._takers.pop(subscription.sid, None)
 
-    def send(
-        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, reply: str = ""
-    ) -> bool:
+    def send(self, subject: str, payload: bytes, *, reply: str = "", head: bytes = b"") -> bool:
         """Have a message sent, without waiting; False if it can't be and is dropped.
 
         Args:
             subject: Where to; that it is one is the caller's business.
             payload: No more than the server takes.
-            headers: Names and values of one line each.
             reply: Where the answer should go.
+            head: Its headers, see `protocol.block`.
         """
         session = self._session
-        return session is not None and session.offer(pub(subject, payload, reply, headers))
+        return session is not None and session.offer(pub(subject, payload, reply=reply, head=head))
 
     async def flush(self) -> None:
         """Return when the server has seen all that was sent, and what it had sent before was taken.

@@ -194,11 +194,15 @@ def unsub(sid: str) -> bytes:
     return f"UNSUB {sid}\r\n".encode()
 
 
-def pub(subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
-    """A message to be sent; its headers have names and values of one line each."""
-    where = f"{subject} {reply}" if reply else subject
-    if not headers:
-        return b"PUB %b %d\r\n%b\r\n" % (where.encode(), len(payload), payload)
+def block(headers: Mapping[str, str]) -> bytes:
+    """Headers as they go before a payload; names and values are of one line each."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    head = f"NATS/1.0\r\n{lines}\r\n".encode()
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+def pub(subject: str, payload: bytes, *, reply: str = "", head: bytes = b"") -> bytes:
+    """A message to be sent, with the block of its headers if it has any."""
+    where = f"{subject} {reply}" if reply else subject
+    if not head:
+        return b"PUB %b %d\r\n%b\r\n" % (where.encode(), len(payload), payload)
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (where.encode(), len(head), len(head) + len(payload), head, payload)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.bus.protocol import block
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
 from holdfast.model import change_of
 from holdfast.table_answers import change_fields as item_change_fields
@@ -43,6 +44,8 @@ class Answers:
         self._client = client
         self._observer = observer
         self._prefix = prefix
+        self._told = -1
+        self._head = b""
         self.events = 0
         self.unsent = 0
 
@@ -59,9 +62,9 @@ class Answers:
         """Answer a message that is no request."""
         self._send(reply, dialect.refusal(error), error)
 
-    def send(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
+    def send(self, subject: str, payload: bytes, head: bytes = b"") -> None:
         """Have a message sent, if that can be."""
-        if not self._client.send(subject, payload, headers):
+        if not self._client.send(subject, payload, head=head):
             self.unsent += 1
 
     def publish_changes(self, journal: list[Record]) -> None:
@@ -89,10 +92,21 @@ class Answers:
         return error
 
     def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
-        headers = {"Holdfast-Time": str(self._store.now())}
+        now = self._store.now()
         if error is not None:
-            headers |= {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
-        self.send(reply, payload, headers)
+            self.send(reply, payload, block(_time(now) | _complaint(error)))
+            return
+        if now != self._told:  # the replies of a millisecond tell the same time
+            self._told, self._head = now, block(_time(now))
+        self.send(reply, payload, self._head)
+
+
+def _time(now: int) -> dict[str, str]:
+    return {"Holdfast-Time": str(now)}
+
+
+def _complaint(error: HoldfastError) -> dict[str, str]:
+    return {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
 
 
 def _bare(result: dict[str, Any]) -> dict[str, Any]:
