@@ -10,6 +10,11 @@ meaning. A change goes through `transact`, which every engine writes in the same
     outcome = decide(loaded, commands, now, keys) pure; the keys sign the audit
     <save outcome; commit>                        all of it or nothing, durable before the return
 
+Many entries expire at once, and most leave nothing but a record. So `wanted.runs` may ask for the sums of
+what is due in a namespace (`holdfast.rows.Overdue`), and `outcome.runs` says that these entries go and which
+versions their records get (`holdfast.rows.Run`), without a row or a record for each. An engine that sums up
+nothing does no wrong: its entries expire one by one.
+
 What must hold:
 
 - Groups that touch the same namespace take effect one after the other, across all processes.
