@@ -379,7 +379,7 @@ async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:
         ),
         (statements._drop_kv(2), ("p", "a", "b"), "PRIMARY KEY"),
         (statements._drop_rows(2), ("n", "s", b"k", b"l"), "PRIMARY KEY"),
-        (statements._load_kv(2), ("p", "a", 1, "p", "b", 1), "PRIMARY KEY"),
+        (statements._load_kv(2), (0, "p", "a", 1, 1, "p", "b", 1), "PRIMARY KEY"),
     ],
 )
 async def test_statements_use_an_index(

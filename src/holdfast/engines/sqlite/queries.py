@@ -31,21 +31,23 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
 
 def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> dict[Address, Row]:
     """Rows by address; of one without a deadline the value only where it is wanted."""
-    entries: list[tuple[Any, ...]] = [
-        (plugin_column(namespace), key, shown)
-        for (namespace, space, key), shown in wanted.items()
-        if space == KV
-    ]
-    others: list[tuple[Any, ...]] = [
-        (namespace, space, key, shown) for (namespace, space, key), shown in wanted.items() if space != KV
-    ]
+    if len(wanted) == 1:
+        [address] = wanted
+        if address.space == KV:  # the usual group of who writes alone
+            row = get(connection, address)
+            return {} if row is None else {address: row}
+    entries: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    addresses = list(wanted)
+    for number, ((namespace, space, key), shown) in enumerate(wanted.items()):
+        if space == KV:
+            entries.append((number, plugin_column(namespace), key, shown))
+        else:
+            others.append((number, namespace, space, key, shown))
     rows: dict[Address, Row] = {}
-    for sql, parameters in statements.load_kv(entries):
+    for sql, parameters in (*statements.load_kv(entries), *statements.load_rows(others)):
         for values in connection.execute(sql, parameters).fetchall():
-            rows[Address(namespace_of(values[0]), KV, values[1])] = statements.row(values[2:])
-    for sql, parameters in statements.load_rows(others):
-        for values in connection.execute(sql, parameters).fetchall():
-            rows[Address(*values[:3])] = statements.row(values[3:])
+            rows[addresses[values[0]]] = statements.row(values[1:])
     return rows
 
 

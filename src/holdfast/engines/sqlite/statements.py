@@ -90,7 +90,7 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
 
 
 def load_kv(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Entries by plugin and key; the value of one without a deadline only where it is wanted."""
+    """Entries by plugin and key, each with a number; the value of one without a deadline where it is wanted."""
     for length, parameters in chunks(wanted):
         yield _load_kv(length), parameters
 
@@ -266,8 +266,8 @@ def _values(length: int, width: int) -> str:
 @cache
 def _load_kv(length: int) -> str:
     return (
-        f"WITH wanted(plugin, name, shown) AS ({_values(length, 3)}) "
-        "SELECT plugin_name, key, CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, "
+        f"WITH wanted(number, plugin, name, shown) AS ({_values(length, 4)}) "
+        "SELECT number, CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, "
         f"length(CAST(value_json AS BLOB)), {_ENVELOPE} "
         "FROM wanted CROSS JOIN plugin_kv_storage ON plugin_name = plugin AND key = name"
     )
@@ -276,8 +276,8 @@ def _load_kv(length: int) -> str:
 @cache
 def _load_rows(length: int) -> str:
     return (
-        f"WITH wanted(owner, room, name, shown) AS ({_values(length, 4)}) "
-        "SELECT namespace, space, key, CASE WHEN shown OR expires_at IS NOT NULL THEN value END, "
+        f"WITH wanted(number, owner, room, name, shown) AS ({_values(length, 5)}) "
+        "SELECT number, CASE WHEN shown OR expires_at IS NOT NULL THEN value END, "
         f"length(CAST(value AS BLOB)), {_ENVELOPE} "
         "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
     )
