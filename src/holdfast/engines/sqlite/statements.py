@@ -90,7 +90,7 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
 
 
 def load_kv(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Entries by plugin and key, each with a number; the value of one without a deadline where it is wanted."""
+    """Entries by plugin and key, each with a number; without a deadline the value only where wanted."""
     for length, parameters in chunks(wanted):
         yield _load_kv(length), parameters
 
