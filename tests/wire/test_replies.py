@@ -21,6 +21,7 @@ from holdfast.wire.replies import (
     entry_fields,
     entry_of_fields,
     ms_of,
+    record_fields,
     record_of,
     row_fields,
     row_of,
@@ -177,6 +178,7 @@ def test_a_change_survives(told: Record) -> None:
     fields = over(change_fields(change_of(told)))
     assert record_of("kv/p", fields) == told
     assert "value" not in fields
+    assert over(record_fields(told)) == fields  # an event says what `changes` says
 
 
 def test_the_fields_of_a_change() -> None:

@@ -76,11 +76,13 @@ Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 class Draft:
     """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
 
-    `heads` are those that the audit has signed here, with their rows.
+    `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
+    signed here, with their rows.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
         self.name = ""
+        self.namespace = Namespace(name="")
         self.now = now
         self.keys = keys
         self._group_now = now
@@ -95,11 +97,6 @@ class Draft:
         self._blind: set[Address] = set()
 
     @property
-    def namespace(self) -> Namespace:
-        """The namespace of the command at hand, to be changed in place."""
-        return self._namespaces[self.name]
-
-    @property
     def known(self) -> Loaded:
         """What was loaded, with the namespaces as the commands so far have left them."""
         return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
@@ -107,12 +104,12 @@ class Draft:
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""
         self._enter(command.namespace)
-        namespace = msgspec.structs.replace(self._namespaces[self.name])
+        namespace = msgspec.structs.replace(self.namespace)
         undo, journal = len(self._undo), len(self._journal)
         try:
             return apply(self, command)
         except HoldfastError as refusal:
-            self._namespaces[self.name] = namespace
+            self._namespaces[self.name] = self.namespace = namespace
             self._take_back(undo)
             del self._journal[journal:]
             return refusal
@@ -191,6 +188,7 @@ class Draft:
         namespace = self._namespaces.get(name)
         if namespace is None:
             namespace = self._namespaces[name] = msgspec.structs.replace(self._found(name))
+        self.namespace = namespace
         self.now = max(self._group_now, namespace.changed_at)
 
     def _found(self, name: str) -> Namespace:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Entry, Escalation, Semantics, milliseconds, moment, semantics_of
+from holdfast.model import Entry, Escalation, Semantics, change_of, milliseconds, moment, semantics_of
 from holdfast.rows import Record, Row
 
 if TYPE_CHECKING:
@@ -142,19 +142,31 @@ def filter_fields(wanted: Filter | None) -> dict[str, Any]:
     }
 
 
-def change_fields(change: Change) -> dict[str, Any]:
+def record_fields(record: Record) -> dict[str, Any]:
     """A record of the journal."""
+    if record.op == "escalated":
+        return change_fields(change_of(record))
+    return _change_fields(record, moment(record.at))
+
+
+def _change_fields(change: Change | Record, at: datetime) -> dict[str, Any]:
     fields = {
         "op": change.op,
         "key": change.key,
         "version": change.version,
-        "at": change.at,
+        "at": at,
         "last_writer": change.last_writer,
         "request_id": change.request_id,
         "purpose": change.purpose,
     }
     if change.lag_ms is not None:
         fields |= {"lag_ms": change.lag_ms, "expired_version": change.expired_version}
+    return fields
+
+
+def change_fields(change: Change) -> dict[str, Any]:
+    """A record of the journal, as callers see it."""
+    fields = _change_fields(change, change.at)
     if change.error_code is not None:
         fields |= {
             "error_code": change.error_code,

@@ -47,6 +47,9 @@ class Write(NamedTuple):
     show: Callable[[Any], dict[str, Any]]
 
 
+_PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
+
+
 def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None:
     """The write that a message asks for; None if the verb is none that writes."""
     make = _MAKE.get(verb)
@@ -54,7 +57,9 @@ def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None
 
 
 def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks, as the verbs take it."""
+    """Who asks, as the verbs take it; nothing of it where a caller says nothing."""
+    if _PROVENANCE.isdisjoint(fields):
+        return {}
     return {
         "request_id": fields.get("request_id"),
         "writer": fields.get("last_writer"),
@@ -193,7 +198,11 @@ def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any
     """Version and deadline; all of the entry for a caller who asks for its `envelope`."""
     if fields.get("envelope") is True:
         return lambda result: {"key": result.key, **row_fields(result.key, result.row)}
-    return lambda result: stored_fields(result.row)
+    return _stored
+
+
+def _stored(result: Stored) -> dict[str, Any]:
+    return stored_fields(result.row)
 
 
 def _shown_deleted(result: Deleted) -> dict[str, Any]:

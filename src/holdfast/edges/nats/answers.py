@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.bus.protocol import block
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
-from holdfast.model import change_of
 from holdfast.table_answers import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.replies import change_fields
+from holdfast.wire.replies import record_fields
 
 if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
@@ -119,7 +118,7 @@ def _event(record: Record) -> bytes:
     if record.namespace.startswith("table/"):
         return PLUGIN.event(item_change_fields(record, "keys"))
     dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
-    return dialect.event(change_fields(change_of(record)))
+    return dialect.event(record_fields(record))
 
 
 def _told(error: Exception) -> HoldfastError:

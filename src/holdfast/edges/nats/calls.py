@@ -205,7 +205,7 @@ def _entry(fields: Any) -> Entry:
 def _operator(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Who asks: an operator, unless the request says it better."""
     said = provenance(fields)
-    return said | {"writer": said["writer"] or OPERATOR.lower()}
+    return said | {"writer": said.get("writer") or OPERATOR.lower()}
 
 
 async def _audit(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
