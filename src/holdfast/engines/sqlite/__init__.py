@@ -38,12 +38,13 @@ from holdfast.engine import (
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import queries, statements
 from holdfast.engines.sqlite.files import Ballast, WriterLock
+from holdfast.engines.sqlite.recent import Recent
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable
 from holdfast.keyring import FileKeyring
-from holdfast.rows import KV, Address, Namespace, Row
+from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,8 +64,6 @@ PART_ROWS: Final = 25
 TURNS: Final = {True: 1, False: 3}
 """How many turns the loop gets then: after upkeep, which is in no hurry, as many as an answer may take."""
 STALE_ATTEMPTS: Final = 10
-KNOWN_NAMESPACES: Final = 1_024
-"""The rows of how many namespaces are kept in mind."""
 
 
 class SqliteEngine:
@@ -88,7 +87,7 @@ class SqliteEngine:
         self._patient: sqlite3.Connection | None = None
         self._looks = 0
         self._epoch = ""
-        self._namespaces: dict[str, Namespace] = {}
+        self._recent = Recent()
 
     @property
     def path(self) -> Path:
@@ -205,17 +204,21 @@ class SqliteEngine:
     async def _transact(self, commands: Sequence[Command], now: int) -> Outcome:
         for _ in range(STALE_ATTEMPTS):
             outcome = await self._decide(commands, now)
-            if outcome.empty:
-                return outcome
-            plan, pages = statements.save(outcome), statements.pages(outcome)
-            known, self._namespaces = self._namespaces, {}
+            recent, self._recent = self._recent, Recent()  # in case that nobody learns what was kept
             try:
-                await self._writer.run(partial(self._writer.commit, plan, pages))
+                await self._writer.run(self._job(outcome))
             except Stale:
                 continue
-            self._namespaces = _latest(known, outcome.namespaces)
+            recent.learn(outcome)
+            self._recent = recent
             return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
+
+    def _job(self, outcome: Outcome) -> Callable[[], None]:
+        """What the writer has to do: also a refusal must be true of the file as it is."""
+        if outcome.empty:
+            return self._writer.make_sure
+        return partial(self._writer.commit, statements.save(outcome), statements.pages(outcome))
 
     async def _decide(self, commands: Sequence[Command], now: int) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others."""
@@ -235,14 +238,12 @@ class SqliteEngine:
         return decision.outcome()
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
-        rows = wanted.rows
-        if loaded.rows:
-            rows = {address: shown for address, shown in rows.items() if not _known(loaded, address)}
-        loaded.rows.update(await self._load_rows(rows))
-        missing = wanted.namespaces - loaded.namespaces.keys()
-        known = missing & self._namespaces.keys()
-        loaded.namespaces.update((name, self._namespaces[name]) for name in known)
-        if names := sorted(missing - known):
+        loaded.rows.update(self._recent.rows(wanted.rows))
+        rows = {address: shown for address, shown in wanted.rows.items() if not _known(loaded, address)}
+        if rows:
+            loaded.rows.update(await self._load_rows(rows))
+        loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
+        if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
             loaded.namespaces.update(
                 await self._look(lambda connection: queries.load_namespaces(connection, names))
             )
@@ -342,16 +343,6 @@ class SqliteEngine:
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
-
-
-def _latest(known: dict[str, Namespace], changed: Sequence[Namespace]) -> dict[str, Namespace]:
-    """The namespaces that this engine wrote last, as it left them.
-
-    Nobody else writes to the file, and if somebody did, the next commit is refused as stale and all is read
-    again. So what was written need not be read back.
-    """
-    known.update((namespace.name, namespace) for namespace in changed)
-    return known if len(known) <= KNOWN_NAMESPACES else {}
 
 
 def _private_folder() -> Path:

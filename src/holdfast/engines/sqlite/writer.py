@@ -97,6 +97,18 @@ class Writer:
         self._log_pages += pages
         self._checkpointed = False
 
+    def make_sure(self) -> None:
+        """See that nobody else has written, without writing. On the writer's thread only.
+
+        Raises:
+            Stale: Somebody has.
+        """
+        assert self._connection is not None
+        try:
+            self._look_for_others(self._connection)
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
     def checkpoint(self, mode: str) -> None:
         """Move the log into the database as far as readers let it."""
         assert self._connection is not None
@@ -116,16 +128,19 @@ class Writer:
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            data_version = _data_version(connection)
-            if data_version != self._data_version:
-                self._data_version = data_version
-                raise Stale
+            self._look_for_others(connection)
             for sql, parameters in plan:
                 connection.execute(sql, parameters)
         except BaseException:
             self._roll_back()
             raise
         self._finish()
+
+    def _look_for_others(self, connection: sqlite3.Connection) -> None:
+        data_version = _data_version(connection)
+        if data_version != self._data_version:
+            self._data_version = data_version
+            raise Stale
 
     def _finish(self) -> None:
         assert self._connection is not None

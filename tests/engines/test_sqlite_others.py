@@ -1,0 +1,102 @@
+"""What other programs do to a SQLite file while an engine has it, and what that engine knows by itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.errors import Busy
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store's file."""
+    return tmp_path / "store.db"
+
+
+async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(path: Path) -> None:
+    """A group that was decided on rows which have changed meanwhile is decided again."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("n", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        decide, interfered = engine._decide, False
+
+        async def decide_and_interfere(*arguments: object) -> object:
+            nonlocal interfered
+            outcome = await decide(*arguments)  # type: ignore[arg-type]
+            if not interfered:
+                interfered = True
+                with sqlite3.connect(path) as outside:
+                    outside.execute("UPDATE plugin_kv_storage SET value_json = '41' WHERE key = 'n'")
+                outside.close()
+            return outcome
+
+        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
+        assert (await kv.incr("n")).value == 42
+
+
+async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> None:
+    """Versions go on from the counter in the file, though this engine knows what it wrote there itself."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        assert (await kv.set("k", 1)).version == 1
+        with sqlite3.connect(path) as outside:
+            outside.execute("UPDATE holdfast_namespaces SET revision = 100, keys = 7")
+        outside.close()
+        assert (await kv.set("k", 2)).version == 101
+        assert (await store.stats("kv/p")).keys == 7
+
+
+async def test_more_than_is_kept_in_mind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and namespaces are right, also where there are more of them, and larger ones, than are known."""
+    monkeypatch.setattr("holdfast.engines.sqlite.recent.MOST", 3)
+    monkeypatch.setattr("holdfast.engines.sqlite.recent.LARGEST", 10)
+    async with holdfast.open(path, reap=False) as store:
+        for expected in (1, 2, 3):
+            handles = [store.kv(f"p{number}") for number in range(5)]
+            assert [(await kv.incr("n")).value for kv in handles] == [expected] * 5
+            assert [(await kv.set("large", "x" * 20)).version for kv in handles] == [2 * expected] * 5
+        assert await handles[0].delete("n")
+        assert (await handles[0].incr("n")).value == 1
+        assert (await handles[0].set("large", 1, expected_version=6)).version == 9
+
+
+async def test_a_refusal_is_true_of_the_file(path: Path) -> None:
+    """A conflict shows what is in the file, also what another program put there after the last commit."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("k", "ours")
+        with sqlite3.connect(path) as outside:
+            outside.execute("UPDATE plugin_kv_storage SET value_json = '\"theirs\"'")
+        outside.close()
+        with pytest.raises(holdfast.VersionConflict) as conflict:
+            await kv.set("k", "more", expected_version=7)
+        assert conflict.value.current is not None
+        assert conflict.value.current.value == "theirs"
+
+
+async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> None:
+    """Rather than loop for ever or overwrite, a write that can't get a quiet moment is refused as BUSY."""
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("n", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        decide = engine._decide
+
+        async def decide_and_interfere(*arguments: object) -> object:
+            outcome = await decide(*arguments)  # type: ignore[arg-type]
+            with sqlite3.connect(path) as outside:
+                outside.execute("UPDATE plugin_kv_storage SET value_json = value_json + 1")
+            outside.close()
+            return outcome
+
+        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
+        with pytest.raises(Busy):
+            await kv.incr("n")
