@@ -51,11 +51,8 @@ class KV:
     def __init__(self, store: Store, verbs: Verbs) -> None:
         self.store = store
         self.verbs = verbs
-
-    @property
-    def namespace(self) -> str:
+        self.namespace = verbs.namespace
         """The namespace's full name."""
-        return self.verbs.namespace
 
     async def set(
         self,

@@ -403,7 +403,7 @@ def entry_of(key: str, row: Row) -> Entry:
         updated_at=moment(row.updated_at),
         expires_at=None if row.expires_at is None else moment(row.expires_at),
         last_writer=row.last_writer,
-        semantics=semantics_of(row.semantics),
+        semantics=None if row.semantics is None else semantics_of(row.semantics),
         request_id=row.request_id,
         spec_ref=row.spec_ref,
     )

@@ -47,7 +47,7 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> di
     rows: dict[Address, Row] = {}
     for sql, parameters in (*statements.load_kv(entries), *statements.load_rows(others)):
         for values in connection.execute(sql, parameters).fetchall():
-            rows[addresses[values[0]]] = statements.row(values[1:])
+            rows[addresses[values[0]]] = statements.row(values[2:], values[1])
     return rows
 
 

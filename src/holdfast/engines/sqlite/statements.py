@@ -34,7 +34,7 @@ _NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, creat
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
 
-GET: Final = f"SELECT value_json, NULL, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
+GET: Final = f"SELECT value_json, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
 OVERDUE: Final = (
     "SELECT count(*), coalesce(sum(width), 0), coalesce(max(expires_at), 0) FROM (SELECT expires_at, "
     "length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width FROM ("
@@ -61,9 +61,9 @@ EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
 JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces WHERE name = ?"
 
 
-def row(values: Sequence[Any]) -> Row:
-    """A row from a value, its size (None: to be taken from the value) and the envelope's columns."""
-    value, size, version, created_at, updated_at, expires_at, writer, semantics, request_id, spec_ref = values
+def row(values: Sequence[Any], size: int | None = None) -> Row:
+    """A row from its value and the envelope's columns; the size is the value's unless it is given."""
+    value, version, created_at, updated_at, expires_at, writer, semantics, request_id, spec_ref = values
     if size is None:
         size = len(value) if value.isascii() else len(value.encode())
     return Row(
@@ -163,7 +163,7 @@ def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool 
         table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
     else:
         table, owner, value = "holdfast_rows", "namespace = ? AND space = ?", "value"
-    shown = f"key, {value}, NULL, {_ENVELOPE}" if values else "key"
+    shown = f"key, {value}, {_ENVELOPE}" if values else "key"
     return (
         f"SELECT {shown} FROM {table} WHERE {owner} AND key {'>' if after else '>='} ?"
         + (" AND key < ?" if bounded else "")
@@ -267,8 +267,8 @@ def _values(length: int, width: int) -> str:
 def _load_kv(length: int) -> str:
     return (
         f"WITH wanted(number, plugin, name, shown) AS ({_values(length, 4)}) "
-        "SELECT number, CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, "
-        f"length(CAST(value_json AS BLOB)), {_ENVELOPE} "
+        f"SELECT number, length(CAST(value_json AS BLOB)), "
+        f"CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, {_ENVELOPE} "
         "FROM wanted CROSS JOIN plugin_kv_storage ON plugin_name = plugin AND key = name"
     )
 
@@ -277,8 +277,8 @@ def _load_kv(length: int) -> str:
 def _load_rows(length: int) -> str:
     return (
         f"WITH wanted(number, owner, room, name, shown) AS ({_values(length, 5)}) "
-        "SELECT number, CASE WHEN shown OR expires_at IS NOT NULL THEN value END, "
-        f"length(CAST(value AS BLOB)), {_ENVELOPE} "
+        f"SELECT number, length(CAST(value AS BLOB)), "
+        f"CASE WHEN shown OR expires_at IS NOT NULL THEN value END, {_ENVELOPE} "
         "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
     )
 
