@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 CLOCK_INTERVAL = 30.0
 """Every how many seconds the offset to the storage's clock is measured."""
-GETS_PER_TURN = 32
+GETS_PER_TURN = 64
 """After how many gets the loop gets a turn: a caller who only reads would otherwise never let it go."""
 
 _log = logging.getLogger("holdfast")
@@ -256,7 +256,7 @@ class Store(Operations):
             assert isinstance(result, Got)
             now = self.now()
             return (result.row if result.row is not None and result.row.alive(now) else None), now
-        now = self.now()
+        now = self._clock.now()
         address = Address(namespace, KV_SPACE, key)
         seen = self._reading().glance([address], now)
         if isinstance(seen, Later):
