@@ -1,5 +1,7 @@
 """`python -m bench.page FILE …`: what runs found, as the tables of docs/explanation/performance.md.
 
+With `--picture` it is what they found of the bars' scenarios as SVG, all in one picture.
+
 Law: it copies figures and makes none.
 """
 
@@ -10,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.book import Spread, figure
+from bench.book import Scenario, Spread, figure
+from bench.plot import svg
 
 
 def page(found: dict[str, Any]) -> str:
@@ -20,6 +23,22 @@ def page(found: dict[str, Any]) -> str:
         _scenario(one) for one in found["scenarios"] if one["scenario"].startswith(("where.", "growth."))
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def picture(runs: list[dict[str, Any]]) -> str:
+    """The scenarios of runs that their bars are about, drawn."""
+    return svg(
+        [_drawn(one) for found in runs for one in found["scenarios"] if one["scenario"] in _barred(found)]
+    )
+
+
+def _barred(found: dict[str, Any]) -> set[str]:
+    return {bar["name"].partition(":")[0] for bar in found["bars"]}
+
+
+def _drawn(one: dict[str, Any]) -> Scenario:
+    sides = {side: values["values"] for side, values in one["sides"].items()}
+    return Scenario(one["scenario"], one["unit"], sides)
 
 
 def _machine(found: dict[str, Any]) -> str:
@@ -64,5 +83,6 @@ def _spread(values: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(page(json.loads(Path(name).read_text(encoding="utf-8"))))
+    names = [name for name in sys.argv[1:] if name != "--picture"]
+    runs = [json.loads(Path(name).read_text(encoding="utf-8")) for name in names]
+    print(picture(runs) if "--picture" in sys.argv else "\n".join(map(page, runs)), end="")
