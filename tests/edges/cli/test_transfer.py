@@ -186,7 +186,7 @@ def test_expired_entries_are_left_out(cli: Cli) -> None:
 )
 def test_bad_lines_are_reported_with_their_number(cli: Cli, line: str, told: str | None) -> None:
     """A bad line stops the import before anything of its chunk is written; an empty one is no line."""
-    gc.collect()  # what earlier tests left would else be found at the bottom of a deep recursion, and complain
+    gc.collect()  # what earlier tests left would complain from the bottom of a deep recursion
     outcome = cli("import", "-", stdin=lines([HEADER, entry_line(1), line, entry_line(3)]))
     if told is None:
         assert (outcome.code, cli.did("list").out) == (0, "k1\nk3\n")
