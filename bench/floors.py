@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import random
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 RATES: Final = {"set": (0.0, 1_000), "get": (1.0, 2_000), "mixed": (0.7, 1_500)}
 DELETES: Final = 500
+KEYS_IN_ALL: Final = 10_000
 LISTED: Final = (100, 1_000, 10_000)
 COVERAGE: Final = Path(__file__).resolve().parents[1] / ".dev" / "coverage.json"
 VERBS: Final = ("kv.py", "verbs.py", "commands.py", "selection.py", "view.py")
@@ -103,20 +105,23 @@ async def _list(door: NatsDoor, count: int, _: int) -> None:
     await door.ask(0, "list", {"limit": count})
 
 
-async def _set_as(door: NatsDoor, names: list[str], number: int) -> None:
-    await door.ask_as(number % 10, names[number % len(names)], "set", _numbered(number % 100))
+async def _set_as(door: NatsDoor, names: list[str], chance: random.Random, number: int) -> None:
+    """Set one of the plugin's keys. However many plugins there are, they have the same number in all."""
+    key = f"key:{chance.randrange(KEYS_IN_ALL // len(names)):08}"
+    await door.ask_as(number % 10, names[number % len(names)], "set", {"key": key, "value": value(number)})
 
 
 async def _plugins(run: Run, url: str) -> None:
     """Sets of 10 and of 1,000 plugins over as many connections: a subject says who asks."""
     door = NatsDoor()
     await door.open(url, ["unused"] * 10)
+    chance = random.Random(1)
     names = {f"{count:,} plugins": [f"many{number}" for number in range(count)] for count in (10, 1_000)}
     try:
         for number in itertools.chain([-1], run.rounds()):
             for side in turned(list(names), number):
                 window = await closed_loop(
-                    partial(_set_as, door, names[side]), in_flight=128, seconds=run.seconds
+                    partial(_set_as, door, names[side], chance), in_flight=128, seconds=run.seconds
                 )
                 if number >= 0:
                     run.book.add("floors.plugins", side, window.per_second, unit="/s")
