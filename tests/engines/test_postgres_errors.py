@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import errors
-from holdfast.engines.postgres.translate import server, translate, unreachable
+from holdfast.engines.postgres.translate import may_have_committed, server, translate, unreachable
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,34 @@ def test_states(state: str, expected: type[errors.HoldfastError]) -> None:
     error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "ERROR"})
     assert type(translate(error)) is expected
     assert "secret" not in str(translate(error))
+
+
+@pytest.mark.parametrize(
+    ("state", "unknown"),
+    [
+        ("08006", True),
+        ("57014", True),
+        ("57P01", True),
+        ("57P02", True),
+        ("0A000", False),
+        ("22P05", False),
+        ("25006", False),
+        ("40001", False),
+        ("53100", False),
+        ("55P03", False),
+    ],
+)
+def test_a_statement_that_commits_by_itself(state: str, unknown: bool) -> None:
+    """Only where the server says that it refused is it told that nothing was kept."""
+    error: Any = asyncpg.PostgresError.new({"C": state, "M": "", "S": "ERROR"})
+    assert may_have_committed(error) is unknown
+
+
+def test_an_answer_that_does_not_come() -> None:
+    """Silence and a broken line say nothing of what was kept."""
+    assert may_have_committed(TimeoutError())
+    assert may_have_committed(ConnectionResetError())
+    assert may_have_committed(asyncpg.InterfaceError(""))
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ import asyncio
 import random
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from holdfast.commands import Stored
+from holdfast.commands import Expire, Stored
 from holdfast.engine import JournalQuery
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.errors import OutcomeUnknown, Transient, Unavailable
-from holdfast.rows import KV, Address
+from holdfast.engines.postgres.transaction import Group
+from holdfast.errors import OutcomeUnknown, Transient, Unavailable, VersionConflict
+from holdfast.rows import KV, TRASH, Address
 from holdfast.verbs import Verbs, id_maker
 
 if TYPE_CHECKING:
@@ -259,6 +260,78 @@ async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arri
     # The rollback of what was cut off precedes the write that came after it: both lock the namespace.
     found = await sql.fetch("SELECT key FROM plugin_kv_storage ORDER BY version")
     assert [row[0] for row in found] == ["before", *(["cut"] if arrives else []), "after"]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_writes_without_a_lock_that_are_not_confirmed(
+    pg_url: str, sql: Connection, arrives: bool
+) -> None:
+    """The same holds where the statement that writes commits by itself."""
+    async with Wire(pg_url) as wire:
+        engine = PostgresEngine(wire.url)
+        await engine.start()
+        for value in range(3):  # by then it is known that nobody else writes
+            await engine.transact([maker().set("a", value)], NOW)
+        # Two rows are loaded, and one word says that they were written.
+        wire.cut_at, wire.cut_first = (b"SELECT 1\0", False) if arrives else (b'"cut"', True)
+        with pytest.raises(OutcomeUnknown):
+            await engine.transact([maker().set("a", "cut")], NOW)
+        wire.cut_at = None
+        assert await told(engine, maker(), "after") == "kept"
+        await engine.aclose()
+    assert await sql.fetchval("SELECT value_json FROM plugin_kv_storage WHERE key = 'a'") == (
+        '"cut"' if arrives else "2"
+    )
+    assert await sql.fetchval("SELECT count(*) FROM holdfast_journal") == (5 if arrives else 4)
+
+
+async def test_somebody_who_writes_in_between(
+    pg_url: str, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that took itself to be alone holds nobody up, and does not write over what it has not seen."""
+    other = PostgresEngine(pg_url)
+    await other.start()
+    for _ in range(3):
+        await engine.transact([maker().incr("n")], NOW)
+    save, held_up = Group._save, 0
+
+    async def save_later(group: Group, *given: Any, commits: bool) -> int | None:
+        nonlocal held_up
+        if commits and not held_up:
+            held_up += 1
+            await other.transact([maker().incr("n")], NOW)
+        return await save(group, *given, commits=commits)
+
+    monkeypatch.setattr(Group, "_save", save_later)
+    outcome = await engine.transact([maker().incr("n"), maker().set("m", 1)], NOW)
+    assert held_up == 1
+    assert [result.row.version for result in outcome.results if isinstance(result, Stored)] == [5, 6]
+    for _ in range(2):
+        await engine.transact([maker().incr("n")], NOW)
+    held_up = 0
+    outcome = await engine.transact([maker().delete("n", expected_version=8)], NOW)
+    assert held_up == 1
+    assert isinstance(outcome.results[0], VersionConflict)
+    (row,) = await engine.read([Address(NAMESPACE, KV, "n")], NOW)
+    assert row is not None
+    assert row.value == "8"
+    await other.aclose()
+
+
+async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connection) -> None:
+    """Also a change of rows that the namespace does not count is noticed by whoever loaded before it."""
+    assert await told(engine, maker(), "a") == "kept"
+    await sql.execute(
+        "INSERT INTO holdfast_rows "
+        "(namespace, space, key, value, expires_at, created_at, updated_at, version, last_writer) "
+        "VALUES ($1, 'trash', 'b', '1', 'epoch', 'epoch', 'epoch', 1, 'tester')",
+        NAMESPACE,
+    )
+    mark = "SELECT xmin::text FROM holdfast_namespaces"
+    before = await sql.fetchval(mark)
+    await engine.transact([Expire(namespace=NAMESPACE, space=TRASH, keys=(b"b",))], NOW)
+    assert await sql.fetchval("SELECT count(*) FROM holdfast_rows") == 0
+    assert await sql.fetchval(mark) != before
 
 
 async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> None:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.engines.postgres import statements
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.opening import prepare
+from holdfast.engines.postgres.saving import Part, save
 
 NOW: Final = 1_700_000_000_123
 
@@ -23,16 +24,29 @@ NOW: Final = 1_700_000_000_123
         (statements.READ_KV, (["p"], ["k"]), 1),
         (statements.READ_OTHERS, (["n"], ["s"], [b"k"]), 1),
         (
-            statements.load(kv=True, others=True),
+            statements.load(kv=True, others=True, alike=False),
             ("n", "p", ["k"], [True], "n", ["s"], [b"k"], [True], 1),
             3,
         ),
-        (statements.save("drop_kv", "drop_others"), ("p", ["k"], "n", ["s"], [b"k"]), 2),
+        (
+            statements.load(kv=True, others=True, alike=True),
+            ("n", "p", ["k"], True, "n", ["s"], [b"k"], False, 1),
+            3,
+        ),
+        (
+            save(Part("touch_namespace"), Part("drop_kv"), Part("drop_others")),
+            ("n", 7, "p", ["k"], "n", ["s"], [b"k"]),
+            3,
+        ),
         (statements.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
         (statements.scan_others(values=False, bounded=False, after=False), (NOW, 9, 9, b"", "n", "s"), 1),
         (statements.due_kv(one=True), (NOW, 9, "p"), 1),
         (statements.OVERDUE, (NOW, 9, "p", 9), 1),
-        (statements.save("drop_run", "record_run"), ("p", NOW, 9, "n", 9, NOW), 2),
+        (
+            save(Part("touch_namespace"), Part("drop_run"), Part("record_run")),
+            ("n", 7, "p", NOW, 9, "n", 9, NOW),
+            3,
+        ),
         (statements.due_others(one=True), (NOW, 9, "s", "n"), 2),
         (statements.journal(bounded=True, key=True, newest_first=True), ("n", 0, "k", 9, "l", "k"), 3),
     ],

@@ -1,7 +1,7 @@
 """The PostgreSQL engine: rows in a database that several processes share.
 
 Law: this package moves rows in and out with asyncpg, which nothing else knows. A group of commands is one
-transaction of four messages; reads that come together go together.
+transaction of two messages, or of four where others write too; reads that come together go together.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.engine import LATER, Capabilities, Later, no_hint
 from holdfast.engines.postgres import queries
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.lookups import Lookups
+from holdfast.engines.postgres.marks import Marks
 from holdfast.engines.postgres.opening import prepare
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
@@ -54,7 +55,7 @@ class PostgresEngine:
         self._lookups = Lookups(self._connections, reading)
         self._walks = self._connections.share(reading)
         self._writes = self._connections.share(connections - 2 * reading)
-        self._known: set[str] = set()
+        self._marks = Marks()
 
     async def start(self) -> None:
         """Reach the server, and create or migrate the store where that is needed.
@@ -67,7 +68,7 @@ class PostgresEngine:
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """See `Engine.transact`; the commands are all for one namespace."""
-        return await self._writes.run(partial(Group(commands, now, self.keys).run, known=self._known))
+        return await self._writes.run(partial(Group(commands, now, self.keys).run, marks=self._marks))
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
         """See `Engine.glance`: the server is always waited for."""

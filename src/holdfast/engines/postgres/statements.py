@@ -1,4 +1,4 @@
-"""Every statement that the engine sends, each written once.
+"""Every statement that the engine sends but the one that saves, each written once.
 
 Law: SQL only. A statement takes its rows as one array per column, whatever their number, so that its text
 depends on what is asked and never on how much. What depends on the call is left out rather than disabled by
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.engines.postgres.columns import (
     COUNTERS,
-    PUT,
     RECORD,
     ROW,
     answered,
@@ -21,12 +20,11 @@ from holdfast.engines.postgres.columns import (
     living,
     passed,
     row,
-    stored,
     type_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 # The steps of a transaction.
 
@@ -48,19 +46,19 @@ def lock_namespace(name: str) -> str:
 
 
 @cache
-def load(*, kv: bool, others: bool) -> str:
+def load(*, kv: bool, others: bool, alike: bool) -> str:
     """The row of a namespace, at position 0, and rows by the position from 1 at which they are asked for.
 
-    Parameters: the namespace; with `kv` the plugin, keys, whether each value is wanted, and now; with
-    `others` the namespace, spaces, keys, whether each value is wanted, now, and by how much to shift the
-    positions.
+    Parameters: the namespace; with `kv` the plugin, keys, and whether each value is wanted; with `others` the
+    namespace, spaces, keys, whether each value is wanted, and by how much to shift the positions. With
+    `alike` there is one word on values for all of the keys, and not one for each.
     """
     parameters = _numbered()
     parts = [_load_namespace(parameters)]
     if kv:
-        parts.append(_load_kv(parameters))
+        parts.append(_load_kv(parameters, alike=alike))
     if others:
-        parts.append(_load_others(parameters))
+        parts.append(_load_others(parameters, alike=alike))
     return "\nUNION ALL\n".join(parts)
 
 
@@ -78,161 +76,59 @@ Parameters: now; how many to look at; the plugin; how many to sum up.
 """
 
 
-@cache
-def save(*parts: str) -> str:
-    """All of a group's changes in one statement. Its parameters are those of its parts, in their order."""
-    parameters = _numbered()
-    changes = ", ".join(f"{part} AS ({_SAVE[part](parameters)})" for part in parts)
-    return f"WITH {changes} SELECT"
+MARK: Final = "xmin::text::bigint"
+"""What tells a namespace's row from what it was before: every change of the namespace makes it another."""
 
 
 def _numbered() -> Iterator[str]:
     return (f"${number}" for number in count(1))
 
 
-def _arrays(columns: Iterable[str], parameters: Iterator[str]) -> list[str]:
-    return [f"{next(parameters)}::{type_of(column)}[]" for column in columns]
-
-
 def _load_namespace(parameters: Iterator[str]) -> str:
     nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW[1:])
     return (
         f"SELECT 0::bigint AS position, policy, {nothing}, "
-        f"ARRAY[{', '.join(map(answered, COUNTERS))}] AS counters "
+        f"ARRAY[{', '.join([MARK, *map(answered, COUNTERS)])}] AS counters "
         f"FROM holdfast_namespaces WHERE name = {next(parameters)}"
     )
 
 
-def _load_kv(parameters: Iterator[str]) -> str:
+def _load_kv(parameters: Iterator[str], *, alike: bool) -> str:
     plugin, keys, wanted = (next(parameters) for _ in range(3))
-    shown = "CASE WHEN wanted OR expires_at IS NOT NULL THEN value_json END"
     key = f"plugin_name = {plugin} AND key = asked_key"
+    shown, asked = _asked("value_json", {"asked_key": f"{keys}::text[]"}, wanted, alike=alike)
     return (
-        f"SELECT position, {', '.join(ROW)}, NULL::bigint[] "
-        f"FROM unnest({keys}::text[], {wanted}::boolean[]) "
-        "WITH ORDINALITY AS asked (asked_key, wanted, position) "
-        f"CROSS JOIN LATERAL {_looked_up(row('value_json', shown=shown), 'plugin_kv_storage', key)}"
+        f"SELECT position, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"CROSS JOIN LATERAL {looked_up(row('value_json', shown=shown), 'plugin_kv_storage', key)}"
     )
 
 
-def _load_others(parameters: Iterator[str]) -> str:
+def _load_others(parameters: Iterator[str], *, alike: bool) -> str:
     namespace, spaces, keys, wanted, shift = (next(parameters) for _ in range(5))
-    shown = "CASE WHEN wanted OR expires_at IS NOT NULL THEN value END"
+    arrays = {"asked_space": f"{spaces}::text[]", "asked_key": f"{keys}::bytea[]"}
+    shown, asked = _asked("value", arrays, wanted, alike=alike)
     key = f"namespace = {namespace} AND space = asked_space AND key = asked_key"
     return (
-        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] "
-        f"FROM unnest({spaces}::text[], {keys}::bytea[], {wanted}::boolean[]) "
-        "WITH ORDINALITY AS asked (asked_space, asked_key, wanted, position) "
-        f"CROSS JOIN LATERAL {_looked_up(row('value', shown=shown), 'holdfast_rows', key)}"
+        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"CROSS JOIN LATERAL {looked_up(row('value', shown=shown), 'holdfast_rows', key)}"
     )
 
 
-def _looked_up(columns: str, table: str, key: str) -> str:
+def _asked(value: str, arrays: dict[str, str], wanted: str, *, alike: bool) -> tuple[str, str]:
+    """What is shown of a value, and the rows that are asked for: an array for each column."""
+    if not alike:
+        arrays, wanted = arrays | {"wanted": f"{wanted}::boolean[]"}, "wanted"
+    return (
+        f"CASE WHEN {wanted} OR expires_at IS NOT NULL THEN {value} END",
+        f"unnest({', '.join(arrays.values())}) WITH ORDINALITY AS asked ({', '.join([*arrays, 'position'])})",
+    )
+
+
+def looked_up(columns: str, table: str, key: str) -> str:
     # As a plain join this could become a walk over all rows of the namespace, which is cheap in the eyes of a
     # planner that has seen a small table. An OFFSET keeps it a search by the whole key.
     return f"(SELECT {columns} FROM {table} WHERE {key} OFFSET 0) AS found"
 
-
-def _put_kv(parameters: Iterator[str]) -> str:
-    """Parameters: the plugin; arrays of keys and of the columns `PUT`."""
-    plugin = next(parameters)
-    arrays = [f"{next(parameters)}::text[]", *_arrays(PUT, parameters)]
-    return _put("plugin_kv_storage", {"plugin_name": plugin}, ("key",), "value_json", arrays)
-
-
-def _put_others(parameters: Iterator[str]) -> str:
-    """Parameters: the namespace; arrays of spaces, of keys and of the columns `PUT`."""
-    namespace = next(parameters)
-    arrays = [f"{next(parameters)}::text[]", f"{next(parameters)}::bytea[]", *_arrays(PUT, parameters)]
-    return _put("holdfast_rows", {"namespace": namespace}, ("space", "key"), "value", arrays)
-
-
-def _put(table: str, owner: dict[str, str], key: tuple[str, ...], value: str, arrays: list[str]) -> str:
-    given, written = (*key, *PUT), (value, *PUT[1:])
-    return (
-        f"INSERT INTO {table} ({', '.join([*owner, *key, *written])}) "
-        f"SELECT {', '.join([*owner.values(), *map(stored, given)])} "
-        f"FROM unnest({', '.join(arrays)}) AS put ({', '.join(given)}) "
-        f"ON CONFLICT ({', '.join([*owner, *key])}) "
-        f"DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in written)}"
-    )
-
-
-def _drop_kv(parameters: Iterator[str]) -> str:
-    """Parameters: the plugin; an array of keys."""
-    plugin, keys = next(parameters), next(parameters)
-    return f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY ({keys}::text[])"
-
-
-def _drop_others(parameters: Iterator[str]) -> str:
-    """Parameters: the namespace; arrays of spaces and of keys."""
-    namespace, spaces, keys = (next(parameters) for _ in range(3))
-    key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
-    return (
-        "DELETE FROM holdfast_rows WHERE ctid = ANY (ARRAY(SELECT found.ctid "
-        f"FROM unnest({spaces}::text[], {keys}::bytea[]) AS gone (gone_space, gone_key) "
-        f"CROSS JOIN LATERAL {_looked_up('ctid', 'holdfast_rows', key)}))"
-    )
-
-
-def _drop_run(parameters: Iterator[str]) -> str:
-    """Parameters: the plugin; the last deadline; how many. The order is that of `OVERDUE`."""
-    plugin, until, most = (next(parameters) for _ in range(3))
-    return (
-        f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY (ARRAY("
-        f"SELECT key FROM (SELECT * FROM plugin_kv_storage WHERE {passed(until)} OFFSET 0) AS due "
-        f"WHERE plugin_name = {plugin} AND version > 0 AND semantics IS NULL "
-        f"ORDER BY expires_at, key LIMIT {most})) RETURNING key, version, last_writer, expires_at"
-    )
-
-
-def _record_run(parameters: Iterator[str]) -> str:
-    """What `_drop_run` removed becomes records. Parameters: the namespace; the version before; the time."""
-    namespace, before, at = (next(parameters) for _ in range(3))
-    return (
-        "INSERT INTO holdfast_journal "
-        "(namespace, op, version, key, at, last_writer, lag_ms, expired_version) "
-        f"SELECT {namespace}, 'expired', {before}::bigint + row_number() OVER (ORDER BY expires_at, key), "
-        f"key, {instant(f'{at}::bigint')}, last_writer, {at}::bigint - {answered('expires_at')}, version "
-        "FROM drop_run"
-    )
-
-
-def _add_records(parameters: Iterator[str]) -> str:
-    """Parameters: the namespace; arrays of the columns `RECORD`."""
-    namespace = next(parameters)
-    return (
-        f"INSERT INTO holdfast_journal (namespace, {', '.join(RECORD)}) "
-        f"SELECT {namespace}, {', '.join(map(stored, RECORD))} "
-        f"FROM unnest({', '.join(_arrays(RECORD, parameters))}) AS record ({', '.join(RECORD)})"
-    )
-
-
-def _drop_records(parameters: Iterator[str]) -> str:
-    """Parameters: the namespace; the last version to drop."""
-    namespace, upto = next(parameters), next(parameters)
-    return f"DELETE FROM holdfast_journal WHERE namespace = {namespace} AND version <= {upto}"
-
-
-def _set_namespace(parameters: Iterator[str]) -> str:
-    """Parameters: the name; the columns `COUNTERS`; the policy."""
-    name = next(parameters)
-    changes = [f"{column} = {stored(column, f'{next(parameters)}::bigint')}" for column in COUNTERS]
-    changes.append(f"policy = {next(parameters)}::text")
-    return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE name = {name}"
-
-
-_SAVE: Final = {
-    "put_kv": _put_kv,
-    "put_others": _put_others,
-    "drop_kv": _drop_kv,
-    "drop_others": _drop_others,
-    "drop_run": _drop_run,
-    "record_run": _record_run,
-    "add_records": _add_records,
-    "drop_records": _drop_records,
-    "set_namespace": _set_namespace,
-}
 
 # Reading.
 
@@ -240,7 +136,7 @@ _KV_KEY: Final = "plugin_name = asked_plugin AND key = asked_key"
 READ_KV: Final = (
     f"SELECT position, {', '.join(ROW)} "
     "FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (asked_plugin, asked_key, position) "
-    f"CROSS JOIN LATERAL {_looked_up(row('value_json', shown='value_json'), 'plugin_kv_storage', _KV_KEY)}"
+    f"CROSS JOIN LATERAL {looked_up(row('value_json', shown='value_json'), 'plugin_kv_storage', _KV_KEY)}"
 )
 """Parameters: arrays of plugins and of keys. The rows by position from 1, also those past their deadline."""
 
@@ -249,7 +145,7 @@ READ_OTHERS: Final = (
     f"SELECT position, {', '.join(ROW)} "
     "FROM unnest($1::text[], $2::text[], $3::bytea[]) "
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
-    f"CROSS JOIN LATERAL {_looked_up(row('value', shown='value'), 'holdfast_rows', _OTHER_KEY)}"
+    f"CROSS JOIN LATERAL {looked_up(row('value', shown='value'), 'holdfast_rows', _OTHER_KEY)}"
 )
 """Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
 

@@ -43,6 +43,8 @@ _BY_STATE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "57P04": _LOST,
     "57P05": _LOST,
 }
+_REFUSED: Final = ("0A000", "25006")
+"""States of errors that come before a statement has done anything; another connection may do."""
 _BY_CLASS: Final[dict[str, tuple[type[HoldfastError], str]]] = {"08": _LOST}
 _DEFECT: Final = (DatabaseError, "PostgreSQL failed to do what was asked")
 
@@ -63,6 +65,15 @@ def translate(error: BaseException) -> HoldfastError:
 def is_lost(error: BaseException) -> bool:
     """Whether the same statement may well succeed on a new connection."""
     return _meaning(error)[0] is Unavailable
+
+
+def may_have_committed(error: BaseException) -> bool:
+    """Whether a statement that is a transaction of its own may have been kept although it ended so.
+
+    It was not if the server refused it and goes on. A server that takes its leave, for whatever reason, may
+    do so after the commit.
+    """
+    return is_lost(error) and getattr(error, "sqlstate", None) not in _REFUSED
 
 
 def unknown() -> OutcomeUnknown:

@@ -1,0 +1,102 @@
+"""What an outcome changes, as the parts of the statement that saves it and their parameters.
+
+Law: rows become columns here, and nothing is decided. No SQL stands here.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.engines.layout import plugin_column
+from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD
+from holdfast.engines.postgres.saving import Part
+from holdfast.rows import KV
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.decide import Outcome
+    from holdfast.rows import Address, Row
+
+_put_columns: Final = attrgetter(*PUT)
+_record_columns: Final = attrgetter(*RECORD)
+_counters: Final = attrgetter(*COUNTERS)
+
+_OFTEN_SAME: Final = frozenset(
+    {
+        *("updated_at", "expires_at", "last_writer", "semantics", "spec_ref"),
+        *("op", "at", "purpose", "lag_ms", "expired_version", "detail"),
+    }
+)
+"""Columns that tend to be the same in all rows of a group. Of others it would be a coincidence, and each
+would make another text of the statement."""
+
+
+class Changes:
+    """Parts with their parameters, in the order of both."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.parameters: list[Any] = []
+
+    def add(self, name: str, *parameters: Any) -> None:
+        """Add a part."""
+        self.parts.append(Part(name))
+        self.parameters += parameters
+
+    def add_rows(
+        self, name: str, *parameters: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Add a part that takes rows."""
+        same: list[str] = []
+        self.parameters += parameters
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+            if column in _OFTEN_SAME and values.count(values[0]) == len(values):
+                same.append(column)
+                self.parameters.append(values[0])
+            else:
+                self.parameters.append(values)
+        self.parts.append(Part(name, tuple(same)))
+
+
+def changes(name: str, outcome: Outcome, mark: int) -> Changes:
+    """What an outcome changes in a namespace whose row had that mark when it was loaded."""
+    made = Changes()
+    if outcome.namespaces:
+        [namespace] = outcome.namespaces
+        made.add("set_namespace", name, mark, *_counters(namespace), namespace.policy)
+    else:
+        made.add("touch_namespace", name, mark)
+    _add_kv(made, name, {key: row for (_, space, key), row in outcome.rows.items() if space == KV})
+    _add_others(made, name, {address: row for address, row in outcome.rows.items() if address.space != KV})
+    for run in outcome.runs:
+        made.add("drop_run", plugin_column(name), run.until, run.count)
+        made.add("record_run", name, run.first - 1, run.at)
+    upto = outcome.trims.get(name)
+    if upto is not None:
+        made.add("drop_records", name, upto)
+    # The parts of a statement don't see each other's work: what is to be dropped must not be added.
+    records = [record for record in outcome.journal if upto is None or record.version > upto]
+    if records:
+        made.add_rows("add_records", name, columns=RECORD, rows=map(_record_columns, records))
+    return made
+
+
+def _add_kv(made: Changes, name: str, rows: dict[str | bytes, Row | None]) -> None:
+    puts = {key: row for key, row in rows.items() if row is not None}
+    plugin = plugin_column(name)
+    if puts:
+        made.add_rows("put_kv", plugin, list(puts), columns=PUT, rows=map(_put_columns, puts.values()))
+    if len(puts) < len(rows):
+        made.add("drop_kv", plugin, [key for key, row in rows.items() if row is None])
+
+
+def _add_others(made: Changes, name: str, rows: dict[Address, Row | None]) -> None:
+    puts = {address: row for address, row in rows.items() if row is not None}
+    if puts:
+        _, spaces, keys = zip(*puts, strict=True)
+        made.add_rows("put_others", name, spaces, keys, columns=PUT, rows=map(_put_columns, puts.values()))
+    if len(puts) < len(rows):
+        _, spaces, keys = zip(*(address for address, row in rows.items() if row is None), strict=True)
+        made.add("drop_others", name, spaces, keys)
