@@ -239,7 +239,12 @@ class SqliteEngine:
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
         loaded.rows.update(self._recent.rows(wanted.rows))
-        rows = {address: shown for address, shown in wanted.rows.items() if not _known(loaded, address)}
+        known = loaded.rows
+        rows = {
+            address: shown
+            for address, shown in wanted.rows.items()
+            if (row := known.get(address)) is None or row.value is None
+        }
         if rows:
             loaded.rows.update(await self._load_rows(rows))
         loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
@@ -355,12 +360,6 @@ def _private_folder() -> Path:
 def _later(one: Any, other: Any) -> bool:
     """Whether a key is not before another of its space, which are all text or all bytes."""
     return bool(one >= other)
-
-
-def _known(loaded: Loaded, address: Address) -> bool:
-    """Whether an earlier part has loaded a row, its value included."""
-    row = loaded.rows.get(address)
-    return row is not None and row.value is not None
 
 
 def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from holdfast.rows import Address, Namespace, Row
 
-MOST: Final = 4_096
-"""How many rows, and how many namespaces, are kept in mind."""
+MOST: Final = 2_048
+"""How many rows a generation holds. There are two: when one is full, the one before it is forgotten. To
+forget one row at a time takes a dictionary microseconds, since it looks for its oldest among the gaps."""
+MOST_NAMESPACES: Final = 4_096
 LARGEST: Final = 2_048
 """How large a value may be that is kept in mind."""
 
@@ -25,12 +27,18 @@ class Recent:
 
     def __init__(self) -> None:
         self._rows: dict[Address, Row] = {}
+        self._before: dict[Address, Row] = {}
         self._namespaces: dict[str, Namespace] = {}
 
     def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
         """Those of the rows that are known."""
-        known = self._rows
-        return {address: known[address] for address in wanted if address in known}
+        newer, older = self._rows, self._before
+        known = {}
+        for address in wanted:
+            row = newer.get(address) or older.get(address)
+            if row is not None:
+                known[address] = row
+        return known
 
     def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
         """Those of the namespaces that are known."""
@@ -41,18 +49,16 @@ class Recent:
         """Keep in mind what a commit has left."""
         if outcome.runs:  # which entries went is known to the storage alone
             self._rows.clear()
+            self._before.clear()
         for address, row in outcome.rows.items():
-            self._rows.pop(address, None)
             if row is not None and row.size <= LARGEST:
                 self._rows[address] = row
+            else:
+                self._rows.pop(address, None)
+                self._before.pop(address, None)
+        if len(self._rows) > MOST:
+            self._rows, self._before = {}, self._rows
         for namespace in outcome.namespaces:
             self._namespaces[namespace.name] = namespace
-        while len(self._rows) > MOST:
-            del self._rows[next(iter(self._rows))]
-        if len(self._namespaces) > MOST:
+        if len(self._namespaces) > MOST_NAMESPACES:
             self._namespaces.clear()
-
-    def forget(self) -> None:
-        """Somebody else has written, or nobody knows what was kept."""
-        self._rows.clear()
-        self._namespaces.clear()
