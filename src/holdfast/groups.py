@@ -143,6 +143,8 @@ class Groups:
             for command, result in zip(commands, outcome.results, strict=True)
             if isinstance(result, QuotaExceeded)
         }
+        if not full:
+            return outcome
         journal, results = list(outcome.journal), list(outcome.results)
         for name in sorted(full):
             journal += await self._swept(name)

@@ -347,7 +347,8 @@ def instant(at: datetime | str) -> datetime:
 
 def milliseconds(at: datetime) -> int:
     """A time as it is stored; a naive one is taken as UTC."""
-    return (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // timedelta(milliseconds=1)
+    since = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - EPOCH
+    return since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
 
 
 def _no_constant(name: str) -> float:

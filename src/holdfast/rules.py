@@ -364,21 +364,9 @@ def _text(text: object, *, field: str, most: int) -> str:
 
 def _walk(value: Any, room: int, *, field: str = "value") -> None:
     """Refuse what JSON has no form for and the encoder would bend into something else."""
-    if type(value) in _PLAIN or isinstance(value, str):
-        return
-    if isinstance(value, int):
-        if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
-            raise ValidationError(f"{field} holds an integer of more than {MAX_DIGITS} digits", field=field)
-    elif isinstance(value, float):
-        if value - value != 0:
-            raise ValidationError(f"{field} holds NaN or Infinity, which JSON has no form for", field=field)
-    elif not isinstance(value, (dict, list, tuple)):
-        raise ValidationError(
-            f"{field} is not JSON-serializable: it holds a {type(value).__name__}", field=field
-        )
-    elif room == 0:
-        raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
-    else:
+    if isinstance(value, (dict, list, tuple)):
+        if room == 0:
+            raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
         if isinstance(value, dict):
             for name in value:
                 if not isinstance(name, str):
@@ -389,6 +377,16 @@ def _walk(value: Any, room: int, *, field: str = "value") -> None:
             kind = type(member)
             if kind not in _PLAIN and not (kind is int and member.bit_length() <= _SURE_BITS):
                 _walk(member, room - 1, field=field)
+    elif isinstance(value, int):
+        if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
+            raise ValidationError(f"{field} holds an integer of more than {MAX_DIGITS} digits", field=field)
+    elif isinstance(value, float):
+        if value - value != 0:
+            raise ValidationError(f"{field} holds NaN or Infinity, which JSON has no form for", field=field)
+    elif type(value) not in _PLAIN and not isinstance(value, str):
+        raise ValidationError(
+            f"{field} is not JSON-serializable: it holds a {type(value).__name__}", field=field
+        )
 
 
 def shown(given: object) -> str:

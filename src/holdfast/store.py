@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -260,7 +260,7 @@ class Store(Operations):
         address = Address(namespace, KV_SPACE, key)
         seen = self._reading().glance([address], now)
         if isinstance(seen, Later):
-            with self._batcher.reading(namespace, [key]):
+            with self._batcher.reading(namespace, [key]) if self._batching else nullcontext():
                 seen = await self._engine.read([address], now)
             if self.capabilities.owns_clock:
                 await self._steer()
@@ -354,10 +354,12 @@ class Store(Operations):
     def _tell(self, outcome: Outcome) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""
         self._rates.learn(outcome.namespaces)
-        changed = {record.namespace for record in outcome.journal} | {run.namespace for run in outcome.runs}
-        for namespace in changed & self._bells.keys():
-            for bell in self._bells[namespace]:
-                bell.ring()
+        if self._bells:
+            changed = {record.namespace for record in outcome.journal}
+            changed |= {run.namespace for run in outcome.runs}
+            for namespace in changed & self._bells.keys():
+                for bell in self._bells[namespace]:
+                    bell.ring()
         for listener in self._listeners:
             listener(outcome.journal)
 

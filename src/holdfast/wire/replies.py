@@ -56,9 +56,10 @@ def row_fields(key: str, row: Row) -> dict[str, Any]:
     return fields
 
 
-def row_of(fields: Mapping[str, Any]) -> Row:
-    """The row that a get showed, or a write whose caller asked for the envelope."""
-    value = msgspec.json.encode(fields["value"])
+def row_of(fields: Mapping[str, Any], value: bytes | None = None) -> Row:
+    """The row that a get showed, or a write whose caller asked for the envelope and knows the value."""
+    if value is None:
+        value = msgspec.json.encode(fields["value"])
     semantics, expires_at = fields.get("semantics"), fields["expires_at"]
     return Row(
         value=value.decode(),

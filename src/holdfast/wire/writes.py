@@ -47,6 +47,7 @@ class Write(NamedTuple):
     show: Callable[[Any], dict[str, Any]]
 
 
+BARE: Final = "bare"
 _PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
 
 
@@ -195,10 +196,17 @@ def escalation(
 
 
 def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
-    """Version and deadline; all of the entry for a caller who asks for its `envelope`."""
-    if fields.get("envelope") is True:
+    """Version and deadline; all of the entry, or all but its value, for a caller who asks for it."""
+    wanted = fields.get("envelope")
+    if wanted is True:
         return lambda result: {"key": result.key, **row_fields(result.key, result.row)}
-    return _stored
+    return _bare if wanted == BARE else _stored
+
+
+def _bare(result: Stored) -> dict[str, Any]:
+    fields = {"key": result.key, **row_fields(result.key, result.row)}
+    del fields["value"]
+    return fields
 
 
 def _stored(result: Stored) -> dict[str, Any]:
@@ -235,12 +243,15 @@ _MAKE: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
     "escalate": _escalate,
 }
 WRITING_VERBS: Final = frozenset(_MAKE)
+_VALUE_GIVEN: Final = frozenset({"set", "set_many"})
+"""The verbs whose caller knows what value they leave."""
 
 
 def message_of(command: Change) -> tuple[str, dict[str, Any]]:
     """The verb and the fields that ask a service for a command."""
     verb, fields = _fields_of(command)
-    return verb, fields | {"envelope": True} | origin_fields(command.origin)
+    envelope = BARE if verb in _VALUE_GIVEN else True
+    return verb, fields | {"envelope": envelope} | origin_fields(command.origin)
 
 
 def origin_fields(origin: Origin) -> dict[str, Any]:
@@ -333,6 +344,8 @@ def result_of(command: Change, reply: Mapping[str, Any]) -> Any:
                     _member(item, found) for item, found in zip(command.items, reply["results"], strict=True)
                 )
             )
+        case Set():
+            return Stored(reply["key"], row_of(reply, command.value.encode()))
         case _:
             return Stored(reply["key"], row_of(reply))
 

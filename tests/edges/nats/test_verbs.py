@@ -92,6 +92,18 @@ async def test_the_whole_envelope(ask: Trivia) -> None:
     assert await ask("get", key="k") == {"success": True} | shown([], 1, **envelope, **deadline)
 
 
+async def test_a_write_shows_its_entry_to_who_asks_for_it(ask: Trivia) -> None:
+    """With `envelope` the reply is all that a get would show; a bare one does not send the value back."""
+    whole = await ask("set", key="k", value={"large": 1}, envelope=True)
+    seen = await ask("get", key="k")
+    assert whole == seen | {"key": "k"}
+    bare = await ask("set", key="k", value={"large": 1}, envelope="bare")
+    seen = await ask("get", key="k")
+    del seen["value"]
+    assert bare == seen | {"key": "k"}
+    assert set(await ask("set", key="k", value=1, envelope="other")) == {"success", "version", "expires_at"}
+
+
 async def test_expected_version(ask: Trivia) -> None:
     """A failed check answers VERSION_CONFLICT with what is there, and writes nothing."""
     await ask("set", key="k", value={"n": 1}, request_id="r1")

@@ -9,6 +9,7 @@ Law: this engine translates. It keeps nothing, decides nothing, and repeats noth
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,10 +31,11 @@ from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, origin_fields, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.commands import Command
     from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Scan
+    from holdfast.engines.remote.mailbox import Late
     from holdfast.rows import Address, Row
 
 
@@ -217,8 +219,9 @@ class RemoteEngine:
         ask at any that is not its own.
         """
         dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
-        late = Unavailable(f"no Holdfast service answers at {subject}")
-        await self._exchange(dialect, subject, {}, late)
+        await self._exchange(
+            dialect, subject, {}, lambda: Unavailable(f"no Holdfast service answers at {subject}")
+        )
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: the service publishes every change."""
@@ -268,30 +271,30 @@ class RemoteEngine:
             return error
         return Done()
 
-    async def _ask(
-        self, namespace: str, verb: str, fields: dict[str, Any], late: HoldfastError | None = None
-    ) -> Mapping[str, Any]:
+    def _ask(
+        self, namespace: str, verb: str, fields: dict[str, Any], late: Late | None = None
+    ) -> Awaitable[Mapping[str, Any]]:
         family, *owner = namespace.split("/")
         dialect = SEMANTIC if family == "semantic" else PLUGIN
         subject = ".".join([self._address.prefix, family, *owner, verb])
-        return await self._exchange(dialect, subject, fields, late)
+        return self._exchange(dialect, subject, fields, late)
 
-    async def _ask_operator(
-        self, verb: str, fields: dict[str, Any], late: HoldfastError | None = None
-    ) -> Mapping[str, Any]:
-        return await self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late)
+    def _ask_operator(
+        self, verb: str, fields: dict[str, Any], late: Late | None = None
+    ) -> Awaitable[Mapping[str, Any]]:
+        return self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late)
 
-    def _unknown(self, verb: str) -> OutcomeUnknown:
-        return OutcomeUnknown(
+    def _unknown(self, verb: str) -> Late:
+        return lambda: OutcomeUnknown(
             f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
         )
 
     async def _exchange(
-        self, dialect: Dialect, subject: str, fields: dict[str, Any], late: HoldfastError | None
+        self, dialect: Dialect, subject: str, fields: dict[str, Any], late: Late | None
     ) -> Mapping[str, Any]:
         seconds = self._address.timeout
         if late is None:
-            late = Unavailable(f"no reply from {subject} came within {seconds:g} s")
+            late = partial(_no_reply, subject, seconds)
         end = time.monotonic() + seconds
         reply = await self._attempt(dialect, subject, fields, seconds, late)
         if reply.get("error_code") in _TOO_LATE and (left := end - time.monotonic()) > 0:
@@ -303,7 +306,7 @@ class RemoteEngine:
         return reply
 
     async def _attempt(
-        self, dialect: Dialect, subject: str, fields: dict[str, Any], seconds: float, late: HoldfastError
+        self, dialect: Dialect, subject: str, fields: dict[str, Any], seconds: float, late: Late
     ) -> Mapping[str, Any]:
         payload = dialect.request(fields | self._deadline(seconds))
         return dialect.answer(await self._mailbox.ask(subject, payload, seconds=seconds, late=late))
@@ -314,6 +317,10 @@ class RemoteEngine:
         Before its first reply its clock is taken to be ours. If that is wrong the reply, a TIMEOUT, says so.
         """
         return {"deadline": int((time.time() + seconds) * 1000 + self._mailbox.offset)}
+
+
+def _no_reply(subject: str, seconds: float) -> Unavailable:
+    return Unavailable(f"no reply from {subject} came within {seconds:g} s")
 
 
 def _found(reply: Mapping[str, Any]) -> Row | None:

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.errors import PermissionDenied, Unavailable, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Subscription
     from holdfast.bus.protocol import Message
     from holdfast.engines.remote.address import RemoteAddress
+    from holdfast.errors import HoldfastError
+
+    Late: TypeAlias = Callable[[], HoldfastError]
 
 _VIOLATION: Final = re.compile(
     r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
@@ -36,7 +39,7 @@ class _Pending:
 
     __slots__ = ("late", "reply", "sent", "subject")
 
-    def __init__(self, subject: str, late: HoldfastError, reply: asyncio.Future[bytes]) -> None:
+    def __init__(self, subject: str, late: Late, reply: asyncio.Future[bytes]) -> None:
         self.subject = subject
         self.late = late
         self.reply = reply
@@ -75,8 +78,8 @@ class Mailbox:
             await self._client.close()
             raise Unavailable(f"no NATS server can be reached at {address.shown}") from error
 
-    async def ask(self, subject: str, payload: bytes, *, seconds: float, late: HoldfastError) -> bytes:
-        """Send a request and wait for the reply; `late` is raised when it does not come in time."""
+    async def ask(self, subject: str, payload: bytes, *, seconds: float, late: Late) -> bytes:
+        """Send a request and wait for the reply; what `late` makes is raised if it does not come in time."""
         if self._denied is not None:
             raise PermissionDenied(self._denied)
         if not self._client.is_connected:
@@ -108,7 +111,7 @@ class Mailbox:
 
     def _give_up(self, pending: _Pending) -> None:
         if not pending.reply.done():
-            pending.reply.set_exception(pending.late)
+            pending.reply.set_exception(pending.late())
 
     def _on_reply(self, message: Message) -> None:
         pending = self._pending.get(message.subject.rpartition(".")[2])
