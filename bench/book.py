@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 HOLDFAST = "holdfast"
+OWN_CLIENT = "holdfast's client"
+"""Holdfast once more, asked through its own client."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,12 @@ class Scenario:
         """
         if self.unit == "%":
             return []
-        first = HOLDFAST if HOLDFAST in self.sides else next(iter(self.sides))
-        others = [side for side in self.sides if side != first]
-        if first == HOLDFAST:
-            return [(first, other) for other in others]
-        return [(other, first) for other in others]
+        if HOLDFAST not in self.sides:
+            first, *others = self.sides
+            return [(other, first) for other in others]
+        ours = [side for side in (HOLDFAST, OWN_CLIENT) if side in self.sides]
+        peers = [side for side in self.sides if side not in ours]
+        return [(own, peer) for peer in peers for own in ours] + [(own, HOLDFAST) for own in ours[1:]]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for a file."""

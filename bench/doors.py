@@ -1,8 +1,8 @@
 """How a client asks each side over a connection: as that side's users do.
 
-Law: every NATS side is asked with nats-py's own `request`, so that a ratio compares services and not clients;
-the others through their own libraries. A door gives `get` and `set` of a plugin's key and nothing more, and
-raises when it was refused.
+Law: every NATS side is asked with nats-py's own `request`, so that a ratio compares services, not clients; the
+others through their own libraries, and Holdfast through its own once more. A door gives `get` and `set` of a
+plugin's key and nothing more, and raises when it was refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import nats
+
+import holdfast
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -188,4 +190,39 @@ class RedisDoor:
             await client.aclose()
 
 
-DOORS: Final[dict[str, type[Door]]] = {"nats": NatsDoor, "jetstream": JetStreamDoor, "redis": RedisDoor}
+class OwnDoor:
+    """Holdfast through its own client: entries with their envelope, deadlines, errors that tell apart."""
+
+    def __init__(self) -> None:
+        self._stores: list[holdfast.Store] = []
+        self._handles: list[holdfast.KV] = []
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Give every plugin a store of its own."""
+        for plugin in plugins:
+            store = holdfast.open(url)
+            await store.start()
+            self._stores.append(store)
+            self._handles.append(store.kv(plugin))
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key."""
+        if await self._handles[plugin].get(key) is None:
+            raise Refused(NOTHING_THERE)
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key."""
+        await self._handles[plugin].set(key, value(number))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for store in self._stores:
+            await store.aclose()
+
+
+DOORS: Final[dict[str, type[Door]]] = {
+    "nats": NatsDoor,
+    "own": OwnDoor,
+    "jetstream": JetStreamDoor,
+    "redis": RedisDoor,
+}

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from bench import caller
-from bench.book import HOLDFAST
+from bench.book import HOLDFAST, OWN_CLIENT
 from bench.client import Task
 from bench.measure import percentile
 from bench.sides import EVERYBODY, PLUGINS, running
@@ -27,8 +27,8 @@ GETS: Final = {"get": 1.0, "set": 0.0, "mixed": 0.7}
 RATE: Final = 1_500
 LEAN: Final = (HOLDFAST, "echo")
 BARRED: Final = {
-    "get": (HOLDFAST, "echo", "jetstream", "redis"),
-    "set": (HOLDFAST, "echo", "jetstream-sync", "redis"),
+    "get": (HOLDFAST, OWN_CLIENT, "echo", "jetstream", "redis"),
+    "set": (HOLDFAST, OWN_CLIENT, "echo", "jetstream-sync", "redis"),
     "mixed": (HOLDFAST, "echo", "naive"),
 }
 

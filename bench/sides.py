@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.book import HOLDFAST
+from bench.book import HOLDFAST, OWN_CLIENT
 from bench.client import Clients, Plan, Task, clients
 from bench.machine import package
 from bench.peers import echo, jetstream, naive, redis
@@ -35,6 +35,7 @@ OWN_DURABILITY: Final = {
 }
 EVERYBODY: Final = (
     HOLDFAST,
+    OWN_CLIENT,
     "echo",
     "jetstream",
     "jetstream-sync",
@@ -58,7 +59,8 @@ class Sides:
 
 def door_of(side: str) -> str:
     """How a side is asked."""
-    return {"jetstream": "jetstream", "jetstream-sync": "jetstream", "redis": "redis"}.get(side, "nats")
+    others = {OWN_CLIENT: "own", "jetstream": "jetstream", "jetstream-sync": "jetstream", "redis": "redis"}
+    return others.get(side, "nats")
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +72,8 @@ async def running(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         sides = Sides()
         for name in names:
-            url = await start(name, folder, stack, book)
+            # The same service as that which is asked with bare requests.
+            url = sides.urls[HOLDFAST] if name == OWN_CLIENT else await start(name, folder, stack, book)
             if url is not None:
                 sides.urls[name] = url
         for name, url in sides.urls.items():

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from bench.bars import judge, unmeasured
-from bench.book import Spread
+from bench.book import HOLDFAST, OWN_CLIENT, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def table(scenario: Scenario) -> str:
 
 def _beside(one: str, other: str) -> str:
     """Beside which side a ratio is told: the peer, or the one that is not the first."""
-    return other if one == "holdfast" else one
+    return other if one in (HOLDFAST, OWN_CLIENT) and other != HOLDFAST else one
 
 
 def facts(book: Book) -> str:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.bars import BARS, FLOORS, Bar, judge, unmeasured
-from bench.book import Book, Scenario, Spread, figure
+from bench.book import OWN_CLIENT, Book, Scenario, Spread, figure
 from bench.floors import coverage
 from bench.measure import percentile
 from bench.over_nats import turned
@@ -49,6 +49,12 @@ def test_who_is_told_against_whom() -> None:
     """Holdfast against every peer; without it, each side against the first."""
     sides = {"holdfast": [1.0], "a": [1.0], "b": [1.0]}
     assert Scenario("x", "/s", sides).compared == [("holdfast", "a"), ("holdfast", "b")]
+    both = {"holdfast": [1.0], OWN_CLIENT: [1.0], "a": [1.0]}
+    assert Scenario("x", "/s", both).compared == [
+        ("holdfast", "a"),
+        (OWN_CLIENT, "a"),
+        (OWN_CLIENT, "holdfast"),
+    ]
     assert Scenario("x", "/s", {"few": [1.0], "many": [1.0]}).compared == [("many", "few")]
 
 
