@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.book import HOLDFAST, OWN_CLIENT, Spread, figure
+from bench.book import HOLDFAST, Spread, figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,13 +93,12 @@ def unmeasured(book: Book, bars: Sequence[Bar]) -> list[Bar]:
 GET, SET, MIXED = "nats.get.128", "nats.set.128", "nats.mixed.128"
 
 BARS: Final = (
-    # Beside the echo with the same client; beside other stores as the users of each have it.
     Bar(group="1", scenario=GET, over="echo", at_least=0.75),
-    Bar(group="1", scenario=GET, side=OWN_CLIENT, over="jetstream", at_least=1.3),
-    Bar(group="1", scenario=GET, side=OWN_CLIENT, over="redis", at_least=1.1),
+    Bar(group="1", scenario=GET, over="jetstream", at_least=1.3),
+    Bar(group="1", scenario=GET, over="redis", at_least=1.1),
     Bar(group="2", scenario=SET, over="echo", at_least=0.5),
-    Bar(group="2", scenario=SET, side=OWN_CLIENT, over="jetstream-sync", at_least=1.5),
-    Bar(group="2", scenario=SET, side=OWN_CLIENT, over="redis", at_least=1.0),
+    Bar(group="2", scenario=SET, over="jetstream-sync", at_least=1.5),
+    Bar(group="2", scenario=SET, over="redis", at_least=1.0),
     Bar(group="3", scenario=MIXED, over="echo", at_least=0.65),
     Bar(group="3", scenario=MIXED, over="naive", at_least=10),
     Bar(group="4", scenario="nats.get.1.p50", over="echo", at_most=1.6),

@@ -318,6 +318,28 @@ async def test_somebody_who_writes_in_between(
     await other.aclose()
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["default_transaction_isolation = serializable", "default_transaction_read_only = on"],
+)
+async def test_a_database_with_defaults_of_its_own(pg_url: str, sql: Connection, setting: str) -> None:
+    """What a database gives its sessions does not change how a write goes, with a lock or without."""
+    engine = PostgresEngine(pg_url)
+    await engine.start()
+    await engine.aclose()
+    name = await sql.fetchval("SELECT current_database()")
+    await sql.execute(f'ALTER DATABASE "{name}" SET {setting}')
+    others = [PostgresEngine(pg_url), PostgresEngine(pg_url)]
+    for other in others:
+        await other.start()
+    for _ in range(4):
+        await others[0].transact([maker().incr("n")], NOW)
+    await asyncio.gather(*(one.transact([maker().incr("n")], NOW) for one in others for _ in range(10)))
+    assert await sql.fetchval("SELECT value_json FROM plugin_kv_storage") == "24"
+    for other in others:
+        await other.aclose()
+
+
 async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connection) -> None:
     """Also a change of rows that the namespace does not count is noticed by whoever loaded before it."""
     assert await told(engine, maker(), "a") == "kept"

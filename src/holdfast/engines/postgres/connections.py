@@ -32,6 +32,10 @@ _SETTINGS: Final = {
     "application_name": "holdfast",
     "synchronous_commit": "on",
     "timezone": "UTC",
+    # A statement outside of a transaction goes by these, whatever the database or the user has been given.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
     "statement_timeout": "0",
     # A process that stops while it holds a namespace must not stop the others for good.
     "lock_timeout": "10s",
