@@ -5,9 +5,12 @@ Law: no scenario is known here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from bench.book import Book
+
+FINER: Final = 3
 
 
 @dataclass
@@ -21,3 +24,7 @@ class Run:
     def rounds(self) -> range:
         """The rounds, to be gone through in order."""
         return range(self.count)
+
+    def finely(self) -> Run:
+        """As long in all, in more and shorter turns: what the machine does then meets all sides alike."""
+        return replace(self, count=self.count * FINER, seconds=self.seconds / FINER)
