@@ -21,7 +21,7 @@ from bench.bars import BARS, Bar, judge
 from bench.machine import busy, load, machine, versions
 from bench.plot import svg
 from bench.run import Run
-from bench.scenarios import LEAST_ROUNDS, SCENARIOS, SUITES
+from bench.scenarios import FINELY, LEAST_ROUNDS, SCENARIOS, SUITES
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 
@@ -37,7 +37,7 @@ def main() -> int:
     about, others = machine(), busy()
     print(tell.about(about, busy=others), flush=True)
     for name in names:
-        _measure(run, name)
+        _measure(run.finely() if name in FINELY else run, name)
     about["load at the end"] = load()
     bars = wanted if SUITES.keys() >= set(arguments.what) else _judged(run, wanted)
     print(tell.facts(run.book))

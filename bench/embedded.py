@@ -52,7 +52,6 @@ async def in_turn(
 
 async def embedded(run: Run) -> None:
     """Bar 5: durable sets of 128 tasks and sequential gets, beside diskcache and the bare sqlite3."""
-    run = run.finely()
     run.book.durability |= {
         HOLDFAST: OWN_DURABILITY[HOLDFAST],
         "diskcache": diskcache.DURABILITY,
@@ -112,7 +111,6 @@ async def group_commit(run: Run) -> None:
 
 async def postgres(run: Run) -> None:
     """Bar 6: sets and gets of 128 tasks on PostgreSQL, beside asyncpg on as many held connections."""
-    run = run.finely()
     run.book.durability |= {"asyncpg": ASYNCPG_DURABILITY}
     run.book.durability[f"{HOLDFAST} (postgres.*)"] = OWN_DURABILITY["holdfast-postgres"]
     with postgres_server() as server:

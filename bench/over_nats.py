@@ -41,7 +41,6 @@ def turned(names: Sequence[str], number: int) -> list[str]:
 
 async def over_nats(run: Run) -> None:
     """The bars 1 to 4: 128 in flight, one in flight, ten plugins, a client process for each side."""
-    run = run.finely()
     names = [name for name in EVERYBODY if name != "holdfast-postgres"]
     async with running(names, run.book) as sides:
         for number in run.rounds():

@@ -52,6 +52,10 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 }
 
 
+FINELY: Final = frozenset({"over_nats", "embedded", "postgres"})
+"""Those whose bars are ratios of sides: they run in more and shorter turns."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """Scenarios that are run together, how long, and the bars that they are held against."""

@@ -207,8 +207,9 @@ async def _sweep_items(run: Run, handle: holdfast.Tables, clock: Ahead) -> None:
         return await open_loop(call, per_second=GETS, until=until)
 
     count, gone = 100_000, clock.now() // 1000 + 3600
-    quiet = await gets(after(run.seconds))
     await _put(handle, range(LARGEST, LARGEST + count), gone=gone)
+    await asyncio.to_thread(os.sync)
+    quiet = await gets(after(run.seconds))
     clock.jump(3601)
     seconds, swept = await during(sweep, gets, count)
     run.book.add("tables.cleanup.100000.rate", "holdfast", count / seconds, unit="/s")

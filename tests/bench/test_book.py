@@ -16,7 +16,7 @@ from bench.over_nats import turned
 from bench.page import page
 from bench.plot import svg
 from bench.run import Run
-from bench.scenarios import SCENARIOS, SUITES
+from bench.scenarios import FINELY, SCENARIOS, SUITES
 from bench.tell import document, facts, table, verdicts
 
 if TYPE_CHECKING:
@@ -101,6 +101,16 @@ def test_every_bar_is_looked_at_by_a_suite() -> None:
     assert looked_at == {*BARS, *FLOORS}
     assert {bar.group for bar in SUITES["quick"].bars} == set("123456")
     assert {bar.group for bar in BARS} == {*"123456789", "10", "house"}
+
+
+def test_shorter_turns_take_as_long() -> None:
+    """More rounds, each as much shorter, into the same book, for scenarios that exist."""
+    run = Run(count=5, seconds=0.9)
+    finely = run.finely()
+    assert finely.count > run.count
+    assert finely.count * finely.seconds == pytest.approx(run.count * run.seconds)
+    assert finely.book is run.book
+    assert SCENARIOS.keys() >= FINELY
 
 
 def test_suites_are_made_of_scenarios() -> None:
