@@ -12,9 +12,11 @@ import logging
 from collections import defaultdict, deque
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Change, ExpireRun, KeyChange, SetPolicy, cost, written_keys
+import msgspec
+
+from holdfast.commands import Change, ExpireRun, KeyChange, SetPolicy, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     """A command and who is told its result; without a command, a caller who waits for those before it.
 
     `touched` is what the command may change. `after` holds the reads that were under way when it came, and
@@ -53,9 +55,10 @@ class _Lane:
         room = MAX_GROUP_BYTES
         runs: bool | None = None  # whether this is a group of runs, which nothing else may be in
         while self.waiting and len(group) < MAX_GROUP:
-            command, _, _, after = self.waiting[0]
-            room -= 0 if command is None else cost(command)
-            if group and (room < 0 or not all(read.done() for read in after)):
+            waiting = self.waiting[0]
+            command = waiting.command
+            room -= 0 if command is None else command.cost
+            if group and (room < 0 or (waiting.after and not all(read.done() for read in waiting.after))):
                 break
             if command is not None:
                 if runs not in (None, isinstance(command, ExpireRun)):
@@ -189,9 +192,9 @@ class Batcher:
         for waiting in group:
             for address in waiting.touched:
                 self._release(address)
-        for command, tell, _, _ in group:
+        for waiting in group:
             try:
-                tell(None if command is None else next(results))
+                waiting.tell(None if waiting.command is None else next(results))
             except Exception as defect:  # the others must hear
                 _log.error("the result of a command could not be told", exc_info=defect)
 

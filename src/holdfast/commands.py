@@ -6,7 +6,7 @@ says what to do, never how; it carries no time and nothing random. Results are w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,6 +14,10 @@ from holdfast.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+LEAST_COST: Final = 256
+"""What a command costs beside what it holds."""
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +46,21 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     def parts(self) -> tuple[Change, ...] | None:
         """The commands that this is made of, where each is done for itself; None if it is but one."""
         return None
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along: what bounds a group."""
+        return LEAST_COST
+
+    @property
+    def rows(self) -> int:
+        """How many rows this is about: what bounds the work that is done in one go."""
+        return 1
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes, so that it may be done where there is no room."""
+        return False
 
 
 class Get(Command, frozen=True, kw_only=True, gc=False):
@@ -72,9 +91,19 @@ class Set(KeyChange, frozen=True, kw_only=True, gc=False):
     keep_ttl: bool = False
     semantics: str | None = None
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return self.size + LEAST_COST
+
 
 class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
     """Remove a key."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
 
 
 class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
@@ -115,6 +144,21 @@ class Batch(Change, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
     writes: tuple[Set | Delete | Incr | Guard, ...]
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return sum(write.cost for write in self.writes) + 64 * len(self.checks)
+
+    @property
+    def rows(self) -> int:
+        """How many rows this is about."""
+        return len(self.checks) + len(self.writes)
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return all(write.removes for write in self.writes)
+
 
 class Many(Change, frozen=True, kw_only=True):
     """Each of these for itself, in one call."""
@@ -125,6 +169,21 @@ class Many(Change, frozen=True, kw_only=True):
     def parts(self) -> tuple[Set | Delete, ...]:
         """The items."""
         return self.items
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return sum(item.cost for item in self.items)
+
+    @property
+    def rows(self) -> int:
+        """How many rows this is about."""
+        return len(self.items)
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return all(item.removes for item in self.items)
 
 
 class Escalate(Change, frozen=True, kw_only=True, gc=False):
@@ -141,11 +200,21 @@ class Escalate(Change, frozen=True, kw_only=True, gc=False):
     attempts: int
     value: str | None = None
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return len(self.letter) + LEAST_COST
+
 
 class DropLetter(Change, frozen=True, kw_only=True, gc=False):
     """Remove a dead letter."""
 
     number: int
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
 
 
 class Load(Change, frozen=True, kw_only=True):
@@ -157,6 +226,16 @@ class Load(Change, frozen=True, kw_only=True):
 
     entries: tuple[tuple[str, Row], ...]
     keep_versions: bool
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return sum(row.size + LEAST_COST for _, row in self.entries)
+
+    @property
+    def rows(self) -> int:
+        """How many rows this is about."""
+        return len(self.entries)
 
 
 class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
@@ -171,6 +250,11 @@ class PruneAudit(Command, frozen=True, kw_only=True, gc=False):
     first: int
     upto: int
 
+    @property
+    def rows(self) -> int:
+        """How many rows this is about."""
+        return self.upto - self.first + 1
+
 
 class Expire(Command, frozen=True, kw_only=True, gc=False):
     """Notice that the rows at these keys of a space have passed their deadline.
@@ -183,6 +267,21 @@ class Expire(Command, frozen=True, kw_only=True, gc=False):
     keys: tuple[str | bytes, ...]
     before: int | None = None
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return 2 * LEAST_COST * len(self.keys)
+
+    @property
+    def rows(self) -> int:
+        """How many rows this is about."""
+        return len(self.keys)
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
+
 
 class ExpireRun(Command, frozen=True, kw_only=True, gc=False):
     """Notice that plain entries have passed their deadline: at most `limit`, the longest overdue first.
@@ -193,11 +292,21 @@ class ExpireRun(Command, frozen=True, kw_only=True, gc=False):
 
     limit: int
 
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
+
 
 class Trim(Command, frozen=True, kw_only=True, gc=False):
     """Drop the journal's records up to and including a version."""
 
     upto: int
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
 
 
 class Result(msgspec.Struct, frozen=True, tag=True):
@@ -257,55 +366,6 @@ class Removed(Result, frozen=True, tag=True, gc=False):
     """How many rows upkeep removed."""
 
     count: int
-
-
-def cost(command: Command) -> int:
-    """About how many bytes a command brings along: what bounds a group."""
-    match command:
-        case Set():
-            return command.size + 256
-        case Batch():
-            return sum(cost(write) for write in command.writes) + 64 * len(command.checks)
-        case Many():
-            return sum(cost(item) for item in command.items)
-        case Load():
-            return sum(row.size + 256 for _, row in command.entries)
-        case Expire():
-            return 512 * len(command.keys)
-        case Escalate():
-            return len(command.letter) + 256
-        case _:
-            return int(getattr(command, "size", 0)) + 256
-
-
-def weight(command: Command) -> int:
-    """How many rows a command is about: what bounds the work that is done in one go."""
-    match command:
-        case Batch():
-            return len(command.checks) + len(command.writes)
-        case Many():
-            return len(command.items)
-        case Load():
-            return len(command.entries)
-        case Expire():
-            return len(command.keys)
-        case PruneAudit():
-            return command.upto - command.first + 1
-        case _:
-            return int(getattr(command, "rows", 1))
-
-
-def removes(command: Command) -> bool:
-    """Whether a command only removes, so that it may be done where there is no room."""
-    match command:
-        case Delete() | Expire() | ExpireRun() | Trim() | DropLetter():
-            return True
-        case Batch():
-            return all(isinstance(write, Delete) for write in command.writes)
-        case Many():
-            return all(isinstance(item, Delete) for item in command.items)
-        case _:
-            return bool(getattr(command, "removes", False))
 
 
 def written_keys(command: Command) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from holdfast.commands import Change, Command, Result
+from holdfast.commands import LEAST_COST, Change, Command, Result
 from holdfast.rows import Row
 from holdfast.tables.conditions import Condition
 from holdfast.tables.schema import KeyAttribute, TableSchema
@@ -92,6 +92,11 @@ class PutItem(ItemChange, frozen=True, kw_only=True):
     item: str
     size: int
 
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return self.size + LEAST_COST
+
 
 class KeyedChange(ItemChange, frozen=True, kw_only=True):
     """A change of the item with a key."""
@@ -107,6 +112,11 @@ class UpdateItem(KeyedChange, frozen=True, kw_only=True):
     remove: Any = None
     add: Any = None
     size: int = 0
+
+    @property
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return self.size + LEAST_COST
 
 
 class DeleteItem(KeyedChange, frozen=True, kw_only=True):
@@ -134,9 +144,9 @@ class TransactWrite(Change, frozen=True, kw_only=True):
     writes: tuple[PutItem | UpdateItem | DeleteItem | CheckItem, ...]
 
     @property
-    def size(self) -> int:
-        """How many bytes this brings along."""
-        return sum(int(getattr(write, "size", 0)) + 256 for write in self.writes)
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return sum(write.cost for write in self.writes)
 
     @property
     def rows(self) -> int:
@@ -155,9 +165,9 @@ class WriteItems(Change, frozen=True, kw_only=True):
         return self.writes
 
     @property
-    def size(self) -> int:
-        """How many bytes this brings along."""
-        return sum(int(getattr(write, "size", 0)) + 256 for write in self.writes)
+    def cost(self) -> int:
+        """About how many bytes this brings along."""
+        return sum(write.cost for write in self.writes)
 
     @property
     def rows(self) -> int:

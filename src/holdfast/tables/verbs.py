@@ -113,7 +113,7 @@ class TableVerbs:
         given = several(required(fields, "writes"), field="writes")
         writes = Several.of([partial(self._part, origin, kinds, fields, write) for write in given])
         command = WriteItems(namespace=self.namespace, origin=origin, writes=tuple(writes.legal))
-        _fits(command.size, "batch_write_item")
+        _fits(command.cost, "batch_write_item")
         return command, writes
 
     def transact_write(self, fields: Mapping[str, Any]) -> TransactWrite:
@@ -123,7 +123,7 @@ class TableVerbs:
         given = several(required(fields, "writes"), field="writes")
         writes = tuple(self._part(origin, kinds, fields, write) for write in given)
         command = TransactWrite(namespace=self.namespace, origin=origin, writes=writes)
-        _fits(command.size, "transact_write")
+        _fits(command.cost, "transact_write")
         return command
 
     def _part(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast import decide
-from holdfast.commands import Change, removes, weight
+from holdfast.commands import Change
 from holdfast.decide import Loaded
 from holdfast.engine import (
     LATER,
@@ -114,13 +114,13 @@ class SqliteEngine:
         try:
             return await self._transact(commands, now)
         except StorageFull as full:
-            removing = [command for command in commands if removes(command)]
+            removing = [command for command in commands if command.removes]
             if not removing or not await self._writer.run(self._make_room):
                 raise
             done = await self._transact(removing, now)
             results = iter(done.results)
             return msgspec.structs.replace(
-                done, results=[next(results) if removes(command) else full for command in commands]
+                done, results=[next(results) if command.removes else full for command in commands]
             )
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
@@ -368,7 +368,7 @@ def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
     rows = 0
     for command in commands:
         part.append(command)
-        rows += weight(command)
+        rows += command.rows
         if rows >= PART_ROWS:
             yield part
             part, rows = [], 0
