@@ -6,7 +6,7 @@ moves these in and out of its storage unread; what they mean is known to `holdfa
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ DROPPED: Final = "dropped"
 """The space of the names of spaces whose rows are to go."""
 
 
-class Address(NamedTuple):
+class Address(msgspec.Struct, frozen=True, gc=False):
     """Where a row is: keys are ordered by their bytes within a namespace and a space."""
 
     namespace: str

@@ -344,7 +344,8 @@ class TestTransactions:
         found = await asyncio.gather(*(engine.read(addresses, NOW) for addresses in asked))
         for addresses, rows in zip(asked, found, strict=True):
             values = [None if row is None else row.value for row in rows]
-            assert values == [str(key) if int(key) % 2 == 0 else None for _, _, key in addresses]
+            keys = [address.key for address in addresses]
+            assert values == [str(key) if int(key) % 2 == 0 else None for key in keys]
 
     async def test_a_commit_that_was_none(self) -> None:
         """A server that answers a commit by rolling back has kept nothing, and nobody is told otherwise."""

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -293,6 +293,26 @@ async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:
         assert [result.versions[-1] for result in results] == [1000, 2000, 3000]
         assert len(await kv.get_many([f"k{number:04}" for number in range(1000)])) == 1000
         assert (await store.stats("kv/p")).keys == 1000
+
+
+async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_before(path: Path) -> None:
+    """Entries with and without meaning, deadline and document are written together, each as it was given."""
+    meaning = {"purpose": "cache", "producer": "p"}
+    full = {"ttl": 60, "semantics": meaning, "spec_ref": "doc"}
+    given: list[dict[str, Any]] = [{}, full, {"ttl": 60}, {"semantics": meaning}, {"spec_ref": "doc"}]
+    async with holdfast.open(path, reap=False, clock=ManualClock()) as store:
+        kv = store.kv("p")
+        for shift in range(len(given)):
+            turned = [*given[shift:], *given[:shift]]
+            await asyncio.gather(*(kv.set(f"k{number}", 1, **one) for number, one in enumerate(turned)))
+            for number, one in enumerate(turned):
+                entry = await kv.get(f"k{number}")
+                assert entry is not None
+                assert (entry.expires_at is not None) == ("ttl" in one)
+                assert (entry.semantics is not None) == ("semantics" in one)
+                assert entry.spec_ref == one.get("spec_ref")
+                newest, *_ = await kv.history(f"k{number}")
+                assert newest.purpose == ("cache" if "semantics" in one else None)
 
 
 @pytest.mark.parametrize(

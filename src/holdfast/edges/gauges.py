@@ -127,9 +127,9 @@ class Gauges:
         async for part in survey.holdings():
             for one in part:
                 self._add(seen, one)
-        async for namespace, _, key in self.locks.look(survey):
-            state = "waiting" if waits(str(key)) else "held"
-            _count(seen.locks, (self._labels.of_namespace(namespace), state), 1)
+        async for lock in self.locks.look(survey):
+            state = "waiting" if waits(str(lock.key)) else "held"
+            _count(seen.locks, (self._labels.of_namespace(lock.namespace), state), 1)
         return seen
 
     def _add(self, seen: Snapshot, one: Holding) -> None:

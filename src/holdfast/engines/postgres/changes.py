@@ -68,7 +68,7 @@ def changes(name: str, outcome: Outcome, mark: int) -> Changes:
         made.add("set_namespace", name, mark, *_counters(namespace), namespace.policy)
     else:
         made.add("touch_namespace", name, mark)
-    _add_kv(made, name, {key: row for (_, space, key), row in outcome.rows.items() if space == KV})
+    _add_kv(made, name, {at.key: row for at, row in outcome.rows.items() if at.space == KV})
     _add_others(made, name, {address: row for address, row in outcome.rows.items() if address.space != KV})
     for run in outcome.runs:
         made.add("drop_run", plugin_column(name), run.until, run.count)
@@ -95,8 +95,8 @@ def _add_kv(made: Changes, name: str, rows: dict[str | bytes, Row | None]) -> No
 def _add_others(made: Changes, name: str, rows: dict[Address, Row | None]) -> None:
     puts = {address: row for address, row in rows.items() if row is not None}
     if puts:
-        _, spaces, keys = zip(*puts, strict=True)
+        spaces, keys = [at.space for at in puts], [at.key for at in puts]
         made.add_rows("put_others", name, spaces, keys, columns=PUT, rows=map(_put_columns, puts.values()))
     if len(puts) < len(rows):
-        _, spaces, keys = zip(*(address for address, row in rows.items() if row is None), strict=True)
-        made.add("drop_others", name, spaces, keys)
+        gone = [address for address, row in rows.items() if row is None]
+        made.add("drop_others", name, [at.space for at in gone], [at.key for at in gone])

@@ -93,6 +93,8 @@ async def _fetch(connection: Connection, wanted: Collection[Address]) -> dict[Ad
         rows.update((kv[answer[0] - 1], row_of(answer[1:])) for answer in found)
     others = [address for address in wanted if address.space != KV]
     if others:
-        found = await connection.fetch(statements.READ_OTHERS, *zip(*others, strict=True))
+        names, spaces = [address.namespace for address in others], [address.space for address in others]
+        keys = [address.key for address in others]
+        found = await connection.fetch(statements.READ_OTHERS, names, spaces, keys)
         rows.update((others[answer[0] - 1], row_of(answer[1:])) for answer in found)
     return rows

@@ -176,7 +176,7 @@ class Group:
         if kv:
             parameters += [plugin_column(self.namespace), [address.key for address in kv], kv_shown]
         if others:
-            _, spaces, other_keys = zip(*others, strict=True)
+            spaces, other_keys = [at.space for at in others], [at.key for at in others]
             parameters += [self.namespace, spaces, other_keys, others_shown, len(kv)]
         return parameters
 

@@ -39,11 +39,11 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> di
     entries: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
     addresses = list(wanted)
-    for number, ((namespace, space, key), shown) in enumerate(wanted.items()):
-        if space == KV:
-            entries.append((number, plugin_column(namespace), key, shown))
+    for number, (at, shown) in enumerate(wanted.items()):
+        if at.space == KV:
+            entries.append((number, plugin_column(at.namespace), at.key, shown))
         else:
-            others.append((number, namespace, space, key, shown))
+            others.append((number, at.namespace, at.space, at.key, shown))
     rows: dict[Address, Row] = {}
     for sql, parameters in (*statements.load_kv(entries), *statements.load_rows(others)):
         for values in connection.execute(sql, parameters).fetchall():

@@ -1,7 +1,9 @@
 """The SQL of the SQLite engine: set-based, so that a group costs a handful of statements.
 
 Law: text and parameters are made here and nowhere else. Values reach SQL only as parameters. A statement over
-many rows has as many rows as a power of two, so that few texts exist and each is compiled once.
+many rows has as many rows as a power of two, so that few texts exist and each is compiled once. The columns
+that are mostly empty come last, and rows that have nothing there go without them: binding a parameter takes
+as long as storing it.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.engines.layout import plugin_column
-from holdfast.rows import KV, Row, Run
+from holdfast.rows import KV, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.decide import Outcome
 
@@ -23,13 +25,15 @@ Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 MAX_ROWS: Final = 1024
 """How many rows one statement takes: 12 parameters each stay within SQLite's 32,766."""
 
-_ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, semantics, request_id, spec_ref"
+_ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, request_id, semantics, spec_ref"
 _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 _JOURNAL: Final = (
     "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
 )
 _NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, policy"
+
+_NOTHING_MORE: Final = (None,) * 4
 
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
@@ -63,7 +67,7 @@ JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces
 
 def row(values: Sequence[Any], size: int | None = None) -> Row:
     """A row from its value and the envelope's columns; the size is the value's unless it is given."""
-    value, version, created_at, updated_at, expires_at, writer, semantics, request_id, spec_ref = values
+    value, version, created_at, updated_at, expires_at, writer, request_id, semantics, spec_ref = values
     if size is None:
         size = len(value) if value.isascii() else len(value.encode())
     return Row(
@@ -74,8 +78,8 @@ def row(values: Sequence[Any], size: int | None = None) -> Row:
         updated_at=updated_at,
         expires_at=expires_at,
         last_writer=writer,
-        semantics=semantics,
         request_id=request_id,
+        semantics=semantics,
         spec_ref=spec_ref,
     )
 
@@ -112,25 +116,25 @@ def save(outcome: Outcome) -> list[Statement]:
     puts: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
     gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
-    for (namespace, space, key), new in outcome.rows.items():
-        if space == KV:
-            name = plugin_column(namespace)
+    for at, new in outcome.rows.items():
+        if at.space == KV:
+            name = plugin_column(at.namespace)
             if new is None:
-                gone[name,].append(key)
+                gone[name,].append(at.key)
             else:
-                puts.append((name, key, *_columns(new)))
+                puts.append((name, at.key, *_columns(new)))
         elif new is None:
-            gone[namespace, space].append(key)
+            gone[at.namespace, at.space].append(at.key)
         else:
-            others.append((namespace, space, key, *_columns(new)))
+            others.append((at.namespace, at.space, at.key, *_columns(new)))
     plan: list[Statement] = [statement for run in outcome.runs for statement in _expire(run)]
     for rows, text in (
         (puts, _put_kv),
         (others, _put_rows),
-        (_records(outcome), _put_journal),
-        (_namespaces(outcome), _put_namespaces),
+        (map(_record, outcome.journal), _put_journal),
+        (map(_namespace, outcome.namespaces), _put_namespaces),
     ):
-        plan += [(text(length), parameters) for length, parameters in chunks(rows)]
+        plan += _puts(rows, text)
     for owner, keys in gone.items():
         drop = _drop_kv if len(owner) == 1 else _drop_rows
         plan += [(drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys])]
@@ -208,54 +212,55 @@ def totals(*, owned: bool) -> tuple[str, str]:
     )
 
 
+def _puts(rows: Iterable[tuple[Any, ...]], text: Callable[[int, int], str]) -> Iterator[Statement]:
+    """What puts these rows; `text` gives the statement for so many rows of so many columns."""
+    by_width: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        by_width[len(row)].append(row)
+    for width, alike in by_width.items():
+        for length, parameters in chunks(alike):
+            yield text(length, width), parameters
+
+
 def _columns(new: Row) -> tuple[Any, ...]:
-    return (
+    usual = (
         new.value,
         new.version,
         new.created_at,
         new.updated_at,
         new.expires_at,
         new.last_writer,
-        new.semantics,
         new.request_id,
-        new.spec_ref,
     )
+    return usual if new.semantics is None and new.spec_ref is None else (*usual, new.semantics, new.spec_ref)
 
 
-def _records(outcome: Outcome) -> list[tuple[Any, ...]]:
-    return [
-        (
-            record.namespace,
-            record.version,
-            record.op,
-            record.key,
-            record.at,
-            record.last_writer,
-            record.request_id,
-            record.purpose,
-            record.lag_ms,
-            record.expired_version,
-            record.detail,
-        )
-        for record in outcome.journal
-    ]
+def _record(record: Record) -> tuple[Any, ...]:
+    usual = (
+        record.namespace,
+        record.version,
+        record.op,
+        record.key,
+        record.at,
+        record.last_writer,
+        record.request_id,
+    )
+    seldom = (record.purpose, record.lag_ms, record.expired_version, record.detail)
+    return usual if seldom == _NOTHING_MORE else usual + seldom
 
 
-def _namespaces(outcome: Outcome) -> list[tuple[Any, ...]]:
-    return [
-        (
-            namespace.name,
-            namespace.revision,
-            namespace.keys,
-            namespace.bytes,
-            namespace.requests,
-            namespace.journal_floor,
-            namespace.created_at,
-            namespace.changed_at,
-            namespace.policy,
-        )
-        for namespace in outcome.namespaces
-    ]
+def _namespace(namespace: Namespace) -> tuple[Any, ...]:
+    return (
+        namespace.name,
+        namespace.revision,
+        namespace.keys,
+        namespace.bytes,
+        namespace.requests,
+        namespace.journal_floor,
+        namespace.created_at,
+        namespace.changed_at,
+        namespace.policy,
+    )
 
 
 def _values(length: int, width: int) -> str:
@@ -289,23 +294,23 @@ def _load_namespaces(length: int) -> str:
 
 
 @cache
-def _put_kv(length: int) -> str:
-    return _upsert("plugin_kv_storage", _KV, "plugin_name, key", length)
+def _put_kv(length: int, width: int) -> str:
+    return _upsert("plugin_kv_storage", _KV, "plugin_name, key", length, width)
 
 
 @cache
-def _put_rows(length: int) -> str:
-    return _upsert("holdfast_rows", _ROWS, "namespace, space, key", length)
+def _put_rows(length: int, width: int) -> str:
+    return _upsert("holdfast_rows", _ROWS, "namespace, space, key", length, width)
 
 
 @cache
-def _put_namespaces(length: int) -> str:
-    return _upsert("holdfast_namespaces", _NAMESPACE, "name", length)
+def _put_namespaces(length: int, width: int) -> str:
+    return _upsert("holdfast_namespaces", _NAMESPACE, "name", length, width)
 
 
 @cache
-def _put_journal(length: int) -> str:
-    return f"INSERT INTO holdfast_journal ({_JOURNAL}) {_values(length, _JOURNAL.count(',') + 1)}"
+def _put_journal(length: int, width: int) -> str:
+    return f"INSERT INTO holdfast_journal ({_first(_JOURNAL, width)}) {_values(length, width)}"
 
 
 @cache
@@ -320,10 +325,15 @@ def _drop_rows(length: int) -> str:
     )
 
 
-def _upsert(table: str, columns: str, key: str, length: int) -> str:
+def _upsert(table: str, columns: str, key: str, length: int, width: int) -> str:
+    """What puts rows in place of those with the same key; the columns after the first `width` become NULL."""
     names = columns.split(", ")
     new = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key.split(", "))
     return (
-        f"INSERT INTO {table} ({columns}) {_values(length, len(names))} "
+        f"INSERT INTO {table} ({_first(columns, width)}) {_values(length, width)} "
         f"ON CONFLICT ({key}) DO UPDATE SET {new}"
     )
+
+
+def _first(columns: str, width: int) -> str:
+    return ", ".join(columns.split(", ")[:width])
