@@ -52,7 +52,7 @@ def id_maker() -> Callable[[], str]:
     """A source of request ids that no other source shares."""
     source = os.urandom(6).hex()
     numbers = itertools.count(1)
-    return lambda: f"{source}-{next(numbers):x}"
+    return lambda: f"{source}-{next(numbers)}"
 
 
 class Verbs:

@@ -7,6 +7,7 @@ takes a bounded piece in a turn of the loop, so that a flood leaves turns to oth
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -121,17 +122,18 @@ class Session(asyncio.BufferedProtocol):
 
     def write(self, command: bytes) -> None:
         """Have a command sent, however much is waiting."""
+        self.offer(command, most=sys.maxsize)
+
+    def offer(self, command: bytes, most: int = MOST_UNSENT) -> bool:
+        """Have a command sent; False if then more than so many bytes would wait, or the session is over."""
+        unsent = self._unsent_bytes + len(command)
+        if unsent > most or self.over:
+            return False
         self._unsent.append(command)
-        self._unsent_bytes += len(command)
+        self._unsent_bytes = unsent
         if not self._pushing:
             self._pushing = True
             self._loop.call_soon(self._push)
-
-    def offer(self, command: bytes) -> bool:
-        """Have a command sent; False if there is no room for it."""
-        if self._unsent_bytes + len(command) > MOST_UNSENT or self.over:
-            return False
-        self.write(command)
         return True
 
     def ping(self) -> asyncio.Future[bool]:

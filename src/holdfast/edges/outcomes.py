@@ -25,6 +25,9 @@ PURPOSES: Final = frozenset(
 OUTCOMES: Final = ("ok", "conflict", "refused", "unavailable", "unknown", "error")
 
 
+_STORED_PLAINLY: Final = (("none", "ok"),)
+
+
 def purpose_label(purpose: str | None) -> str:
     """A purpose as a label."""
     if purpose is None:
@@ -34,6 +37,8 @@ def purpose_label(purpose: str | None) -> str:
 
 def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[str, str]]:
     """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
+    if isinstance(result, Stored) and result.row.semantics is None:
+        return _STORED_PLAINLY
     if isinstance(command, (KeyChange, Batch, ItemChange, TransactWrite)):
         return ((purpose_label(_purpose(command, result)), _outcome(result)),)
     if isinstance(command, Many):

@@ -37,7 +37,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def event(self, fields: dict[str, Any]) -> bytes:
         """A record of the journal as it is told."""
-        return self.request(_lowered(fields) if self.camel else fields)
+        return self.request(_lowered(fields)) if self.camel else _ENCODE(fields)
 
     def answer(self, payload: bytes) -> dict[str, Any]:
         """The fields of a reply under their own names, for whoever asked."""

@@ -153,6 +153,7 @@ def event_pattern(prefix: str, namespace: str) -> str:
     return f"{prefix}.event.{namespace.replace('/', '.')}.*"
 
 
+@lru_cache(maxsize=KNOWN_SUBJECTS)
 def event_subject(prefix: str, namespace: str, op: str) -> str:
     """Where a change of a namespace is told."""
     return f"{prefix}.event.{namespace.replace('/', '.')}.{op}"

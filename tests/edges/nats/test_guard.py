@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
 from holdfast.edges.nats.guard import MODES, reply_guard
@@ -103,6 +106,28 @@ def test_what_each_mode_lets_through(mode: str, owner: str, allowed: list[str], 
     guard = reply_guard(mode, PREFIXES)
     assert [reply for reply in allowed if not guard(reply, owner)] == []
     assert [reply for reply in refused if guard(reply, owner)] == []
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(
+                ["db", "rosey", "kv", "_INBOX", "a", "1", "\u00e9", "$", "*", ">", " ", "\n", ""]
+            ),
+            min_size=1,
+            max_size=4,
+        ).map(".".join),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_what_was_let_through_before_is_no_way_around_the_open_mode(replies: list[str]) -> None:
+    """Each reply subject is judged by itself, whatever inboxes were met before it."""
+    guard = reply_guard("open", PREFIXES)
+    legal = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+    for reply in replies:
+        ours = reply in PREFIXES or reply.startswith(("$", "db.", "rosey.db."))
+        assert guard(reply, "trivia") is (legal.fullmatch(reply) is not None and not ours), reply
 
 
 FORGED = {

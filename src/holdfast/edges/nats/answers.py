@@ -18,11 +18,12 @@ from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.replies import record_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.bus.connection import Connection
     from holdfast.edges.nats.intake import Request
     from holdfast.edges.nats.observer import Observer
     from holdfast.rows import Record
-    from holdfast.store import Store
 
 HEADROOM = 4096
 """What headers and the protocol may add to a reply."""
@@ -32,14 +33,16 @@ class Answers:
     """Spells answers and events, and has them sent.
 
     Args:
-        store: Whose time goes with every answer.
+        now: Tells the store's time, which goes with every answer.
         client: The connection, which says how much it can carry.
         observer: Who is told of every operation.
         prefix: What the subjects of events begin with.
     """
 
-    def __init__(self, store: Store, client: Connection, *, observer: Observer, prefix: str) -> None:
-        self._store = store
+    def __init__(
+        self, now: Callable[[], int], client: Connection, *, observer: Observer, prefix: str
+    ) -> None:
+        self._now = now
         self._client = client
         self._observer = observer
         self._prefix = prefix
@@ -69,9 +72,10 @@ class Answers:
     def publish_changes(self, journal: list[Record]) -> None:
         """Tell whoever listens what has changed."""
         self.events += len(journal)
+        send, prefix = self._client.send, self._prefix
         for record in journal:
-            subject = subjects.event_subject(self._prefix, record.namespace, record.op)
-            self.send(subject, _event(record))
+            if not send(subjects.event_subject(prefix, record.namespace, record.op), _event(record)):
+                self.unsent += 1
 
     def _reply(
         self, request: Request, fields: dict[str, Any], error: HoldfastError | None
@@ -91,7 +95,7 @@ class Answers:
         return error
 
     def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
-        now = self._store.now()
+        now = self._now()
         if error is not None:
             self.send(reply, payload, block(_time(now) | _complaint(error)))
             return

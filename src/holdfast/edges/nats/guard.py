@@ -7,6 +7,7 @@ its answer to another plugin's subject, as if that plugin had asked.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from holdfast.wire.subjects import OPERATOR, SERVICE_INBOX
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 MODES: Final = ("open", "permissions", "accounts")
 _TOKENS: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
-
-
+KNOWN_INBOXES: Final = 4_096
+"""How many inboxes are kept in mind."""
 _RESERVED: Final = (f"{SERVICE_INBOX}.", f"_INBOX.{OPERATOR}.")
 """Inboxes that are no plugin's, trusted or not."""
 
@@ -36,11 +37,28 @@ def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool
     if mode == "permissions":
         inbox = re.compile(_TOKENS)
         return lambda reply, owner: _in_inbox(reply, _inbox_of(owner), inbox)
+    return _anywhere_else(prefixes)
+
+
+def _anywhere_else(prefixes: Sequence[str]) -> Callable[[str, str], bool]:
+    """Whether a reply subject is a subject, and neither ours nor the system's.
+
+    A caller's replies go to one inbox, whose name is looked at once for all of them.
+    """
     never = ("$", *(f"{prefix}." for prefix in prefixes))
-    anywhere = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
-    return lambda reply, owner: (
-        anywhere.fullmatch(reply) is not None and not reply.startswith(never) and reply not in prefixes
-    )
+    subject = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
+
+    @lru_cache(maxsize=KNOWN_INBOXES)
+    def inbox(name: str) -> bool:
+        return subject.fullmatch(name) is not None and not f"{name}.".startswith(never)
+
+    def allowed(reply: str, owner: str) -> bool:
+        name, _, last = reply.rpartition(".")
+        if last.isalnum() and inbox(name):
+            return reply not in prefixes
+        return subject.fullmatch(reply) is not None and not reply.startswith(never) and reply not in prefixes
+
+    return allowed
 
 
 def _inbox_of(owner: str) -> str:

@@ -93,8 +93,7 @@ class Intake:
         self._scheduled = False
         self._latest = ""
         self._now = self._company_until = 0.0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._emptied: asyncio.Future[None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -103,22 +102,24 @@ class Intake:
 
     def take(self, request: Request) -> bool:
         """Let a request wait for its turn; False if there is no room for it."""
-        limits, size = self._limits, len(request.payload)
-        line = self._lines.get(request.line) or Line()
+        limits, size, owner = self._limits, len(request.payload), request.line
+        line = self._lines.get(owner) or Line()
         if (
             len(line.waiting) >= limits.waiting
             or line.waiting_bytes + size > limits.waiting_bytes
             or self._bytes + size > limits.all_waiting_bytes
         ):
             return False
-        self._lines[request.line] = line
-        self._note(request)
+        self._lines[owner] = line
+        self._now = request.began
+        if owner != self._latest:  # a plugin is in company when another one asked shortly before
+            if self._latest:
+                self._company_until = request.began + COMPANY_SECONDS
+            self._latest = owner
         line.waiting.append(request)
         line.waiting_bytes += size
         self._bytes += size
-        self._idle.clear()
-        if not line.queued:
-            self._queue(line)
+        self._queue(line)
         return True
 
     def done(self, request: Request) -> None:
@@ -127,40 +128,36 @@ class Intake:
         line.under_way -= 1
         self._under_way -= 1
         self._queue(line)
-        self._tidy(request.line, line)
+        if not line.waiting and not line.under_way:
+            self._leave(request.line)
 
     def adopt(self, request: Request) -> None:
         """A request that was begun and taken for answered is under way after all."""
         line = self._lines.setdefault(request.line, Line())
         line.under_way += 1
         self._under_way += 1
-        self._idle.clear()
 
     async def drained(self) -> None:
         """Wait until nothing waits and nothing is under way."""
-        await self._idle.wait()
+        while self._lines:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
 
-    def _note(self, request: Request) -> None:
-        """Take note of who asks: a plugin is in company when another one asked shortly before."""
-        self._now = request.began
-        if request.line != self._latest:
-            if self._latest:
-                self._company_until = request.began + COMPANY_SECONDS
-            self._latest = request.line
+    def _most(self) -> int:
+        """How many requests of one plugin may be under way."""
+        most = self._limits.under_way
+        return min(most, IN_COMPANY) if self._now < self._company_until else most
 
     def _queue(self, line: Line) -> None:
-        most = self._limits.under_way
-        if self._now < self._company_until:
-            most = min(most, IN_COMPANY)
-        if line.waiting and not line.queued and line.under_way < most:
+        if line.waiting and not line.queued and line.under_way < self._most():
             line.queued = True
             self._turns.append(line)
-        self._schedule()
+        if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
         """Begin what may be begun, one request of each plugin after the other.
@@ -170,14 +167,14 @@ class Intake:
         """
         held: list[Line] = []
         begun: list[Line] = []
+        turns, most, all_most = self._turns, self._most(), self._limits.all_under_way
         for _ in range(TURN):
-            if not self._turns or self._under_way >= self._limits.all_under_way:
+            if not turns or self._under_way >= all_most:
                 break
-            line = self._turns.popleft()
+            line = turns.popleft()
             if line.begun == OWN_TURN or (line.reading and line.waiting[0].writes):
                 held.append(line)
                 continue
-            line.queued = False
             line.begun += 1
             begun.append(line)
             request = line.waiting.popleft()
@@ -188,17 +185,21 @@ class Intake:
                 line.under_way += 1
                 self._under_way += 1
                 line.reading = line.reading or not request.writes
-            self._queue(line)
-            self._tidy(request.line, line)
+            line.queued = bool(line.waiting) and line.under_way < most
+            if line.queued:
+                turns.append(line)
+            elif not line.waiting and not line.under_way:
+                self._leave(request.line)
         self._over()
         for line in begun:
             line.begun, line.reading = 0, False
-        self._turns.extend(held)
+        turns.extend(held)
         self._scheduled = False
-        self._schedule()
+        if turns and self._under_way < all_most:
+            self._schedule()
 
-    def _tidy(self, owner: str, line: Line) -> None:
-        if not line.waiting and not line.under_way:
-            self._lines.pop(owner, None)
-            if not self._lines:
-                self._idle.set()
+    def _leave(self, owner: str) -> None:
+        """Forget a plugin that waits for nothing."""
+        self._lines.pop(owner, None)
+        if not self._lines and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)

@@ -36,7 +36,6 @@ class Endpoint(msgspec.Struct, kw_only=True):
         """Add a request."""
         self.num_requests += 1
         self.processing_time += int(seconds * 1e9)
-        self.average_processing_time = self.processing_time // self.num_requests
         if error is not None:
             self.num_errors += 1
             self.last_error = error
@@ -75,6 +74,8 @@ class Micro:
                 "endpoints": described,
             }
         if kind == "STATS":
+            for one in self.endpoints:
+                one.average_processing_time = one.processing_time // max(1, one.num_requests)
             return {"started": self._started, "endpoints": self.endpoints}
         return {}
 

@@ -28,6 +28,7 @@ from holdfast.edges.nats.intake import Intake, Limits, Request
 from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.turn import Turn
 from holdfast.engine import Later
 from holdfast.errors import (
     Busy,
@@ -101,7 +102,8 @@ class NatsService:
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds
         )
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
-        self._answers = Answers(store, client, observer=self._observer, prefix=settings.prefixes[0])
+        self._now = Turn(store.now).now
+        self._answers = Answers(self._now, client, observer=self._observer, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
         self._intake = Intake(self._begin, self._answer_gets, settings.limits)
         self._listening = Listening(
@@ -186,7 +188,7 @@ class NatsService:
             route=route,
             reply=message.reply,
             payload=message.data,
-            received=self._store.now(),
+            received=self._now(),
             began=time.perf_counter(),
             endpoint=endpoint,
             writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
@@ -364,7 +366,7 @@ class NatsService:
             deadline = request.received + allowed
         elif type(deadline) is not int:
             raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
-        if self._store.now() > deadline:
+        if self._now() > deadline:
             raise Timeout("the deadline had passed before the request was begun: nothing was done")
 
     def _handle(self, route: subjects.Route) -> KV:
