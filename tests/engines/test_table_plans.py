@@ -108,7 +108,7 @@ def page_after(space: str, keys: list[bytes], at: int, *, reverse: bool) -> Scan
 @pytest.mark.parametrize(
     ("sql", "parameters", "index"),
     [
-        (statements._load_rows(1), (0, NAME, "item/1", b"k", 1), "PRIMARY KEY"),
+        (statements._load_rows(1, shown=True), (NAME, "item/1", b"k"), "PRIMARY KEY"),
         *(
             (
                 statements.scan(space, values=True, bounded=True, after=after, reverse=reverse),

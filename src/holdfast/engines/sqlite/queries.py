@@ -6,6 +6,7 @@ from being checkpointed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
@@ -36,18 +37,16 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> di
         if address.space == KV:  # the usual group of who writes alone
             row = get(connection, address)
             return {} if row is None else {address: row}
-    entries: list[tuple[Any, ...]] = []
-    others: list[tuple[Any, ...]] = []
-    addresses = list(wanted)
-    for number, (at, shown) in enumerate(wanted.items()):
-        if at.space == KV:
-            entries.append((number, plugin_column(at.namespace), at.key, shown))
-        else:
-            others.append((number, at.namespace, at.space, at.key, shown))
+    alike: defaultdict[tuple[bool, bool], list[Address]] = defaultdict(list)
+    for address, shown in wanted.items():
+        alike[address.space == KV, shown].append(address)
     rows: dict[Address, Row] = {}
-    for sql, parameters in (*statements.load_kv(entries), *statements.load_rows(others)):
-        for values in connection.execute(sql, parameters).fetchall():
-            rows[addresses[values[0]]] = statements.row(values[2:], values[1])
+    for (entries, shown), addresses in alike.items():
+        for start in range(0, len(addresses), statements.MAX_ROWS):
+            some = addresses[start : start + statements.MAX_ROWS]
+            sql, parameters = statements.load(some, entries=entries, shown=shown)
+            for values in connection.execute(sql, parameters).fetchall():
+                rows[some[values[0]]] = statements.row(values[2:], values[1])
     return rows
 
 

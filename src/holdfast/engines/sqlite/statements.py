@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.decide import Outcome
+    from holdfast.rows import Address
 
 Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 
@@ -93,16 +94,24 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
         start += length
 
 
-def load_kv(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Entries by plugin and key, each with a number; without a deadline the value only where wanted."""
-    for length, parameters in chunks(wanted):
-        yield _load_kv(length), parameters
+def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
+    """Rows by address, at most `MAX_ROWS`, all of them entries or none; each with its position.
+
+    Where values need not be shown, those without a deadline come as their length.
+    """
+    length = _room(len(wanted))
+    parameters: list[Any] = []
+    for at in wanted:
+        parameters += (plugin_column(at.namespace), at.key) if entries else (at.namespace, at.space, at.key)
+    text = _load_kv if entries else _load_rows
+    parameters += [None] * ((2 if entries else 3) * (length - len(wanted)))  # which finds nothing
+    return text(length, shown), parameters
 
 
-def load_rows(wanted: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Rows of the other spaces, likewise."""
-    for length, parameters in chunks(wanted):
-        yield _load_rows(length), parameters
+def _room(count: int) -> int:
+    """The least length of a statement that has room for so many: a power of two, or three quarters of one."""
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if count <= power * 3 // 4 else power
 
 
 def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
@@ -269,23 +278,33 @@ def _values(length: int, width: int) -> str:
 
 
 @cache
-def _load_kv(length: int) -> str:
+def _load_kv(length: int, shown: bool) -> str:
     return (
-        f"WITH wanted(number, plugin, name, shown) AS ({_values(length, 4)}) "
-        f"SELECT number, length(CAST(value_json AS BLOB)), "
-        f"CASE WHEN shown OR expires_at IS NOT NULL THEN value_json END, {_ENVELOPE} "
+        f"WITH wanted(number, plugin, name) AS ({_numbered(length, 2)}) "
+        f"SELECT number, {_shown('value_json', shown)}, {_ENVELOPE} "
         "FROM wanted CROSS JOIN plugin_kv_storage ON plugin_name = plugin AND key = name"
     )
 
 
 @cache
-def _load_rows(length: int) -> str:
+def _load_rows(length: int, shown: bool) -> str:
     return (
-        f"WITH wanted(number, owner, room, name, shown) AS ({_values(length, 5)}) "
-        f"SELECT number, length(CAST(value AS BLOB)), "
-        f"CASE WHEN shown OR expires_at IS NOT NULL THEN value END, {_ENVELOPE} "
+        f"WITH wanted(number, owner, room, name) AS ({_numbered(length, 3)}) "
+        f"SELECT number, {_shown('value', shown)}, {_ENVELOPE} "
         "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
     )
+
+
+def _numbered(length: int, width: int) -> str:
+    """Rows of parameters, each behind its position."""
+    return "VALUES " + ", ".join(f"({number}{', ?' * width})" for number in range(length))
+
+
+def _shown(value: str, shown: bool) -> str:
+    """The length and the value: the length where the value may be left out, the value where it may not."""
+    if shown:
+        return f"NULL, {value}"
+    return f"length(CAST({value} AS BLOB)), CASE WHEN expires_at IS NOT NULL THEN {value} END"
 
 
 @cache
