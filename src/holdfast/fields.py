@@ -55,7 +55,9 @@ def required(fields: Mapping[str, Any], name: str) -> Any:
 def ttl_field(fields: Mapping[str, Any]) -> object:
     """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
     ttl = fields.get("ttl")
-    seconds = rules.ttl(fields.get("ttl_seconds"), field="ttl_seconds")
+    seconds = fields.get("ttl_seconds")
+    if seconds is not None:
+        seconds = rules.required_ttl(seconds, field="ttl_seconds")
     if ttl is not None and seconds is not None and rules.ttl(ttl) != seconds:
         raise ValidationError("ttl and ttl_seconds differ", field="ttl")
     given = seconds if ttl is None else ttl

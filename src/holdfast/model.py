@@ -390,7 +390,7 @@ def semantics_of(text: str | None) -> Semantics | None:
 @lru_cache(maxsize=1024)
 def purpose_of(semantics: str | None) -> str | None:
     """The purpose that the semantics in a row name."""
-    meaning = semantics_of(semantics)
+    meaning = None if semantics is None else semantics_of(semantics)
     return None if meaning is None else meaning.purpose
 
 

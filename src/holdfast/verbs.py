@@ -96,7 +96,7 @@ class Verbs:
         **provenance: Any,
     ) -> Set:
         """Put a value."""
-        return self._set(
+        return self.set_by(
             self.origin(**provenance),
             key,
             value,
@@ -254,7 +254,7 @@ class Verbs:
             fence=None if fence is None else rules.fence(fence),
         )
 
-    def _set(
+    def set_by(
         self,
         origin: Origin,
         key: object,
@@ -264,6 +264,7 @@ class Verbs:
         expected_version: object = None,
         semantics: object = None,
     ) -> Set:
+        """Put a value, for a caller whose origin is known."""
         text, size = rules.encode_value(value)
         meaning = None if semantics is None else rules.semantics(semantics)
         return Set(
@@ -273,7 +274,7 @@ class Verbs:
             expected=_expected(expected_version),
             value=text,
             size=size,
-            ttl=_ttl(ttl, meaning),
+            ttl=None if ttl is None and meaning is None else _ttl(ttl, meaning),
             keep_ttl=isinstance(ttl, Keep),
             semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
         )
@@ -306,7 +307,7 @@ class Verbs:
 
     def _set_item(self, origin: Origin, item: object) -> Set:
         fields = as_object(item, field="items")
-        return self._set(
+        return self.set_by(
             origin,
             required(fields, "key"),
             required(fields, "value"),

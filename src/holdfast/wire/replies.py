@@ -6,6 +6,7 @@ Law: a value is passed on as the JSON text that is stored: looked over on its wa
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -143,11 +144,15 @@ def filter_fields(wanted: Filter | None) -> dict[str, Any]:
     }
 
 
+_instant: Final = lru_cache(maxsize=16)(moment)
+"""The records of a commit have the same time, or nearly all of them."""
+
+
 def record_fields(record: Record) -> dict[str, Any]:
     """A record of the journal."""
     if record.op == "escalated":
         return change_fields(change_of(record))
-    return _change_fields(record, moment(record.at))
+    return _change_fields(record, _instant(record.at))
 
 
 def _change_fields(change: Change | Record, at: datetime) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Law: both directions of a verb stand next to each other, so that they can't drif
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """A writing call: its command (None if nothing of it is legal), and how to show the result."""
 
     command: Change | None
@@ -70,14 +70,10 @@ def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    command = verbs.set(
-        required(fields, "key"),
-        required(fields, "value"),
-        ttl=ttl_field(fields),
-        expected_version=fields.get("expected_version"),
-        semantics=fields.get("semantics"),
-        **provenance(fields),
-    )
+    key, value, ttl = required(fields, "key"), required(fields, "value"), ttl_field(fields)
+    origin = verbs.origin() if _PROVENANCE.isdisjoint(fields) else verbs.origin(**provenance(fields))
+    expected, semantics = fields.get("expected_version"), fields.get("semantics")
+    command = verbs.set_by(origin, key, value, ttl=ttl, expected_version=expected, semantics=semantics)
     return Write(command, _shown_stored(fields))
 
 

@@ -250,11 +250,11 @@ class NatsService:
         if route.family == "table":
             return self._table(request, fields)
         kv = self._handle(route)
+        if route.verb == "get" and self._get_at_once(request, kv, fields):
+            return False  # answered before the turn is over
         write = write_of(route.verb, kv.verbs, fields)
         if write is not None:
             return self._write(request, write)
-        if route.verb == "get" and self._get_at_once(request, kv, fields):
-            return False  # answered before the turn is over
         read = calls.READS.get(route.verb)
         if read is None:
             raise self._no_verb(request)
