@@ -2,8 +2,9 @@
 
 Law: text and parameters are made here and nowhere else. Values reach SQL only as parameters. A statement over
 many rows has as many rows as a power of two, so that few texts exist and each is compiled once. The columns
-that are mostly empty come last, and rows that have nothing there go without them: binding a parameter takes
-as long as storing it.
+that are mostly empty come last, and rows that have nothing there go without them; keys in bytes are bound as
+bytearrays. The driver knows text, numbers and bytearrays at once. For anything else, None and bytes among it,
+it looks for an adapter first, which takes longer than to store it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 MAX_ROWS: Final = 1024
 """How many rows one statement takes: 12 parameters each stay within SQLite's 32,766."""
 
-_ENVELOPE: Final = "version, created_at, updated_at, expires_at, last_writer, request_id, semantics, spec_ref"
+_ENVELOPE: Final = "version, created_at, updated_at, last_writer, request_id, expires_at, semantics, spec_ref"
 _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 _JOURNAL: Final = (
@@ -35,6 +36,8 @@ _JOURNAL: Final = (
 _NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, policy"
 
 _NOTHING_MORE: Final = (None,) * 4
+_NOBODY: Final = bytearray()
+"""The name of no plugin and no namespace, since those are text."""
 
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
@@ -68,7 +71,7 @@ JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces
 
 def row(values: Sequence[Any], size: int | None = None) -> Row:
     """A row from its value and the envelope's columns; the size is the value's unless it is given."""
-    value, version, created_at, updated_at, expires_at, writer, request_id, semantics, spec_ref = values
+    value, version, created_at, updated_at, writer, request_id, expires_at, semantics, spec_ref = values
     if size is None:
         size = len(value) if value.isascii() else len(value.encode())
     return Row(
@@ -77,9 +80,9 @@ def row(values: Sequence[Any], size: int | None = None) -> Row:
         version=version,
         created_at=created_at,
         updated_at=updated_at,
-        expires_at=expires_at,
         last_writer=writer,
         request_id=request_id,
+        expires_at=expires_at,
         semantics=semantics,
         spec_ref=spec_ref,
     )
@@ -102,10 +105,18 @@ def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
     length = _room(len(wanted))
     parameters: list[Any] = []
     for at in wanted:
-        parameters += (plugin_column(at.namespace), at.key) if entries else (at.namespace, at.space, at.key)
+        if entries:
+            parameters += (plugin_column(at.namespace), at.key)
+        else:
+            parameters += (at.namespace, at.space, _bound(at.key))
     text = _load_kv if entries else _load_rows
-    parameters += [None] * ((2 if entries else 3) * (length - len(wanted)))  # which finds nothing
+    parameters += [_NOBODY] * ((2 if entries else 3) * (length - len(wanted)))
     return text(length, shown), parameters
+
+
+def _bound(key: str | bytes) -> str | bytearray:
+    """A key as it is bound."""
+    return bytearray(key) if isinstance(key, bytes) else key
 
 
 def _room(count: int) -> int:
@@ -133,9 +144,9 @@ def save(outcome: Outcome) -> list[Statement]:
             else:
                 puts.append((name, at.key, *_columns(new)))
         elif new is None:
-            gone[at.namespace, at.space].append(at.key)
+            gone[at.namespace, at.space].append(_bound(at.key))
         else:
-            others.append((at.namespace, at.space, at.key, *_columns(new)))
+            others.append((at.namespace, at.space, _bound(at.key), *_columns(new)))
     plan: list[Statement] = [statement for run in outcome.runs for statement in _expire(run)]
     for rows, text in (
         (puts, _put_kv),
@@ -237,11 +248,12 @@ def _columns(new: Row) -> tuple[Any, ...]:
         new.version,
         new.created_at,
         new.updated_at,
-        new.expires_at,
         new.last_writer,
         new.request_id,
     )
-    return usual if new.semantics is None and new.spec_ref is None else (*usual, new.semantics, new.spec_ref)
+    if new.semantics is not None or new.spec_ref is not None:
+        return *usual, new.expires_at, new.semantics, new.spec_ref
+    return usual if new.expires_at is None else (*usual, new.expires_at)
 
 
 def _record(record: Record) -> tuple[Any, ...]:
@@ -259,7 +271,7 @@ def _record(record: Record) -> tuple[Any, ...]:
 
 
 def _namespace(namespace: Namespace) -> tuple[Any, ...]:
-    return (
+    usual = (
         namespace.name,
         namespace.revision,
         namespace.keys,
@@ -268,8 +280,8 @@ def _namespace(namespace: Namespace) -> tuple[Any, ...]:
         namespace.journal_floor,
         namespace.created_at,
         namespace.changed_at,
-        namespace.policy,
     )
+    return usual if namespace.policy is None else (*usual, namespace.policy)
 
 
 def _values(length: int, width: int) -> str:
