@@ -112,9 +112,9 @@ class Batcher:
         """
         if self._closed:
             raise Unavailable("the store is closed")
-        touched = _touched(command)
+        touched, unsettled = _touched(command), self._unsettled
         for address in touched:
-            self._unsettled[address] = self._unsettled.get(address, 0) + 1
+            unsettled[address] = unsettled.get(address, 0) + 1
         after = self._reads_of(touched) if self._reads else ()
         self._lane(command.namespace).waiting.append(_Waiting(command, tell, touched, after))
 
@@ -189,21 +189,19 @@ class Batcher:
             )
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
+        unsettled = self._unsettled
         for waiting in group:
             for address in waiting.touched:
-                self._release(address)
+                left = unsettled[address] - 1
+                if left:
+                    unsettled[address] = left
+                else:
+                    del unsettled[address]
         for waiting in group:
             try:
                 waiting.tell(None if waiting.command is None else next(results))
             except Exception as defect:  # the others must hear
                 _log.error("the result of a command could not be told", exc_info=defect)
-
-    def _release(self, address: tuple[str, str | None]) -> None:
-        left = self._unsettled[address] - 1
-        if left:
-            self._unsettled[address] = left
-        else:
-            del self._unsettled[address]
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

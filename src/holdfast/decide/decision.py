@@ -104,13 +104,17 @@ class Decision:
 
 
 def _apply(draft: Draft, command: Command) -> Result:
-    if isinstance(command, Change) and command.origin.repeatable:
-        return once(draft, command, _apply_fenced)
-    return _apply_fenced(draft, command)
+    if isinstance(command, Change):
+        if command.origin.repeatable:
+            return once(draft, command, _apply_fenced)
+        if command.origin.fence is not None:
+            return _apply_fenced(draft, command)
+    result: Result = _APPLY[type(command)](draft, command)
+    return result
 
 
-def _apply_fenced(draft: Draft, command: Command) -> Result:
-    if isinstance(command, Change) and command.origin.fence is not None:
+def _apply_fenced(draft: Draft, command: Change) -> Result:
+    if command.origin.fence is not None:
         _check_fence(draft, command.origin.fence)
     result: Result = _APPLY[type(command)](draft, command)
     return result

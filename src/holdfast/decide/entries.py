@@ -86,11 +86,12 @@ def expire_run(draft: Draft) -> int:
 
 def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
     """Have an entry at a key in place of the one before, if that is within the quota."""
-    if before is not None:
-        _uncount(draft, key, before)
     namespace = draft.namespace
-    namespace.keys += 1
-    namespace.bytes += _width(key) + row.size
+    if before is None or before.version == 0:  # a row that was written past Holdfast has never been counted
+        namespace.keys += 1
+        namespace.bytes += _width(key) + row.size
+    else:
+        namespace.bytes += row.size - before.size
     if namespace.policy is not None:
         check_quota(namespace, grows=before is None or before.size < row.size, adds=before is None)
     draft.put(Address(draft.name, KV, key), row)
@@ -148,7 +149,7 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:
-    if row.version > 0:  # a row that was written past Holdfast has never been counted
+    if row.version > 0:  # as above
         namespace = draft.namespace
         namespace.keys -= 1
         namespace.bytes -= _width(key) + row.size

@@ -1,10 +1,10 @@
 """The SQL of the SQLite engine: set-based, so that a group costs a handful of statements.
 
 Law: text and parameters are made here and nowhere else. Values reach SQL only as parameters. A statement over
-many rows has as many rows as a power of two, so that few texts exist and each is compiled once. The columns
-that are mostly empty come last, and rows that have nothing there go without them; keys in bytes are bound as
-bytearrays. The driver knows text, numbers and bytearrays at once. For anything else, None and bytes among it,
-it looks for an adapter first, which takes longer than to store it.
+many rows has one of a few usual lengths, a power of two or three quarters of one, so that few texts exist and
+each is compiled once. The columns that are mostly empty come last, and rows that have nothing there go
+without them; keys in bytes are bound as bytearrays. The driver knows text, numbers and bytearrays at once.
+For anything else, None and bytes among it, it looks for an adapter first, which takes longer than to store it.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def row(values: Sequence[Any], size: int | None = None) -> Row:
 
 
 def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
-    """The rows in runs whose lengths are powers of two: each length, and the parameters of its rows."""
+    """The rows in runs of lengths that are usual: each length, and the parameters of its rows."""
     start = 0
     while start < len(rows):
-        length = min(MAX_ROWS, 1 << ((len(rows) - start).bit_length() - 1))
+        length = min(MAX_ROWS, _filled(len(rows) - start))
         yield length, [value for one in rows[start : start + length] for value in one]
         start += length
 
@@ -120,9 +120,15 @@ def _bound(key: str | bytes) -> str | bytearray:
 
 
 def _room(count: int) -> int:
-    """The least length of a statement that has room for so many: a power of two, or three quarters of one."""
+    """The least usual length of a statement that has room for so many rows."""
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if count <= power * 3 // 4 else power
+
+
+def _filled(count: int) -> int:
+    """The greatest usual length that so many rows fill."""
+    power = 1 << (count.bit_length() - 1)
+    return power * 3 // 2 if count >= power * 3 // 2 and power > 1 else power
 
 
 def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
