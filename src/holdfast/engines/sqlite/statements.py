@@ -4,7 +4,7 @@ Law: text and parameters are made here and nowhere else. Values reach SQL only a
 many rows has one of a few usual lengths, a power of two or three quarters of one, so that few texts exist and
 each is compiled once. The columns that are mostly empty come last, and rows that have nothing there go
 without them; keys in bytes are bound as bytearrays. The driver knows text, numbers and bytearrays at once.
-For anything else, None and bytes among it, it looks for an adapter first, which takes longer than to store it.
+For anything else, None and bytes among it, it looks for an adapter first, which takes longer than storing it.
 """
 
 from __future__ import annotations
