@@ -28,6 +28,9 @@ _log = logging.getLogger("holdfast")
 
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
+TURNS: Final = 4
+"""How many turns the loop gets between two groups: so many it may take until results have gone out and what
+they lead to has come in, which then shares the next commit."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -172,6 +175,8 @@ class Batcher:
                 await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]
             self._settle(group, iter(await self._results(commands) if commands else ()))
+            for _ in range(TURNS if lane.waiting else 0):
+                await asyncio.sleep(0)
         del self._lanes[name]
 
     async def _results(self, commands: list[Command]) -> list[Result | HoldfastError]:

@@ -94,6 +94,22 @@ async def test_a_group_forms_while_the_last_commits(batcher: Batcher, engine: En
     assert batcher.waiting == 0
 
 
+async def test_what_results_lead_to_shares_the_next_group(batcher: Batcher, engine: Engine) -> None:
+    """Who writes again as soon as it is answered goes with those who waited meanwhile, in one group."""
+
+    async def again(key: str) -> None:
+        await batcher.submit(put(key))
+        await batcher.submit(put(f"{key} again"))
+
+    engine.door.clear()
+    first = [asyncio.create_task(again(key)) for key in "ab"]
+    await engine.begun.wait()
+    waiting = batcher.submit(put("waiting"))
+    engine.door.set()
+    await asyncio.gather(*first, waiting)
+    assert engine.groups == [["a", "b"], ["waiting", "a again", "b again"]]
+
+
 async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:
     """A refusal is that of its command alone."""
     engine.errors["b"] = KeyNotFound("no b")
