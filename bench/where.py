@@ -43,7 +43,7 @@ PARTS: Final = {
         "structlog/",
         "logging/",
     ),
-    "loop and sockets": ("Session._push (", "uvloop/", "asyncio/", "concurrent/", "threading"),
+    "loop and sockets": ("Session._send (", "uvloop/", "asyncio/", "concurrent/", "threading"),
     "bus": ("holdfast/bus/", "holdfast/edges/nats/connect"),
     "queue": (
         "holdfast/edges/nats/",

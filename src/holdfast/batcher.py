@@ -121,6 +121,11 @@ class Batcher:
         after = self._reads_of(touched) if self._reads else ()
         self._lane(command.namespace).waiting.append(_Waiting(command, tell, touched, after))
 
+    @property
+    def busy(self) -> bool:
+        """Whether a caller's write has been handed over and is not done."""
+        return bool(self._unsettled)
+
     def writing(self, namespace: str, key: str) -> bool:
         """Whether a write of this key has been handed over and is not done."""
         return (namespace, key) in self._unsettled

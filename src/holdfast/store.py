@@ -271,6 +271,11 @@ class Store(Operations):
                 await asyncio.sleep(0)
         return seen[0], now
 
+    @property
+    def busy(self) -> bool:
+        """Whether a write has been handed over and is not done."""
+        return self._batcher.busy
+
     def writing(self, namespace: str, key: str) -> bool:
         """Whether a write of this key has been handed over and is not done."""
         return self._batcher.writing(namespace, key)

@@ -160,7 +160,9 @@ class Connection:
             await self._session.ping()
         self._takers.pop(subscription.sid, None)
 
-    def send(self, subject: str, payload: bytes, *, reply: str = "", head: bytes = b"") -> bool:
+    def send(
+        self, subject: str, payload: bytes, *, reply: str = "", head: bytes = b"", patient: bool = False
+    ) -> bool:
         """Have a message sent, without waiting; False if it can't be and is dropped.
 
         Args:
@@ -168,9 +170,12 @@ class Connection:
             payload: No more than the server takes.
             reply: Where the answer should go.
             head: Its headers, see `protocol.block`.
+            patient: Whether it may wait for others a little, so that they go together.
         """
         session = self._session
-        return session is not None and session.offer(pub(subject, payload, reply=reply, head=head))
+        if session is None:
+            return False
+        return session.offer(pub(subject, payload, reply=reply, head=head), patient=patient)
 
     async def flush(self) -> None:
         """Return when the server has seen all that was sent, and what it had sent before was taken.

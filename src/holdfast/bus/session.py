@@ -39,6 +39,8 @@ READ_BYTES: Final = 32_768
 """How much is read in a turn of the loop."""
 MOST_UNSENT: Final = 16 * 1024 * 1024
 """How many bytes may wait for a server that does not take them."""
+PATIENCE: Final = 4
+"""How many turns of the loop what is patient waits for company."""
 PING_SECONDS: Final = 5.0
 MOST_SILENT: Final = 2
 """How many pings in a row may have been followed by nothing at all."""
@@ -66,6 +68,8 @@ class Session(asyncio.BufferedProtocol):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._pushing = False
+        self._hurry = False
+        self._waited = 0
         self._paused = False
         self._silent = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -124,13 +128,18 @@ class Session(asyncio.BufferedProtocol):
         """Have a command sent, however much is waiting."""
         self.offer(command, most=sys.maxsize)
 
-    def offer(self, command: bytes, most: int = MOST_UNSENT) -> bool:
-        """Have a command sent; False if then more than so many bytes would wait, or the session is over."""
+    def offer(self, command: bytes, most: int = MOST_UNSENT, *, patient: bool = False) -> bool:
+        """Have a command sent; False if then more than so many bytes would wait, or the session is over.
+
+        One that is patient goes with the next that is not, or after a few turns of the loop.
+        """
         unsent = self._unsent_bytes + len(command)
         if unsent > most or self.over:
             return False
         self._unsent.append(command)
         self._unsent_bytes = unsent
+        if not patient:
+            self._hurry = True
         if not self._pushing:
             self._pushing = True
             self._loop.call_soon(self._push)
@@ -152,7 +161,7 @@ class Session(asyncio.BufferedProtocol):
             if self._alarm is not None:
                 self._alarm.cancel()
             self._paused = False
-            self._push()
+            self._send()
             self._transport.close()
             await asyncio.wait([self._closed], timeout=CLOSE_SECONDS)
         self.abort()
@@ -204,7 +213,7 @@ class Session(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """It does again."""
         self._paused = False
-        self._push()
+        self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
@@ -215,7 +224,15 @@ class Session(asyncio.BufferedProtocol):
     # What that leads to.
 
     def _push(self) -> None:
-        self._pushing = False
+        if self._unsent and not self._hurry and self._waited < PATIENCE:
+            self._waited += 1
+            self._loop.call_soon(self._push)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        self._pushing = self._hurry = False
+        self._waited = 0
         if self._paused or self.over or not self._unsent:
             return
         assert self._transport is not None

@@ -50,6 +50,8 @@ class Answers:
         self._head = b""
         self.events = 0
         self.unsent = 0
+        self.patient = False
+        """Whether what is answered now may wait a little, to go with what is answered soon."""
 
     def finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
         """Answer a request with fields or with an error, and tell who observes."""
@@ -66,7 +68,7 @@ class Answers:
 
     def send(self, subject: str, payload: bytes, head: bytes = b"") -> None:
         """Have a message sent, if that can be."""
-        if not self._client.send(subject, payload, head=head):
+        if not self._client.send(subject, payload, head=head, patient=self.patient):
             self.unsent += 1
 
     def publish_changes(self, journal: list[Record]) -> None:
