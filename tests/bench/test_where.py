@@ -18,7 +18,7 @@ OUTSIDE = "run (uvloop/__init__.py:92);NatsService._take (holdfast/edges/nats/se
         ("encode (holdfast/wire/replies.py:1)", "encode"),
         ("route (holdfast/wire/subjects.py:1)", "decode"),
         ("Reader.feed (holdfast/bus/protocol.py:1)", "bus"),
-        ("Session._push (holdfast/bus/session.py:1)", "loop and sockets"),
+        ("Session._send (holdfast/bus/session.py:1)", "loop and sockets"),
         ("Batcher.add (holdfast/batcher.py:1)", "queue"),
     ],
 )
