@@ -93,7 +93,7 @@ class Intake:
         self._scheduled = False
         self._latest = ""
         self._now = self._company_until = 0.0
-        self._emptied: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
 
     @property
     def waiting(self) -> int:
@@ -140,8 +140,8 @@ class Intake:
     async def drained(self) -> None:
         """Wait until nothing waits and nothing is under way."""
         while self._lines:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
+            self._idle.clear()
+            await self._idle.wait()
 
     def _most(self) -> int:
         """How many requests of one plugin may be under way."""
@@ -201,5 +201,5 @@ class Intake:
     def _leave(self, owner: str) -> None:
         """Forget a plugin that waits for nothing."""
         self._lines.pop(owner, None)
-        if not self._lines and self._emptied is not None and not self._emptied.done():
-            self._emptied.set_result(None)
+        if not self._lines:
+            self._idle.set()

@@ -28,9 +28,9 @@ class Turn:
     def now(self) -> int:
         """The time of this turn."""
         if self._over:
+            self._time = self._look()
             self._over = False
             asyncio.get_running_loop().call_soon(self._end)
-            self._time = self._look()
         return self._time
 
     def _end(self) -> None:
