@@ -149,7 +149,7 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:
-    if row.version > 0:  # as above
+    if row.version > 0:  # what was written past Holdfast has never been counted
         namespace = draft.namespace
         namespace.keys -= 1
         namespace.bytes -= _width(key) + row.size

@@ -14,13 +14,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.engines.layout import plugin_column
-from holdfast.rows import KV, Namespace, Record, Row, Run
+from holdfast.rows import KV, Address, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.decide import Outcome
-    from holdfast.rows import Address
 
 Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 
