@@ -52,12 +52,12 @@ class _Lane:
     def __init__(self) -> None:
         self.waiting: deque[_Waiting] = deque()
 
-    def take(self) -> list[_Waiting]:
+    def take(self, most: int) -> list[_Waiting]:
         """The next group: what is waiting, as far as one group may hold it and no read is in its way."""
         group: list[_Waiting] = []
         room = MAX_GROUP_BYTES
         runs: bool | None = None  # whether this is a group of runs, which nothing else may be in
-        while self.waiting and len(group) < MAX_GROUP:
+        while self.waiting and len(group) < most:
             waiting = self.waiting[0]
             command = waiting.command
             room -= 0 if command is None else command.cost
@@ -80,6 +80,8 @@ class Batcher:
         run: Has a group done. An error that it raises is that of every command of the group; any other
             exception would be a defect of `run` itself.
         lane_per_namespace: Whether namespaces may be in flight beside each other.
+
+    `most` is how many commands a group takes at the most.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Batcher:
         self._unsettled: dict[tuple[str, str | None], int] = {}
         self._reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
+        self.most = MAX_GROUP
         self.grouped: Callable[[int], None] | None = None
 
     @property
@@ -175,7 +178,7 @@ class Batcher:
 
     async def _drain(self, name: str, lane: _Lane) -> None:
         while lane.waiting:
-            group = lane.take()
+            group = lane.take(self.most)
             if group[0].after:
                 await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]

@@ -210,6 +210,10 @@ class Store(Operations):
         """How many commands wait for their group."""
         return self._batcher.waiting
 
+    def in_groups_of(self, most: int) -> None:
+        """Have no more than so many commands share a commit."""
+        self._batcher.most = most
+
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""
         self._listeners.append(listener)

@@ -164,6 +164,13 @@ async def test_at_most_so_many_commands(batcher: Batcher, engine: Engine) -> Non
     assert [len(group) for group in engine.groups] == [512, 5]
 
 
+async def test_at_most_as_many_as_the_callers_want(batcher: Batcher, engine: Engine) -> None:
+    """Whoever serves others may want smaller groups."""
+    batcher.most = 2
+    await asyncio.gather(*(batcher.submit(put(key)) for key in "abcde"))
+    assert engine.groups == [["a", "b"], ["c", "d"], ["e"]]
+
+
 async def test_at_most_so_many_bytes(batcher: Batcher, engine: Engine) -> None:
     """A group holds at most 4 MB; a command that is larger goes alone rather than never."""
     quarter = MAX_GROUP_BYTES // 4

@@ -118,12 +118,17 @@ class Gated(MemoryEngine):
         super().__init__()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.executed = 0
+        self.groups: list[int] = []
+
+    @property
+    def executed(self) -> int:
+        """How many commands it was asked to do."""
+        return sum(self.groups)
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """Wait for the gate, then do it."""
         await self.gate.wait()
-        self.executed += len(commands)
+        self.groups.append(len(commands))
         return await super().transact(commands, now)
 
     async def scan(self, query: Scan, now: int) -> Scanned:

@@ -45,6 +45,19 @@ async def begin(caller: Caller, requests: list[tuple[str, dict[str, Any]]]) -> l
     return begun
 
 
+async def test_not_all_writes_share_one_commit(running: Running, engine: Gated, caller: Caller) -> None:
+    """However many plugins write at once, a commit serves 64 of them, and the next ones the others."""
+    engine.gate.clear()
+    begun = await begin(caller, [(f"db.kv.p{n}.set", {"key": "k", "value": n}) for n in range(200)])
+    await until(lambda: running.service.under_way == 200)
+    engine.gate.set()
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*begun)
+    assert all(answer.fields["success"] for answer in answers)
+    assert max(engine.groups) == 64
+    assert engine.executed == 200
+
+
 async def test_a_flood_of_writes_leaves_others_their_turn(
     running: Running, engine: Gated, caller: Caller
 ) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -59,6 +59,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.service")
 
+IN_A_GROUP: Final = 64
+"""How many writes share a commit at the most. Those who share one are answered together and ask again
+together; if that were all, they would wait for the service, and then the service for them."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a service behaves. With `plugin` it answers that plugin alone, and leaves events to another."""
@@ -96,6 +100,7 @@ class NatsService:
         beside: NatsService | None = None,
     ) -> None:
         self._store = store
+        store.in_groups_of(IN_A_GROUP)
         self._client = client
         self._settings = settings
         self._observer = observer or Observer(

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHECKPOINT_PAGES: Final = 4096
-"""How many pages the write-ahead log may hold (16 MB) before it is checkpointed between two commits."""
+CHECKPOINT_PAGES: Final = 8192
+"""How many pages the write-ahead log may hold by our estimate before it is checkpointed between two commits.
+The estimate is on the safe side: entries that share pages come to about half of it, 16 MB."""
 IDLE_SECONDS: Final = 0.25
 """After how long without work the log is checkpointed whatever it holds."""
 
