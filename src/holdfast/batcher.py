@@ -28,9 +28,6 @@ _log = logging.getLogger("holdfast")
 
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
-TURNS: Final = 4
-"""How many turns the loop gets between two groups: so many it may take until results have gone out and what
-they lead to has come in, which then shares the next commit."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -81,7 +78,8 @@ class Batcher:
             exception would be a defect of `run` itself.
         lane_per_namespace: Whether namespaces may be in flight beside each other.
 
-    `most` is how many commands a group takes at the most.
+    `most` is how many commands a group takes at the most. `turns` is how many turns the loop gets before it
+    takes them, if there are several or the group before it had several.
     """
 
     def __init__(
@@ -97,7 +95,9 @@ class Batcher:
         self._unsettled: dict[tuple[str, str | None], int] = {}
         self._reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
+        self._shared = False
         self.most = MAX_GROUP
+        self.turns = 0
         self.grouped: Callable[[int], None] | None = None
 
     @property
@@ -178,13 +178,14 @@ class Batcher:
 
     async def _drain(self, name: str, lane: _Lane) -> None:
         while lane.waiting:
+            for _ in range(self.turns if self._shared or len(lane.waiting) > 1 else 0):
+                await asyncio.sleep(0)
             group = lane.take(self.most)
+            self._shared = len(group) > 1
             if group[0].after:
                 await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]
             self._settle(group, iter(await self._results(commands) if commands else ()))
-            for _ in range(TURNS if lane.waiting else 0):
-                await asyncio.sleep(0)
         del self._lanes[name]
 
     async def _results(self, commands: list[Command]) -> list[Result | HoldfastError]:

@@ -210,9 +210,9 @@ class Store(Operations):
         """How many commands wait for their group."""
         return self._batcher.waiting
 
-    def in_groups_of(self, most: int) -> None:
-        """Have no more than so many commands share a commit."""
-        self._batcher.most = most
+    def in_groups_of(self, most: int, *, turns: int) -> None:
+        """Have at most so many commands share a commit; those in company wait so many turns for others."""
+        self._batcher.most, self._batcher.turns = most, turns
 
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
         """Have the changes of every commit of this store passed on, after it and in its order."""

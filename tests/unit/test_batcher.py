@@ -101,6 +101,7 @@ async def test_what_results_lead_to_shares_the_next_group(batcher: Batcher, engi
         await batcher.submit(put(key))
         await batcher.submit(put(f"{key} again"))
 
+    batcher.turns = 4
     engine.door.clear()
     first = [asyncio.create_task(again(key)) for key in "ab"]
     await engine.begun.wait()
@@ -108,6 +109,26 @@ async def test_what_results_lead_to_shares_the_next_group(batcher: Batcher, engi
     engine.door.set()
     await asyncio.gather(*first, waiting)
     assert engine.groups == [["a", "b"], ["waiting", "a again", "b again"]]
+
+
+async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
+    """Several commands, and one after a group of several, gather for some turns; a lone one does not."""
+    batcher.turns = 4
+
+    async def gather(first: str, later: str) -> None:
+        begun = [batcher.submit(put(key)) for key in first]
+        for _ in range(batcher.turns):
+            await asyncio.sleep(0)
+        begun.append(batcher.submit(put(later)))
+        await asyncio.gather(*begun)
+
+    await gather("ab", "c")
+    await gather("d", "e")
+    await batcher.submit(put("alone"))
+    last = batcher.submit(put("alone again"))
+    await asyncio.sleep(0)
+    assert engine.groups == [["a", "b", "c"], ["d", "e"], ["alone"], ["alone again"]]
+    await last
 
 
 async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:

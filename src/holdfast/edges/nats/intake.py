@@ -26,11 +26,17 @@ What comes in and what goes out takes a few rounds of the loop. So a busy plugin
 the others wait for, several times.
 """
 
-
 IN_COMPANY: Final = 8
 """How many requests of one plugin may be under way while others ask for something too."""
 COMPANY_SECONDS: Final = 0.25
 """For how long a plugin counts as asking after it did."""
+
+IN_A_GROUP: Final = 64
+"""How many writes share a commit at the most. Those who share one are answered together and ask again
+together; if that were all, they would wait for the service, and then the service for them."""
+TO_GATHER: Final = 6
+"""For how many turns of the loop writes gather when they come in company: what was sent at once comes in
+piece by piece, and so does what answers lead to."""
 
 
 class Request(msgspec.Struct, gc=False):

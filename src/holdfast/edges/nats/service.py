@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from holdfast.bus.errors import Lost
 from holdfast.edges.nats import calls, tables
 from holdfast.edges.nats.answers import Answers
 from holdfast.edges.nats.guard import reply_guard
-from holdfast.edges.nats.intake import Intake, Limits, Request
+from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
 from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
     from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
-
-IN_A_GROUP: Final = 64
-"""How many writes share a commit at the most. Those who share one are answered together and ask again
-together; if that were all, they would wait for the service, and then the service for them."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +96,7 @@ class NatsService:
         beside: NatsService | None = None,
     ) -> None:
         self._store = store
-        store.in_groups_of(IN_A_GROUP)
+        store.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
         self._client = client
         self._settings = settings
         self._observer = observer or Observer(
