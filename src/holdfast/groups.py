@@ -68,9 +68,11 @@ class Groups:
                 self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)
-        outcome = await self._after_sweeping(commands, outcome)
+        if QuotaExceeded in map(type, outcome.results):
+            outcome = await self._after_sweeping(commands, outcome)
         self._report(commands, outcome.results, outcome)
-        await self._tell_of_runs(outcome)
+        if outcome.runs:
+            await self._tell_of_runs(outcome)
         return outcome.results
 
     async def ready(self) -> None:
@@ -143,8 +145,6 @@ class Groups:
             for command, result in zip(commands, outcome.results, strict=True)
             if isinstance(result, QuotaExceeded)
         }
-        if not full:
-            return outcome
         journal, results = list(outcome.journal), list(outcome.results)
         for name in sorted(full):
             journal += await self._swept(name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import AuditRecord, address_of, hash_of, head_to_follow, signed_head, signed_record
+from holdfast.audit import AUDIT, AuditRecord, address_of, hash_of, head_to_follow, signed_head, signed_record
 from holdfast.decide.policies import audited, audited_unasked
 from holdfast.rows import KV, Row
 
@@ -79,28 +79,26 @@ def need_audit(wanted: Needs) -> None:
 
     Where the head is asked for already, a command may switch the audit on for those that come after it.
     """
-    names = frozenset(
-        name for name in wanted.namespaces if audited_unasked(name) or address_of(name, 0) in wanted.rows
-    )
+    names = set(filter(audited_unasked, wanted.namespaces))
+    for address in wanted.rows:
+        if address.space == AUDIT and not address.key:
+            names.add(address.namespace)
     if names:
         _need(wanted, wanted, names)
 
 
 def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
     """Ask for it where a policy, which is known by now, wants records."""
-    names = frozenset(
-        name
-        for name in wanted.namespaces
-        if (found := loaded.namespaces.get(name)) is not None
-        and found.policy is not None
-        and not audited_unasked(name)
-        and audited(found)
-    )
+    names = set()
+    for name in wanted.namespaces:
+        found = loaded.namespaces.get(name)
+        if found is not None and found.policy is not None and not audited_unasked(name) and audited(found):
+            names.add(name)
     if names:
         _need(more, wanted, names)
 
 
-def _need(more: Needs, wanted: Needs, names: frozenset[str]) -> None:
+def _need(more: Needs, wanted: Needs, names: set[str]) -> None:
     """Ask for the heads of namespaces, and for the values of those entries that are wanted."""
     for address in list(wanted.rows):
         if address.namespace in names and address.space == KV:

@@ -92,7 +92,7 @@ class Decision:
         """Apply the next commands."""
         for command in commands:
             self._results.append(self._draft.attempt(_apply, command))
-            self._draft.keep()
+        self._draft.keep()
 
     def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
         """What the next part needs besides, as the policies are that the parts before it have left."""

@@ -166,9 +166,8 @@ class Draft:
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
         """What all this comes to: only what is different from what was loaded."""
-        swept = {run.namespace for run in self._runs}
-        if swept and any(address.namespace in swept for address in self._rows):
-            raise RuntimeError("a run of expired entries shares a group with commands that may be about them")
+        if self._runs:
+            self._require_runs_alone()
         return Outcome(
             results=results,
             namespaces=[now for name, now in self._namespaces.items() if now != self._found(name)],
@@ -177,6 +176,11 @@ class Draft:
             trims=self._trims,
             runs=self._runs,
         )
+
+    def _require_runs_alone(self) -> None:
+        swept = {run.namespace for run in self._runs}
+        if any(address.namespace in swept for address in self._rows):
+            raise RuntimeError("a run of expired entries shares a group with commands that may be about them")
 
     def _removes(self, address: Address) -> bool:
         """Whether there may be something at an address that has to go."""

@@ -67,16 +67,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     all_under_way: int = 1_024
 
 
-class Line:
+class Line(msgspec.Struct, eq=False):
     """The requests of one plugin."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[Request] = deque()
-        self.waiting_bytes = 0
-        self.under_way = 0
-        self.queued = False
-        self.reading = False
-        self.begun = 0
+    waiting: deque[Request] = msgspec.field(default_factory=deque)
+    waiting_bytes: int = 0
+    under_way: int = 0
+    queued: bool = False
+    reading: bool = False
+    begun: int = 0
 
 
 class Intake:

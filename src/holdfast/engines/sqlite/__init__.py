@@ -47,7 +47,7 @@ from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.audit import Keys
     from holdfast.commands import Command
@@ -110,7 +110,8 @@ class SqliteEngine:
 
     async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
         """See `Engine.transact`."""
-        await self.ready()
+        if not self._lock.held:
+            await self.ready()
         try:
             return await self._transact(commands, now)
         except StorageFull as full:
@@ -204,13 +205,14 @@ class SqliteEngine:
     async def _transact(self, commands: Sequence[Command], now: int) -> Outcome:
         for _ in range(STALE_ATTEMPTS):
             outcome = await self._decide(commands, now)
-            recent, self._recent = self._recent, Recent()  # in case that nobody learns what was kept
             try:
                 await self._writer.run(self._job(outcome))
-            except Stale:
-                continue
-            recent.learn(outcome)
-            self._recent = recent
+            except BaseException as error:
+                self._recent = Recent()  # nobody here knows what was kept
+                if isinstance(error, Stale):
+                    continue
+                raise
+            self._recent.learn(outcome)
             return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
 
@@ -362,15 +364,14 @@ def _later(one: Any, other: Any) -> bool:
     return bool(one >= other)
 
 
-def _parts(commands: Sequence[Command]) -> Iterator[list[Command]]:
+def _parts(commands: Sequence[Command]) -> list[list[Command]]:
     """The commands in their order, in parts of about as many rows as may be decided in one go."""
-    part: list[Command] = []
+    parts: list[list[Command]] = [[]]
     rows = 0
     for command in commands:
-        part.append(command)
-        rows += command.rows
         if rows >= PART_ROWS:
-            yield part
-            part, rows = [], 0
-    if part:
-        yield part
+            parts.append([])
+            rows = 0
+        parts[-1].append(command)
+        rows += command.rows
+    return parts

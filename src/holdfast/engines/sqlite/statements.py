@@ -17,7 +17,7 @@ from holdfast.engines.layout import plugin_column
 from holdfast.rows import KV, Address, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.decide import Outcome
 
@@ -152,14 +152,17 @@ def save(outcome: Outcome) -> list[Statement]:
             gone[at.namespace, at.space].append(_bound(at.key))
         else:
             others.append((at.namespace, at.space, _bound(at.key), *_columns(new)))
-    plan: list[Statement] = [statement for run in outcome.runs for statement in _expire(run)]
+    plan: list[Statement] = []
+    for run in outcome.runs:
+        plan += _expire(run)
     for rows, text in (
         (puts, _put_kv),
         (others, _put_rows),
-        (map(_record, outcome.journal), _put_journal),
-        (map(_namespace, outcome.namespaces), _put_namespaces),
+        (list(map(_record, outcome.journal)), _put_journal),
+        (list(map(_namespace, outcome.namespaces)), _put_namespaces),
     ):
-        plan += _puts(rows, text)
+        if rows:
+            plan += _puts(rows, text)
     for owner, keys in gone.items():
         drop = _drop_kv if len(owner) == 1 else _drop_rows
         plan += [(drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys])]
@@ -177,10 +180,13 @@ def _expire(run: Run) -> Iterator[Statement]:
 
 def pages(outcome: Outcome) -> int:
     """About how many pages of 4 KiB an outcome adds to the log: a bit too many rather than too few."""
-    values = sum(row.size // 4096 + 1 for row in outcome.rows.values() if row is not None)
-    expired = sum(run.count for run in outcome.runs)
-    touched = len(outcome.rows) + expired
-    return values + 2 * touched + (len(outcome.journal) + expired) // 8 + len(outcome.namespaces) + 4
+    count = 4 + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces)
+    for row in outcome.rows.values():
+        if row is not None:
+            count += row.size // 4096 + 1
+    for run in outcome.runs:
+        count += 2 * run.count + run.count // 8 + 1
+    return count
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
@@ -237,14 +243,18 @@ def totals(*, owned: bool) -> tuple[str, str]:
     )
 
 
-def _puts(rows: Iterable[tuple[Any, ...]], text: Callable[[int, int], str]) -> Iterator[Statement]:
+def _puts(rows: list[tuple[Any, ...]], text: Callable[[int, int], str]) -> list[Statement]:
     """What puts these rows; `text` gives the statement for so many rows of so many columns."""
+    if len(rows) == 1:  # the usual group of who writes alone
+        return [(text(1, len(rows[0])), rows[0])]
     by_width: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
         by_width[len(row)].append(row)
-    for width, alike in by_width.items():
-        for length, parameters in chunks(alike):
-            yield text(length, width), parameters
+    return [
+        (text(length, width), parameters)
+        for width, alike in by_width.items()
+        for length, parameters in chunks(alike)
+    ]
 
 
 def _columns(new: Row) -> tuple[Any, ...]:
