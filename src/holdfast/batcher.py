@@ -2,7 +2,8 @@
 
 Law: no timers. A group forms while the one before it commits, so one commit serves everybody who came
 meanwhile, and a lone caller waits for nobody. Order is that of submission, within a lane; a read that takes
-time is not overtaken by a write that came after it. Cancelling a caller cancels nothing but the wait.
+time is not overtaken by a write that came after it. Callers have their results before anybody else is told of
+them. Cancelling a caller cancels nothing but the wait.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ _log = logging.getLogger("holdfast")
 
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
+ALONE: Final = 4
+"""From which group of one command in a row on its caller counts as alone."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What became of a group: a result or an error for each command, and what tells others of it."""
+
+    results: list[Result | HoldfastError]
+    tell: Callable[[], Awaitable[None]] | None = None
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -71,20 +81,21 @@ class _Lane:
 
 
 class Batcher:
-    """Groups commands for `run`, which returns a result or an error for each.
+    """Groups commands for `run`.
 
     Args:
         run: Has a group done. An error that it raises is that of every command of the group; any other
             exception would be a defect of `run` itself.
         lane_per_namespace: Whether namespaces may be in flight beside each other.
 
-    `most` is how many commands a group takes at the most. `turns` is how many turns the loop gets before it
-    takes them, if there are several or the group before it had several.
+    `most` is how many commands a group takes at the most. `turns` is for whoever serves callers elsewhere. If
+    there are several commands, or the group before had several, the loop gets so many turns before they are
+    taken. The answer of a caller who is alone gets one turn to go out before others are told.
     """
 
     def __init__(
         self,
-        run: Callable[[list[Command]], Awaitable[list[Result | HoldfastError]]],
+        run: Callable[[list[Command]], Awaitable[Done]],
         *,
         lane_per_namespace: bool,
     ) -> None:
@@ -95,7 +106,7 @@ class Batcher:
         self._unsettled: dict[tuple[str, str | None], int] = {}
         self._reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
-        self._shared = False
+        self._lone = 0
         self.most = MAX_GROUP
         self.turns = 0
         self.grouped: Callable[[int], None] | None = None
@@ -178,29 +189,33 @@ class Batcher:
 
     async def _drain(self, name: str, lane: _Lane) -> None:
         while lane.waiting:
-            for _ in range(self.turns if self._shared or len(lane.waiting) > 1 else 0):
+            for _ in range(self.turns if not self._lone or len(lane.waiting) > 1 else 0):
                 await asyncio.sleep(0)
             group = lane.take(self.most)
-            self._shared = len(group) > 1
+            self._lone = self._lone + 1 if len(group) == 1 else 0
             if group[0].after:
                 await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]
-            self._settle(group, iter(await self._results(commands) if commands else ()))
+            done = await self._done(commands) if commands else Done([])
+            self._settle(group, iter(done.results))
+            if done.tell is not None:
+                if self.turns and self._lone >= ALONE:
+                    await asyncio.sleep(0)
+                await done.tell()
         del self._lanes[name]
 
-    async def _results(self, commands: list[Command]) -> list[Result | HoldfastError]:
+    async def _done(self, commands: list[Command]) -> Done:
         if self.grouped is not None:
             self.grouped(len(commands))
         try:
             return await self._run(commands)
         except HoldfastError as error:
-            return [error] * len(commands)
+            return Done([error] * len(commands))
         except Exception as defect:
             # Whoever waits must not wait for ever because of a fault in between.
             _log.error("a group of %d commands failed", len(commands), exc_info=defect)
-            return [InternalError("the group failed for a reason that Holdfast did not foresee")] * len(
-                commands
-            )
+            failure = InternalError("the group failed for a reason that Holdfast did not foresee")
+            return Done([failure] * len(commands))
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
         unsettled = self._unsettled

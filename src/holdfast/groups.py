@@ -7,10 +7,12 @@ told of a commit can't change its outcome. What a command means is not known her
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.batcher import Done
 from holdfast.commands import Change
 from holdfast.decide import Outcome
 from holdfast.engine import JournalQuery
@@ -59,8 +61,8 @@ class Groups:
         self.outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
 
-    async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
-        """Have commands done in one transaction, and tell of it; a result or an error for each."""
+    async def run(self, commands: list[Command]) -> Done:
+        """Have commands done in one transaction."""
         try:
             outcome = await self._engine.transact(commands, self._clock.now())
         except Exception as error:
@@ -70,10 +72,7 @@ class Groups:
             outcome = await self._one_by_one(commands, error)
         if QuotaExceeded in map(type, outcome.results):
             outcome = await self._after_sweeping(commands, outcome)
-        self._report(commands, outcome.results, outcome)
-        if outcome.runs:
-            await self._tell_of_runs(outcome)
-        return outcome.results
+        return Done(outcome.results, partial(self._tell_of, commands, outcome))
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
@@ -102,6 +101,11 @@ class Groups:
                     self.decided(command, result)
         except Exception as defect:
             _log.error("a commit could not be told of", exc_info=defect)
+
+    async def _tell_of(self, commands: Sequence[Command], outcome: Outcome) -> None:
+        self._report(commands, outcome.results, outcome)
+        if outcome.runs:
+            await self._tell_of_runs(outcome)
 
     async def _tell_of_runs(self, outcome: Outcome) -> None:
         """Read what runs have left in the journal for those who listen, a part at a time.

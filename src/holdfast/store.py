@@ -227,7 +227,10 @@ class Store(Operations):
         """Have a command done; the error that refused it is raised."""
         if not self._batching:
             self._reading()
-            [result] = await self._groups.run([command])
+            done = await self._groups.run([command])
+            if done.tell is not None:
+                await done.tell()
+            [result] = done.results
             if isinstance(result, HoldfastError):
                 raise result
             return result

@@ -6,11 +6,12 @@ Law: the groups are run by a stand-in that the test opens and closes like a door
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.batcher import MAX_GROUP, MAX_GROUP_BYTES, Batcher
+from holdfast.batcher import ALONE, MAX_GROUP, MAX_GROUP_BYTES, Batcher, Done
 from holdfast.commands import (
     Batch,
     Delete,
@@ -28,7 +29,7 @@ from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
-    from holdfast.commands import Command, Result
+    from holdfast.commands import Command
     from holdfast.errors import HoldfastError
 
 ORIGIN = Origin(writer="w", request_id="r")
@@ -50,8 +51,10 @@ class Engine:
         self.door.set()
         self.errors: dict[str, HoldfastError] = {}
         self.failure: Exception | None = None
+        self.heard: set[str] = set()  # the callers who have their results
+        self.told: list[tuple[list[str], list[str]]] = []
 
-    async def run(self, commands: list[Command]) -> list[Result | HoldfastError]:
+    async def run(self, commands: list[Command]) -> Done:
         """What a batcher calls."""
         names = [str(getattr(command, "key", "")) for command in commands]
         self.groups.append(names)
@@ -59,7 +62,18 @@ class Engine:
         await self.door.wait()
         if self.failure is not None:
             raise self.failure
-        return [self.errors.get(name, DONE) for name in names]
+        return Done([self.errors.get(name, DONE) for name in names], partial(self._tell, names))
+
+    def hear(self, name: str, _: object) -> None:
+        """What a caller does with its result."""
+        self.heard.add(name)
+
+    def hear_in_a_turn(self, name: str, _: object) -> None:
+        """What a caller does whose result has a way to go."""
+        asyncio.get_running_loop().call_soon(self.heard.add, name)
+
+    async def _tell(self, names: list[str]) -> None:
+        self.told.append((names, [name for name in names if name in self.heard]))
 
 
 @pytest.fixture
@@ -129,6 +143,27 @@ async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
     await asyncio.sleep(0)
     assert engine.groups == [["a", "b", "c"], ["d", "e"], ["alone"], ["alone again"]]
     await last
+
+
+async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Engine) -> None:
+    """Each caller of a group has its result when the rest of the world is told of it."""
+    for key in "ab":
+        batcher.hand_over(put(key), partial(engine.hear, key))
+    await batcher.aclose()
+    assert engine.told == [(["a", "b"], ["a", "b"])]
+
+
+async def test_who_is_alone_has_an_answer_sent_first(batcher: Batcher, engine: Engine) -> None:
+    """What the answer of a caller who is alone leads to in the next turn comes before others are told."""
+    batcher.turns = 4
+    for number in range(ALONE):
+        batcher.hand_over(put(f"{number}"), partial(engine.hear_in_a_turn, f"{number}"))
+        async with asyncio.timeout(5):
+            while len(engine.told) <= number:  # noqa: ASYNC110 - a turn is what is waited for
+                await asyncio.sleep(0)
+    *company, alone = [heard for _, heard in engine.told]
+    assert company == [[]] * (ALONE - 1)
+    assert alone == [f"{ALONE - 1}"]
 
 
 async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:
@@ -342,9 +377,9 @@ async def test_runs_are_grouped_with_runs_alone() -> None:
     """A run of expired entries shares its group with no command that could be about one of them."""
     groups: list[list[type]] = []
 
-    async def run(commands: list[Command]) -> list[Result | HoldfastError]:
+    async def run(commands: list[Command]) -> Done:
         groups.append([type(command) for command in commands])
-        return [Removed(0)] * len(commands)
+        return Done([Removed(0)] * len(commands))
 
     batcher = Batcher(run, lane_per_namespace=False)
     runs = [ExpireRun(namespace=f"kv/{name}", limit=9) for name in "ab"]
