@@ -97,8 +97,9 @@ class Intake:
         self._under_way = 0
         self._scheduled = False
         self._latest = ""
-        self._now = self._company_until = 0.0
-        self._idle = asyncio.Event()
+        self._most = limits.under_way  # of one plugin, as things are
+        self._company_until = 0.0
+        self._idle: asyncio.Event | None = None
 
     @property
     def waiting(self) -> int:
@@ -116,11 +117,13 @@ class Intake:
         ):
             return False
         self._lines[owner] = line
-        self._now = request.began
         if owner != self._latest:  # a plugin is in company when another one asked shortly before
             if self._latest:
                 self._company_until = request.began + COMPANY_SECONDS
             self._latest = owner
+        self._most = limits.under_way
+        if request.began < self._company_until and self._most > IN_COMPANY:
+            self._most = IN_COMPANY
         line.waiting.append(request)
         line.waiting_bytes += size
         self._bytes += size
@@ -145,16 +148,11 @@ class Intake:
     async def drained(self) -> None:
         """Wait until nothing waits and nothing is under way."""
         while self._lines:
-            self._idle.clear()
+            self._idle = self._idle or asyncio.Event()
             await self._idle.wait()
 
-    def _most(self) -> int:
-        """How many requests of one plugin may be under way."""
-        most = self._limits.under_way
-        return min(most, IN_COMPANY) if self._now < self._company_until else most
-
     def _queue(self, line: Line) -> None:
-        if line.waiting and not line.queued and line.under_way < self._most():
+        if line.waiting and not line.queued and line.under_way < self._most:
             line.queued = True
             self._turns.append(line)
         if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
@@ -172,7 +170,7 @@ class Intake:
         """
         held: list[Line] = []
         begun: list[Line] = []
-        turns, most, all_most = self._turns, self._most(), self._limits.all_under_way
+        turns, most, all_most = self._turns, self._most, self._limits.all_under_way
         for _ in range(TURN):
             if not turns or self._under_way >= all_most:
                 break
@@ -206,5 +204,6 @@ class Intake:
     def _leave(self, owner: str) -> None:
         """Forget a plugin that waits for nothing."""
         self._lines.pop(owner, None)
-        if not self._lines:
+        if self._idle is not None and not self._lines:
             self._idle.set()
+            self._idle = None

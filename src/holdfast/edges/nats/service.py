@@ -194,12 +194,12 @@ class NatsService:
             endpoint=endpoint,
             writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
         )
-        if not self._admitted(request) or not self._intake.take(request):
+        limited = self._settings.rate is not None and not self._admitted(request, self._settings.rate)
+        if limited or not self._intake.take(request):
             self._refuse_at_the_door(request)
 
-    def _admitted(self, request: Request) -> bool:
-        rate = self._settings.rate
-        if rate is None or request.route.dialect is ADMIN:
+    def _admitted(self, request: Request, rate: float) -> bool:
+        if request.route.dialect is ADMIN:
             return True
         bucket = self._buckets.get(request.line)
         if bucket is None:
