@@ -199,10 +199,16 @@ class Batcher:
             done = await self._done(commands) if commands else Done([])
             self._settle(group, iter(done.results))
             if done.tell is not None:
-                if self.turns and self._lone >= ALONE:
-                    await asyncio.sleep(0)
-                await done.tell()
+                await self._tell(done.tell)
         del self._lanes[name]
+
+    async def _tell(self, tell: Callable[[], Awaitable[None]]) -> None:
+        if self.turns and self._lone >= ALONE:
+            await asyncio.sleep(0)
+        try:
+            await tell()
+        except Exception as defect:  # the next ones must have their turn
+            _log.error("a group could not be told of", exc_info=defect)
 
     async def _done(self, commands: list[Command]) -> Done:
         if self.grouped is not None:

@@ -153,6 +153,21 @@ async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Eng
     assert engine.told == [(["a", "b"], ["a", "b"])]
 
 
+async def test_what_cannot_be_told_stops_nobody(engine: Engine) -> None:
+    """If telling others of a group breaks in a way that nobody foresaw, the lane goes on."""
+
+    async def run(commands: list[Command]) -> Done:
+        return Done((await engine.run(commands)).results, fail)
+
+    async def fail() -> None:
+        raise RuntimeError("broken")
+
+    batcher = Batcher(run, lane_per_namespace=False)
+    async with asyncio.timeout(5):
+        assert [await batcher.submit(put(key)) for key in "ab"] == [DONE, DONE]
+        await batcher.aclose()
+
+
 async def test_who_is_alone_has_an_answer_sent_first(batcher: Batcher, engine: Engine) -> None:
     """What the answer of a caller who is alone leads to in the next turn comes before others are told."""
     batcher.turns = 4

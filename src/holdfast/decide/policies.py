@@ -31,7 +31,7 @@ def policy_of(text: str | None) -> Policy:
 def audited(namespace: Namespace) -> bool:
     """Whether changes of a namespace are recorded: in the semantic family, unless the policy differs."""
     asked = None if namespace.policy is None else policy_of(namespace.policy).audit
-    return namespace.name.startswith(_SEMANTIC) if asked is None else asked
+    return audited_unasked(namespace.name) if asked is None else asked
 
 
 def audited_unasked(name: str) -> bool:
