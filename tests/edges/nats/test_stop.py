@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+from nats.aio.msg import Msg
+
+from holdfast.batcher import ALONE
 from holdfast.clock import SystemClock
 from holdfast.edges.nats.intake import Limits
 from holdfast.edges.nats.server import NatsServer
@@ -39,6 +43,38 @@ async def test_everything_accepted_is_answered(nats_server: NatsServer) -> None:
         assert all(answer.fields["success"] for answer in answers)
         assert engine.executed == REQUESTS
         assert (running.service.waiting, running.service.under_way) == (0, 0)
+
+
+async def test_the_last_change_is_told(nats_server: NatsServer) -> None:
+    """Also of the last write before the end there is an event, though who writes alone is answered first."""
+    engine = Gated()
+    heard: asyncio.Queue[Msg] = asyncio.Queue()
+    async with (
+        serving(nats_server.url, engine=engine) as running,
+        calling(nats_server.url) as caller,
+    ):
+        await caller.client.subscribe("db.event.>", cb=heard.put)
+        await caller.client.flush()
+        for number in range(ALONE - 1):
+            await caller.ask("db.kv.trivia.set", {"key": "k", "value": number})
+        engine.gate.clear()
+        last = await caller.begin("db.kv.trivia.set", {"key": "last", "value": 1})
+        await until(lambda: running.service.under_way == 1)
+        stopping = asyncio.create_task(running.service.stop())
+        async with asyncio.timeout(PATIENCE):
+            refused = False
+            while not refused:  # as long as it has not stopped listening
+                asked = await caller.begin("$SRV.INFO")
+                await asyncio.wait([asked])
+                refused = _refused(asked)
+            for _ in range(20):  # each is a way to the server and back, and one of the service's is left
+                await caller.client.flush()
+            engine.gate.set()
+            await stopping
+            assert (await last).fields["success"]
+            await caller.client.flush()
+            told = [json.loads((await heard.get()).data)["key"] for _ in range(ALONE)]
+        assert told == [*["k"] * (ALONE - 1), "last"]
 
 
 async def test_what_comes_later_is_not_left_waiting(nats_server: NatsServer) -> None:

@@ -147,10 +147,14 @@ class NatsService:
         await self._intake.drained()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._flush()  # the event of a last write may come after its answer
         self._store.unlisten(self._answers.publish_changes)
+        await self._flush()
+        _log.info("the service has stopped")
+
+    async def _flush(self) -> None:
         with contextlib.suppress(Lost):  # nobody is there who could be told more
             await self._client.flush()
-        _log.info("the service has stopped")
 
     @property
     def waiting(self) -> int:
