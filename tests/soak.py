@@ -25,6 +25,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_FLOOD_MESSAGES": "{rounds}"},
         1_000_000,
     ),
+    "late": (
+        ["tests/robustness/test_late.py", "--timeout=0", "-s"],
+        {"HOLDFAST_LATE_STOPS": "{rounds}"},
+        30,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [
@@ -43,7 +48,7 @@ def main() -> int:
     """Run the campaigns that were asked for; 0 if all passed."""
     parser = argparse.ArgumentParser(prog="./dev soak", description="The suite's own tests, for longer.")
     parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(CAMPAIGNS)}; without one, all")
-    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks) or messages (flood)")
+    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks, late) or messages (flood)")
     arguments = parser.parse_args()
     if unknown := set(arguments.campaign) - set(CAMPAIGNS):
         parser.error(f"unknown campaign: {', '.join(sorted(unknown))}")

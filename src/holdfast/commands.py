@@ -1,7 +1,8 @@
 """What can be asked of a store, and what is answered: commands and results.
 
 Law: a command is legal by construction, since only `holdfast.verbs` makes those that come from callers. It
-says what to do, never how; it carries no time and nothing random. Results are what `decide` returns.
+says what to do, never how; it carries nothing random, and no time but the deadline of its caller. Results are
+what `decide` returns.
 """
 
 from __future__ import annotations
@@ -28,13 +29,25 @@ class Fence(msgspec.Struct, frozen=True, gc=False):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Who asks, under which id and document. `repeatable`: the caller named the id, so remember the reply."""
+    """Who asks, under which id and document. `repeatable`: the caller named the id, so remember the reply.
+
+    `deadline` is the store's time, in milliseconds since 1970, after which the command must not take effect,
+    because its caller has given up. It is no part of what is asked: a request that is sent again has another.
+    """
 
     writer: str
     request_id: str
     repeatable: bool = False
     spec_ref: str | None = None
     fence: Fence | None = None
+    deadline: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def without_deadline(self) -> Origin:
+        """The origin of a command's parts, which take effect with it, and of what is remembered of it."""
+        if self.deadline is msgspec.UNSET:
+            return self
+        return msgspec.structs.replace(self, deadline=msgspec.UNSET)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):

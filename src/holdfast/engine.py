@@ -7,7 +7,7 @@ meaning. A change goes through `transact`, which every engine writes in the same
     wanted  = needs(commands)                     what to load
     loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
     more    = further(commands, wanted, loaded)   what to load besides, as a policy or a table asks
-    outcome = decide(loaded, commands, now, keys) pure; the keys sign the audit
+    outcome = decide(loaded, commands, now(), keys) pure; the keys sign the audit
     <save outcome; commit>                        all of it or nothing, durable before the return
 
 Many entries expire at once, and most leave nothing but a record. So `wanted.runs` may ask for the sums of
@@ -22,6 +22,9 @@ What must hold:
   the commit, of which the engine can't know the end, raises `OutcomeUnknown`.
 - Keys are ordered by their UTF-8 bytes. Text is compared as it is: no case folding, no normalisation.
 - A row whose `expires_at` is not later than `now` is invisible to `read`, `scan` and `totals`.
+- Nothing is committed after `outcome.deadline`: the engine looks at the time once more when it holds whatever
+  it had to wait for, as late before the commit as it can. If it is too late, it rolls back and decides anew,
+  which refuses the commands whose callers have given up and lets the others go on.
 - Cancelling a caller never stops a commit half way.
 - What an engine can't do raises `Unsupported`; it never does something weaker instead.
 
@@ -187,8 +190,12 @@ class Engine(Protocol):
         """Reach the storage, and create or migrate it where that is needed."""
         ...
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
-        """Apply a group in one transaction. The outcome has a result per command, or what refused it."""
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """Apply a group in one transaction. The outcome has a result per command, or what refused it.
+
+        `now` tells the time, from any thread. Ask it when everything is loaded, and again when an attempt is
+        repeated, so that a deadline is judged by the clock as it is then.
+        """
         ...
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:

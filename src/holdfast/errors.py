@@ -217,7 +217,7 @@ class Busy(Transient):
 
 
 class Timeout(Transient):
-    """The deadline had passed before the work was begun."""
+    """The deadline passed before the work could be committed: nothing was written."""
 
     code = "TIMEOUT"
 

@@ -1,7 +1,8 @@
 """How a group of commands gets done, whatever comes in its way.
 
-Law: one that can't be done fails alone, a quota refuses only after what has expired is gone, and whoever is
-told of a commit can't change its outcome. What a command means is not known here.
+Law: one that can't be done fails alone, one whose caller has given up is not done, a quota refuses only after
+what has expired is gone, and whoever is told of a commit can't change its outcome. What a command means is
+not known here.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.batcher import Done
 from holdfast.commands import Change
 from holdfast.decide import Outcome
+from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery
-from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded
+from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout
 from holdfast.outage import Outage
 from holdfast.report import report
 
@@ -62,9 +65,25 @@ class Groups:
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
 
     async def run(self, commands: list[Command]) -> Done:
-        """Have commands done in one transaction."""
+        """Have commands done in one transaction, but for those whose callers have given up meanwhile."""
+        refused = too_late(commands, self._clock.now())
+        if not refused:
+            return await self._run(commands)
+        self._report([commands[position] for position in refused], list(refused.values()))
+        rest = [command for position, command in enumerate(commands) if position not in refused]
+        done = await self._run_rest(rest) if rest else Done([])
+        results = iter(done.results)
+        return Done([refused.get(position) or next(results) for position in range(len(commands))], done.tell)
+
+    async def _run_rest(self, commands: list[Command]) -> Done:
         try:
-            outcome = await self._engine.transact(commands, self._clock.now())
+            return await self._run(commands)
+        except HoldfastError as error:
+            return Done([error] * len(commands))
+
+    async def _run(self, commands: list[Command]) -> Done:
+        try:
+            outcome = await self._engine.transact(commands, self._clock.now)
         except Exception as error:
             if isinstance(error, HoldfastError) and not isinstance(error, Defect):
                 self._report(commands, [error] * len(commands))
@@ -133,7 +152,7 @@ class Groups:
             try:
                 if error is not None and len(commands) == 1:
                     raise error
-                outcome = await self._engine.transact([command], self._clock.now())
+                outcome = await self._engine.transact([command], self._clock.now)
             except Exception as alone:
                 together.results.append(_defect(command, alone))
             else:
@@ -166,6 +185,17 @@ class Groups:
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
             return []
+
+
+def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
+    """The refusals of commands whose deadline has passed, by position."""
+    late: dict[int, HoldfastError] = {}
+    for position, command in enumerate(commands):
+        if isinstance(command, Change):
+            deadline = command.origin.deadline
+            if deadline is not UNSET and now > deadline:
+                late[position] = Timeout(TOO_LATE)
+    return late
 
 
 def _defect(command: Command, error: Exception) -> HoldfastError:

@@ -72,11 +72,11 @@ class Letters:
         page = await self.list(after=number - 1, limit=1)
         return next((letter for letter in page.letters if letter.number == number), None)
 
-    async def retry(self, number: int) -> dict[str, Any]:
+    async def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
         """Do what a letter asks for, under its own request id, and drop the letter; what the call answered.
 
         The id makes it safe: if the request had been done after all, it is not done a second time. The answer
-        has the fields of its verb's reply over NATS.
+        has the fields of its verb's reply over NATS. After `deadline`, by the store's time, nothing is done.
 
         Raises:
             KeyNotFound: There is no such letter.
@@ -88,7 +88,7 @@ class Letters:
         letter = await self.get(number)
         if letter is None:
             raise KeyNotFound(f"there is no dead letter {number}", field="number")
-        write = write_of(letter.verb, self._verbs, letter.request)
+        write = write_of(letter.verb, self._verbs, {**letter.request, "deadline": deadline})
         if write is None or write.command is None:
             raise DatabaseError(f"dead letter {number} can't be read", field="number")
         result = await self._execute(write.command)
@@ -99,11 +99,11 @@ class Letters:
         reply: dict[str, Any] = decode(msgspec.json.encode(write.show(result)))
         return reply
 
-    async def drop(self, number: int) -> bool:
-        """Remove a letter for good; whether it was there."""
+    async def drop(self, number: int, *, deadline: int | None = None) -> bool:
+        """Remove a letter for good, unless `deadline` has passed; whether it was there."""
         number = rules.positive(number, field="number")
         if isinstance(self._engine, LetterBox):
             return await self._engine.drop_letter(self._verbs.namespace, number)
-        result = await self._execute(self._verbs.drop_letter(number))
+        result = await self._execute(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None

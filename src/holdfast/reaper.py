@@ -129,12 +129,12 @@ class Reaper:
         journal: list[Record] = []
         while due := await self._engine.due(KV, self._clock.now(), limit=LOOK, namespace=namespace):
             command = Expire(namespace=namespace, space=KV, keys=tuple(row.key for row in due))
-            outcome = await self._engine.transact([command], self._clock.now())
+            outcome = await self._engine.transact([command], self._clock.now)
             journal += outcome.journal
             if not outcome.journal or len(due) < LOOK:
                 break
         async for expire in expired_items(self._engine, namespace, self._clock.now):
-            journal += (await self._engine.transact([expire], self._clock.now())).journal
+            journal += (await self._engine.transact([expire], self._clock.now)).journal
         return journal
 
     async def purge(self, namespace: str) -> None:

@@ -180,6 +180,16 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
     return seconds
 
 
+def timeout(seconds: object) -> float:
+    """For how many seconds a call may wait for its turn; fractions are allowed."""
+    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TTL:  # type: ignore[operator]
+        raise ValidationError(
+            f"timeout must be a number of seconds above 0 and at most {MAX_TTL}, not {shown(seconds)}",
+            field="timeout",
+        )
+    return seconds  # type: ignore[return-value]
+
+
 def limit(number: object) -> int:
     """How many results at the most."""
     if number is None:

@@ -199,7 +199,9 @@ class Store(Operations):
 
     def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
         """What makes commands for a namespace, for a door that knows who writes."""
-        return Verbs(namespace, writer=writer or self._writer, new_id=self._new_id, root=root)
+        return Verbs(
+            namespace, writer=writer or self._writer, new_id=self._new_id, now=self._clock.now, root=root
+        )
 
     def now(self) -> int:
         """The store's time."""

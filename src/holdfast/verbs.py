@@ -7,12 +7,14 @@ all of them. Nothing here waits, reads or writes.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.commands import (
@@ -40,12 +42,17 @@ from holdfast.rows import Row
 
 
 class Provenance(TypedDict, total=False):
-    """What every writing verb takes beside its own fields."""
+    """What every writing verb takes beside its own fields.
+
+    `timeout` is in seconds. If it passes before the write can be committed, nothing is written and `Timeout`
+    is raised.
+    """
 
     request_id: str | None
     writer: str | None
     spec_ref: str | None
     fence: Mapping[str, Any] | None
+    timeout: float | None
 
 
 def id_maker() -> Callable[[], str]:
@@ -62,15 +69,23 @@ class Verbs:
         namespace: The namespace of every command made.
         writer: Who writes when a call does not say.
         new_id: Gives a request id to a call that has none.
+        now: Tells the store's time, from which a call's timeout counts.
         root: The beginning of full keys in the semantic family; None elsewhere.
     """
 
     def __init__(
-        self, namespace: str, *, writer: str, new_id: Callable[[], str], root: str | None = None
+        self,
+        namespace: str,
+        *,
+        writer: str,
+        new_id: Callable[[], str],
+        now: Callable[[], int],
+        root: str | None = None,
     ) -> None:
         self.namespace = namespace
         self._writer = writer
         self._new_id = new_id
+        self._now = now
         self._root = root
 
     def key(self, text: object) -> str:
@@ -147,22 +162,23 @@ class Verbs:
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Put several values, each for itself. An item has the fields of a set."""
         origin = self.origin(**provenance)
-        sets = Several.of([partial(self._set_item, origin, item) for item in several(items, field="items")])
+        part = origin.without_deadline
+        sets = Several.of([partial(self._set_item, part, item) for item in several(items, field="items")])
         _bound(sets.legal, "set_many")
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
 
     def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
         """Remove several keys, each for itself."""
         origin = self.origin(**provenance)
-        deletes = Several.of(
-            [partial(self._delete, origin, key, None) for key in several(keys, field="keys")]
-        )
+        part = origin.without_deadline
+        deletes = Several.of([partial(self._delete, part, key, None) for key in several(keys, field="keys")])
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
         """All of the writes or none."""
         origin = self.origin(**provenance)
-        made = tuple(self._write(origin, write) for write in several(writes, field="writes"))
+        part = origin.without_deadline
+        made = tuple(self._write(part, write) for write in several(writes, field="writes"))
         _bound(made, "batch")
         return Batch(
             namespace=self.namespace,
@@ -242,8 +258,12 @@ class Verbs:
         writer: object = None,
         spec_ref: object = None,
         fence: object = None,
+        timeout: object = None,
+        deadline: int | None = None,
     ) -> Origin:
-        """Where a call comes from."""
+        """Where a call comes from. A door that knows the `deadline` gives that instead of a timeout."""
+        if timeout is not None:
+            deadline = self.deadline(timeout)
         return Origin(
             writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
             request_id=self._new_id()
@@ -252,7 +272,12 @@ class Verbs:
             repeatable=request_id is not None,
             spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
             fence=None if fence is None else rules.fence(fence),
+            deadline=UNSET if deadline is None else deadline,
         )
+
+    def deadline(self, timeout: object) -> int:
+        """The store's time at which a timeout that begins now has passed."""
+        return self._now() + math.ceil(rules.timeout(timeout) * 1000)
 
     def set_by(
         self,

@@ -51,7 +51,7 @@ async def sql(pg_url: str, engine: PostgresEngine) -> AsyncIterator[asyncpg.Conn
 @pytest.fixture
 def verbs() -> Verbs:
     """A maker of commands for one plugin."""
-    return Verbs(NAMESPACE, writer="tester", new_id=id_maker())
+    return Verbs(NAMESPACE, writer="tester", new_id=id_maker(), now=lambda: 0)
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +86,7 @@ class TestOpening:
         """Opening a store again finds what was written, in the same life."""
         query = JournalQuery(namespace=NAMESPACE, limit=10)
         async with started(pg_url) as engine:
-            await engine.transact([verbs.set("a", 1)], NOW)
+            await engine.transact([verbs.set("a", 1)], lambda: NOW)
             before = await engine.journal(query)
         async with started(pg_url) as engine:
             assert await engine.journal(query) == before
@@ -131,7 +131,7 @@ class TestOpening:
         await migrate.downgrade_postgres(pg_url, "0001")
         async with started(pg_url) as migrated:
             assert await sql.fetchval("SELECT version_num FROM alembic_version") == SCHEMA_REVISION
-            await migrated.transact([verbs.set("k", 1)], NOW)
+            await migrated.transact([verbs.set("k", 1)], lambda: NOW)
 
     async def test_an_old_server_is_refused(self, pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A server that is too old for exact times is refused, with the version that is needed."""
@@ -173,7 +173,7 @@ class TestOpening:
         async with started(pg_url) as engine:
             pass
         with pytest.raises(errors.Unavailable):
-            await engine.transact([verbs.set("a", 1)], NOW)
+            await engine.transact([verbs.set("a", 1)], lambda: NOW)
         with pytest.raises(errors.Unavailable):
             await engine.read([Address(NAMESPACE, KV, "a")], NOW)
 
@@ -196,7 +196,9 @@ class TestFidelity:
             "deep": [[{}], -0.0, 1e300, 2**63],
         }
         keys = ["'; DROP TABLE holdfast_meta; --", "\\", "%_", "é", "e\u0301", "\U0010ffff", "a" * 255, " "]
-        results = (await engine.transact([verbs.set(key, value, spec_ref=key) for key in keys], NOW)).results
+        results = (
+            await engine.transact([verbs.set(key, value, spec_ref=key) for key in keys], lambda: NOW)
+        ).results
         rows = await engine.read([Address(NAMESPACE, KV, key) for key in keys], NOW)
         assert rows == [result.row for result in results if isinstance(result, Stored)]
         assert all(row is not None and row.size == len((row.value or "").encode()) for row in rows)
@@ -221,14 +223,14 @@ class TestFidelity:
             "10",
             "2",
         ]
-        await engine.transact([verbs.set(key, 1) for key in keys], NOW)
+        await engine.transact([verbs.set(key, 1) for key in keys], lambda: NOW)
         found = await engine.scan(everything(), NOW)
         assert found.keys == sorted(keys, key=str.encode)
 
     @pytest.mark.parametrize("now", [1, 999, NOW, 64_000_000_000_001, 4_102_444_799_999])
     async def test_times_are_exact(self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int) -> None:
         """A time is kept to the millisecond, and the database shows the same instant."""
-        (stored,) = (await engine.transact([verbs.set("a", 1, ttl=3)], now)).results
+        (stored,) = (await engine.transact([verbs.set("a", 1, ttl=3)], lambda: now)).results
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], now)
         assert isinstance(stored, Stored)
         assert row == stored.row
@@ -251,7 +253,7 @@ class TestFidelity:
             assert len((await engine.scan(everything(), now)).keys) == there
             assert len(await engine.due(KV, now, limit=1)) == (not there)
         (result,) = (
-            await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], 1000)
+            await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], lambda: 1000)
         ).results
         assert isinstance(result, Stored)
         assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[0].op == "expired"
@@ -273,15 +275,15 @@ class TestFidelity:
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
         assert row is not None
         assert (row.value, row.version, row.last_writer) == ("7", 0, "external")
-        await engine.transact([verbs.incr("a", 1)], NOW)
+        await engine.transact([verbs.incr("a", 1)], lambda: NOW)
         (totals,) = await engine.totals(NOW)
         assert (totals.namespace.keys, totals.namespace.bytes) == (1, 2)
 
     async def test_a_name_that_needs_quoting(self, engine: PostgresEngine) -> None:
         """A plugin's name that only somebody past Holdfast can have written is handled, not interpreted."""
-        odd = Verbs("kv/o'dd\\ name", writer="tester", new_id=id_maker())
+        odd = Verbs("kv/o'dd\\ name", writer="tester", new_id=id_maker(), now=lambda: 0)
         for version in (1, 2):
-            (result,) = (await engine.transact([odd.set("a", version)], NOW)).results
+            (result,) = (await engine.transact([odd.set("a", version)], lambda: NOW)).results
             assert isinstance(result, Stored)
             assert result.row.version == version
 
@@ -305,9 +307,9 @@ class TestTransactions:
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
         """When the database is emptied under a running engine, the next write makes the namespace anew."""
-        await engine.transact([verbs.set("a", 1)], NOW)
+        await engine.transact([verbs.set("a", 1)], lambda: NOW)
         await sql.execute("TRUNCATE holdfast_namespaces, plugin_kv_storage, holdfast_journal")
-        (result,) = (await engine.transact([verbs.set("a", 1)], NOW)).results
+        (result,) = (await engine.transact([verbs.set("a", 1)], lambda: NOW)).results
         assert isinstance(result, Stored)
         assert result.row.version == 1
         assert [totals.namespace.revision for totals in await engine.totals(NOW)] == [1]
@@ -315,17 +317,17 @@ class TestTransactions:
     async def test_what_is_trimmed_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
         """A record that is dropped by the group that made it is not there afterwards."""
         group = [verbs.set("a", 1), verbs.set("b", 1), Trim(namespace=NAMESPACE, upto=1), verbs.set("c", 1)]
-        await engine.transact(group, NOW)
+        await engine.transact(group, lambda: NOW)
         page = await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))
         assert [record.version for record in page.records] == [2, 3]
         assert (page.floor, page.head, page.complete) == (1, 3, True)
 
     async def test_reads_pass_writes_that_wait(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
         """While every write waits for a lock, reads of all kinds go on."""
-        await engine.transact([verbs.set("a", 1)], NOW)
+        await engine.transact([verbs.set("a", 1)], lambda: NOW)
         async with sql.transaction():
             await sql.execute("SELECT 1 FROM holdfast_namespaces FOR UPDATE")
-            writes = [asyncio.create_task(engine.transact([verbs.incr("a")], NOW)) for _ in range(16)]
+            writes = [asyncio.create_task(engine.transact([verbs.incr("a")], lambda: NOW)) for _ in range(16)]
             rows = await asyncio.gather(*(engine.read([Address(NAMESPACE, KV, "a")], NOW) for _ in range(64)))
             assert {row.version for (row,) in rows if row is not None} == {1}
             assert len((await engine.scan(everything(), NOW)).keys) == 1
@@ -337,7 +339,7 @@ class TestTransactions:
 
     async def test_many_reads_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
         """Reads that go together are answered each for itself, however much each of them asks for."""
-        await engine.transact([verbs.set(str(number), number) for number in range(0, 700, 2)], NOW)
+        await engine.transact([verbs.set(str(number), number) for number in range(0, 700, 2)], lambda: NOW)
         asked = [
             [Address(NAMESPACE, KV, str(first + part)) for part in range(200)] for first in range(0, 500, 99)
         ]
@@ -356,32 +358,32 @@ class TestTransactions:
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
         """When the database refuses a row, the whole group is undone and the next one works."""
-        await engine.transact([verbs.set("a", 1)], NOW)
+        await engine.transact([verbs.set("a", 1)], lambda: NOW)
         await sql.execute("ALTER TABLE plugin_kv_storage ADD CONSTRAINT no CHECK (key <> 'poison')")
         with pytest.raises(errors.DatabaseError) as caught:
-            await engine.transact([verbs.set("b", 1), verbs.set("poison", 1)], NOW)
+            await engine.transact([verbs.set("b", 1), verbs.set("poison", 1)], lambda: NOW)
         assert isinstance(caught.value.__cause__, asyncpg.CheckViolationError)
         assert "poison" not in caught.value.message
-        (result,) = (await engine.transact([verbs.set("b", 1)], NOW)).results
+        (result,) = (await engine.transact([verbs.set("b", 1)], lambda: NOW)).results
         assert isinstance(result, Stored)
         assert result.row.version == 2
 
     async def test_a_read_alone_writes_nothing(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
         """A group that changes nothing leaves the namespace's row as it was."""
-        await engine.transact([verbs.set("a", 1)], NOW)
+        await engine.transact([verbs.set("a", 1)], lambda: NOW)
         before = await sql.fetchval("SELECT xmin FROM holdfast_namespaces")
-        results = (await engine.transact([verbs.set("a", 2, expected_version=9)], NOW)).results
+        results = (await engine.transact([verbs.set("a", 2, expected_version=9)], lambda: NOW)).results
         assert isinstance(results[0], errors.VersionConflict)
         assert await sql.fetchval("SELECT xmin FROM holdfast_namespaces") == before
 
     async def test_large_groups_and_other_spaces(self, engine: PostgresEngine) -> None:
         """A thousand rows go in one group, and so do their removals, in the trash as well."""
-        verbs = Verbs("semantic/t/p", writer="tester", new_id=id_maker())
+        verbs = Verbs("semantic/t/p", writer="tester", new_id=id_maker(), now=lambda: 0)
         keys = [f"k{number:04}" for number in range(1000)]
-        await engine.transact([verbs.set(key, {"n": key}) for key in keys], NOW)
-        await engine.transact([verbs.delete(key) for key in keys], NOW)
+        await engine.transact([verbs.set(key, {"n": key}) for key in keys], lambda: NOW)
+        await engine.transact([verbs.delete(key) for key in keys], lambda: NOW)
         trash = await engine.scan(everything("semantic/t/p", TRASH), NOW)
         assert trash.keys == [key.encode() for key in keys]
-        await engine.transact([verbs.restore(key) for key in keys], NOW)
+        await engine.transact([verbs.restore(key) for key in keys], lambda: NOW)
         assert not (await engine.scan(everything("semantic/t/p", TRASH), NOW)).keys
         assert len((await engine.scan(everything("semantic/t/p"), NOW)).keys) == 1000

@@ -55,7 +55,7 @@ async def engine(pg_url: str, sql: Connection) -> AsyncIterator[PostgresEngine]:
 
 def maker(namespace: str = NAMESPACE) -> Verbs:
     """A maker of commands."""
-    return Verbs(namespace, writer="tester", new_id=id_maker())
+    return Verbs(namespace, writer="tester", new_id=id_maker(), now=lambda: 0)
 
 
 class Wire:
@@ -116,8 +116,8 @@ def count(url: str, tasks: int, times: int) -> None:
 
     async def add(engine: PostgresEngine, verbs: Verbs) -> None:
         for _ in range(times // 4):
-            await engine.transact([verbs.incr("n")], NOW)
-            await engine.transact([verbs.incr("n") for _ in range(3)], NOW)
+            await engine.transact([verbs.incr("n")], lambda: NOW)
+            await engine.transact([verbs.incr("n") for _ in range(3)], lambda: NOW)
 
     async def main() -> None:
         engine, verbs = PostgresEngine(url), maker()
@@ -131,7 +131,7 @@ def count(url: str, tasks: int, times: int) -> None:
 async def told(engine: PostgresEngine, verbs: Verbs, key: str) -> str:
     """Write a key, and say what the caller was told: kept, not kept, or unknown."""
     try:
-        (result,) = (await engine.transact([verbs.set(key, key)], NOW)).results
+        (result,) = (await engine.transact([verbs.set(key, key)], lambda: NOW)).results
     except Transient:
         return "not kept"
     except OutcomeUnknown:
@@ -271,11 +271,11 @@ async def test_writes_without_a_lock_that_are_not_confirmed(
         engine = PostgresEngine(wire.url)
         await engine.start()
         for value in range(3):  # by then it is known that nobody else writes
-            await engine.transact([maker().set("a", value)], NOW)
+            await engine.transact([maker().set("a", value)], lambda: NOW)
         # Two rows are loaded, and one word says that they were written.
         wire.cut_at, wire.cut_first = (b"SELECT 1\0", False) if arrives else (b'"cut"', True)
         with pytest.raises(OutcomeUnknown):
-            await engine.transact([maker().set("a", "cut")], NOW)
+            await engine.transact([maker().set("a", "cut")], lambda: NOW)
         wire.cut_at = None
         assert await told(engine, maker(), "after") == "kept"
         await engine.aclose()
@@ -292,24 +292,24 @@ async def test_somebody_who_writes_in_between(
     other = PostgresEngine(pg_url)
     await other.start()
     for _ in range(3):
-        await engine.transact([maker().incr("n")], NOW)
+        await engine.transact([maker().incr("n")], lambda: NOW)
     save, held_up = Group._save, 0
 
     async def save_later(group: Group, *given: Any, commits: bool) -> int | None:
         nonlocal held_up
         if commits and not held_up:
             held_up += 1
-            await other.transact([maker().incr("n")], NOW)
+            await other.transact([maker().incr("n")], lambda: NOW)
         return await save(group, *given, commits=commits)
 
     monkeypatch.setattr(Group, "_save", save_later)
-    outcome = await engine.transact([maker().incr("n"), maker().set("m", 1)], NOW)
+    outcome = await engine.transact([maker().incr("n"), maker().set("m", 1)], lambda: NOW)
     assert held_up == 1
     assert [result.row.version for result in outcome.results if isinstance(result, Stored)] == [5, 6]
     for _ in range(2):
-        await engine.transact([maker().incr("n")], NOW)
+        await engine.transact([maker().incr("n")], lambda: NOW)
     held_up = 0
-    outcome = await engine.transact([maker().delete("n", expected_version=8)], NOW)
+    outcome = await engine.transact([maker().delete("n", expected_version=8)], lambda: NOW)
     assert held_up == 1
     assert isinstance(outcome.results[0], VersionConflict)
     (row,) = await engine.read([Address(NAMESPACE, KV, "n")], NOW)
@@ -333,8 +333,10 @@ async def test_a_database_with_defaults_of_its_own(pg_url: str, sql: Connection,
     for other in others:
         await other.start()
     for _ in range(4):
-        await others[0].transact([maker().incr("n")], NOW)
-    await asyncio.gather(*(one.transact([maker().incr("n")], NOW) for one in others for _ in range(10)))
+        await others[0].transact([maker().incr("n")], lambda: NOW)
+    await asyncio.gather(
+        *(one.transact([maker().incr("n")], lambda: NOW) for one in others for _ in range(10))
+    )
     assert await sql.fetchval("SELECT value_json FROM plugin_kv_storage") == "24"
     for other in others:
         await other.aclose()
@@ -351,7 +353,7 @@ async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connectio
     )
     mark = "SELECT xmin::text FROM holdfast_namespaces"
     before = await sql.fetchval(mark)
-    await engine.transact([Expire(namespace=NAMESPACE, space=TRASH, keys=(b"b",))], NOW)
+    await engine.transact([Expire(namespace=NAMESPACE, space=TRASH, keys=(b"b",))], lambda: NOW)
     assert await sql.fetchval("SELECT count(*) FROM holdfast_rows") == 0
     assert await sql.fetchval(mark) != before
 
@@ -362,7 +364,7 @@ async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> No
     verbs = maker()
     for number in range(300):
         group = [verbs.set(f"{number}.{part}", number) for part in range(3)]
-        task = asyncio.create_task(engine.transact(group, NOW))
+        task = asyncio.create_task(engine.transact(group, lambda: NOW))
         for _ in range(dice.randrange(200)):
             await asyncio.sleep(0)
         task.cancel()
@@ -382,7 +384,7 @@ async def test_closing_waits_for_what_is_under_way(pg_url: str, sql: Connection)
     """What was accepted before the end is finished, and no connection is left."""
     engine, verbs = PostgresEngine(pg_url, connections=4), maker()
     await engine.start()
-    writes = [asyncio.create_task(engine.transact([verbs.incr("n")], NOW)) for _ in range(20)]
+    writes = [asyncio.create_task(engine.transact([verbs.incr("n")], lambda: NOW)) for _ in range(20)]
     reads = [asyncio.create_task(engine.read([Address(NAMESPACE, KV, "n")], NOW)) for _ in range(20)]
     await asyncio.sleep(0)
     await engine.aclose()

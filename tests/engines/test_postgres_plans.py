@@ -35,7 +35,7 @@ NOW: Final = 1_700_000_000_123
         ),
         (
             save(Part("touch_namespace"), Part("drop_kv"), Part("drop_others")),
-            ("n", 7, "p", ["k"], "n", ["s"], [b"k"]),
+            ("n", 7, None, "p", ["k"], "n", ["s"], [b"k"]),
             3,
         ),
         (statements.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
@@ -44,7 +44,7 @@ NOW: Final = 1_700_000_000_123
         (statements.OVERDUE, (NOW, 9, "p", 9), 1),
         (
             save(Part("touch_namespace"), Part("drop_run"), Part("record_run")),
-            ("n", 7, "p", NOW, 9, "n", 9, NOW),
+            ("n", 7, None, "p", NOW, 9, "n", 9, NOW),
             3,
         ),
         (statements.due_others(one=True), (NOW, 9, "s", "n"), 2),

@@ -74,20 +74,20 @@ async def fill(engine: Engine, seed: int) -> None:
     dice = random.Random(seed)
     deadlines = iter(dice.sample(range(1, 150), 120))
     for name in NAMES:
-        verbs = Verbs(name, writer="w", new_id=id_maker())
+        verbs = Verbs(name, writer="w", new_id=id_maker(), now=lambda: 0)
         for number in range(60):
             value, key = "é" * dice.randrange(30), f"{dice.random()}{'ü' * (number % 3)}"
             meant = {"purpose": "config"} if dice.random() < 0.1 else None
             ttl = None if dice.random() < 0.1 else next(deadlines)
             command = verbs.set(key, value, ttl=ttl, semantics=meant, writer=f"w{number % 4}")
-            await engine.transact([command], NOW)
+            await engine.transact([command], lambda: NOW)
 
 
 async def in_runs(engine: Engine, name: str, limit: int) -> int:
     """Have all that may go in runs do so; how many those were."""
     total = 0
     while True:
-        outcome = await engine.transact([ExpireRun(namespace=name, limit=limit)], LATER)
+        outcome = await engine.transact([ExpireRun(namespace=name, limit=limit)], lambda: LATER)
         [result] = outcome.results
         assert isinstance(result, Removed)
         assert [run.count for run in outcome.runs] == [result.count] * bool(result.count)
@@ -101,7 +101,7 @@ async def one_by_one(engine: Engine, name: str, *, plain: bool) -> int:
     due = await engine.due(KV, LATER, limit=1000, namespace=name)
     rows = await engine.read([Address(name, KV, one.key) for one in due], NOW - 10**9)
     keys = [one.key for one, row in zip(due, rows, strict=True) if row and (row.semantics is None) == plain]
-    await engine.transact([Expire(namespace=name, space=KV, keys=tuple(keys))], LATER)
+    await engine.transact([Expire(namespace=name, space=KV, keys=tuple(keys))], lambda: LATER)
     return len(keys)
 
 
@@ -136,8 +136,8 @@ async def test_a_run_is_as_one_by_one(make: Callable[[], Engine], seed: int) -> 
 async def test_entries_of_one_deadline(make: Callable[[], Engine]) -> None:
     """Entries that expire at the same instant go as far as a run may, without any twice or left out."""
     async with opened(make) as engine:
-        verbs = Verbs("kv/a", writer="w", new_id=id_maker())
-        await engine.transact([verbs.set(f"{n:03}", "x" * n, ttl=1) for n in range(100)], NOW)
+        verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)
+        await engine.transact([verbs.set(f"{n:03}", "x" * n, ttl=1) for n in range(100)], lambda: NOW)
         assert await in_runs(engine, "kv/a", limit=9) == 100
         [totals] = await engine.totals(LATER)
         assert (totals.namespace.keys, totals.namespace.bytes, totals.namespace.revision) == (0, 0, 200)
@@ -150,8 +150,8 @@ async def test_a_namespace_among_many_that_are_due(make: Callable[[], Engine]) -
     """A run looks at a bounded number of due entries, and takes none of another namespace."""
     async with opened(make) as engine:
         for name, ttl, count in (("kv/a", 2, 30), ("kv/b", 1, WALK)):
-            verbs = Verbs(name, writer="w", new_id=id_maker())
-            await engine.transact([verbs.set(f"{n}", 1, ttl=ttl) for n in range(count)], NOW)
+            verbs = Verbs(name, writer="w", new_id=id_maker(), now=lambda: 0)
+            await engine.transact([verbs.set(f"{n}", 1, ttl=ttl) for n in range(count)], lambda: NOW)
         removed = await in_runs(engine, "kv/a", limit=50)
         assert removed == (30 if isinstance(engine, MemoryEngine) else 0)
         assert len(await engine.due(KV, LATER, limit=2 * WALK, namespace="kv/b")) == WALK
@@ -163,8 +163,8 @@ async def test_a_namespace_among_many_that_are_due(make: Callable[[], Engine]) -
 async def test_rows_written_past_holdfast_are_in_no_run(make: Callable[[], Engine]) -> None:
     """A row that was never counted is not uncounted, in whatever crowd it expires; its expiry is recorded."""
     async with opened(make) as engine:
-        verbs = Verbs("kv/a", writer="w", new_id=id_maker())
-        await engine.transact([verbs.set(f"{n}", 1, ttl=1) for n in range(10)], NOW)
+        verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)
+        await engine.transact([verbs.set(f"{n}", 1, ttl=1) for n in range(10)], lambda: NOW)
         await _insert_outside(engine)
         assert await in_runs(engine, "kv/a", limit=100) == 10
         [totals] = await engine.totals(LATER)

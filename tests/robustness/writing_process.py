@@ -16,7 +16,7 @@ from holdfast.decide import Loaded, decide, needs
 from holdfast.engines.sqlite import SqliteEngine, statements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -41,7 +41,9 @@ async def write(path: str, life: str) -> None:
         await asyncio.gather(*(writer(number) for number in range(WRITERS)))
 
 
-async def acknowledge_early(self: SqliteEngine, commands: Sequence[Command], now: int) -> Outcome:
+async def acknowledge_early(
+    self: SqliteEngine, commands: Sequence[Command], now: Callable[[], int]
+) -> Outcome:
     """The planted bug: decide, answer, and commit a little later, in order."""
     backlog: list[list[statements.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
@@ -49,7 +51,7 @@ async def acknowledge_early(self: SqliteEngine, commands: Sequence[Command], now
     await self._load(needs(commands), loaded)
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))
-    outcome = decide(loaded, commands, now)
+    outcome = decide(loaded, commands, now())
     versions.update({namespace.name: namespace.revision for namespace in outcome.namespaces})
     backlog.append(statements.save(outcome))
     if len(backlog) > 20:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "kv/a"
 NOW = 1_700_000_000_000
-VERBS = Verbs(NAME, writer="w", new_id=id_maker())
+VERBS = Verbs(NAME, writer="w", new_id=id_maker(), now=lambda: 0)
 K = Address(NAME, KV, "k")
 
 
@@ -333,7 +333,7 @@ def test_time_does_not_go_back() -> None:
 
 def test_each_namespace_has_its_own_time_and_versions() -> None:
     """In one group every command goes by its own namespace."""
-    other = Verbs("kv/b", writer="w", new_id=id_maker())
+    other = Verbs("kv/b", writer="w", new_id=id_maker(), now=lambda: 0)
     given = Loaded(namespaces={NAME: Namespace(name=NAME, revision=5, changed_at=NOW + 9)}, rows={})
     results = decide(given, [VERBS.set("k", 1), other.set("k", 1), VERBS.set("k", 2)], NOW).results
     rows = [result.row for result in results if isinstance(result, Stored)]

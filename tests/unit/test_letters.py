@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Escalate
 
 NAME = "kv/a"
-VERBS = Verbs(NAME, writer="w", new_id=id_maker())
+VERBS = Verbs(NAME, writer="w", new_id=id_maker(), now=lambda: 0)
 
 
 class Away:

@@ -40,7 +40,7 @@ async def store(
 
 def test_a_part_of_a_group_goes_by_the_policy_that_an_earlier_one_set() -> None:
     """Where the audit is switched on in a group, later changes are decided with the values that it hashes."""
-    verbs = Verbs("kv/p", writer="w", new_id=lambda: "id")
+    verbs = Verbs("kv/p", writer="w", new_id=lambda: "id", now=lambda: 0)
     known = Address("kv/p", KV, "k")
     loaded = Loaded(namespaces={"kv/p": Namespace(name="kv/p")}, rows={})
     decision = Decision(loaded, 0, Keyring([b"a-secret-of-sixteen"]))

@@ -127,7 +127,7 @@ def test_request_ids_are_made() -> None:
 
 def test_the_provenance() -> None:
     """Every writing verb takes these beside its own fields."""
-    assert set(Provenance.__annotations__) == {"request_id", "writer", "spec_ref", "fence"}
+    assert set(Provenance.__annotations__) == {"request_id", "writer", "spec_ref", "fence", "timeout"}
     assert Provenance.__required_keys__ == frozenset()
 
 

@@ -47,7 +47,7 @@ class Engine(MemoryEngine):
         self.offset: float | Exception = 0.0
         self.groups: list[int] = []
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """A group with the key `poison` fails; so does every group while there is a failure."""
         self.groups.append(len(commands))
         if self.failure is not None:

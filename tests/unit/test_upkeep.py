@@ -81,14 +81,14 @@ def test_what_leaves_more_than_a_record_goes_in_no_run(policy: str) -> None:
 def test_entries_are_counted_for_one_run_alone() -> None:
     """What was summed up is true until something changes: a second run waits for another look."""
     assert decide(_with_run(), [RUN, RUN], NOW).results == [Removed(3), Removed(0)]
-    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker(), now=lambda: 0)
     outcome = decide(_with_run(), [verbs.set("k", 1), RUN], NOW)
     assert (outcome.results[1], outcome.runs) == (Removed(0), [])
 
 
 def test_a_run_in_mixed_company_is_a_defect() -> None:
     """A command after a run could be about an entry that the run has removed, so such a group is refused."""
-    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker(), now=lambda: 0)
     with pytest.raises(RuntimeError, match="shares a group"):
         decide(_with_run(), [RUN, verbs.set("k", 1)], NOW)
 
@@ -96,7 +96,7 @@ def test_a_run_in_mixed_company_is_a_defect() -> None:
 def test_the_audit_is_pruned_from_its_beginning_and_by_its_policy_alone() -> None:
     """No caller of upkeep can drop records that are too young, not the oldest, not there, or to be kept."""
     keys = Keyring([b"a secret of upkeep"])
-    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker())
+    verbs = Verbs(NAMESPACE, writer="w", new_id=id_maker(), now=lambda: 0)
     for policy, later, first, upto, removed in (
         ({"audit": True, "audit_retention": 10}, 9_999, 1, 2, 0),
         ({"audit": True, "audit_retention": 10}, 10_000, 2, 2, 0),

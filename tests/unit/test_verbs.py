@@ -25,13 +25,13 @@ ROOT = "tenant/acme/project/web/"
 @pytest.fixture
 def verbs() -> Verbs:
     """The verbs of a plugin."""
-    return Verbs(NAME, writer="me", new_id=lambda: "made")
+    return Verbs(NAME, writer="me", new_id=lambda: "made", now=lambda: 0)
 
 
 @pytest.fixture
 def semantic() -> Verbs:
     """The verbs of a tenant's project."""
-    return Verbs("semantic/acme/web", writer="me", new_id=lambda: "made", root=ROOT)
+    return Verbs("semantic/acme/web", writer="me", new_id=lambda: "made", now=lambda: 0, root=ROOT)
 
 
 def test_set(verbs: Verbs) -> None:

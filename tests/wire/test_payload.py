@@ -14,7 +14,7 @@ from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.writes import write_of
 
-VERBS = Verbs("kv/trivia", writer="trivia", new_id=lambda: "made-1")
+VERBS = Verbs("kv/trivia", writer="trivia", new_id=lambda: "made-1", now=lambda: 0)
 
 
 def nested(depth: int) -> str:

@@ -71,7 +71,7 @@ CHECKS = st.fixed_dictionaries({"key": TEXT, "version": st.integers(0, 2**63 - 1
 
 def verbs(writer: str = "trivia") -> Verbs:
     """The verbs of a namespace, with ids that do not change."""
-    return Verbs("kv/trivia", writer=writer, new_id=lambda: "made-1")
+    return Verbs("kv/trivia", writer=writer, new_id=lambda: "made-1", now=lambda: 0)
 
 
 @st.composite

@@ -43,7 +43,7 @@ from holdfast.store import Store
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.commands import Command
@@ -365,7 +365,7 @@ class SharedFile(SqliteEngine):
         super().__init__(path)
         self._turns = turns
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`."""
         try:
             async with asyncio.timeout(STORE_PATIENCE):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
+
 from holdfast.commands import Change, Fence
 from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
@@ -105,9 +107,12 @@ class Decision:
 
 def _apply(draft: Draft, command: Command) -> Result:
     if isinstance(command, Change):
-        if command.origin.repeatable:
+        origin = command.origin
+        if origin.deadline is not UNSET:
+            draft.require_time(origin.deadline)
+        if origin.repeatable:
             return once(draft, command, _apply_fenced)
-        if command.origin.fence is not None:
+        if origin.fence is not None:
             return _apply_fenced(draft, command)
     result: Result = _APPLY[type(command)](draft, command)
     return result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Timeout
 from holdfast.rows import Address, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `rows` maps an address to its new row, or to None where the row goes. `trims` holds, by namespace, the
     version up to which the journal is to be dropped. `runs` are entries that go unseen: they are no part of
-    `rows`, and their records no part of `journal`.
+    `rows`, and their records no part of `journal`. `deadline` is the earliest of the commands that were not
+    refused: after it the outcome must not be saved any more, but decided anew.
     """
 
     results: list[Result | HoldfastError]
@@ -61,6 +62,7 @@ class Outcome(msgspec.Struct, frozen=True):
     journal: list[Record]
     trims: dict[str, int]
     runs: list[Run] = []
+    deadline: int | None = None
 
     @property
     def empty(self) -> bool:
@@ -69,6 +71,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 _NOTHING: Final = Overdue()
+
+TOO_LATE: Final = "the deadline passed before the request could be carried out: nothing was written"
 
 Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
@@ -86,6 +90,7 @@ class Draft:
         self.now = now
         self.keys = keys
         self._group_now = now
+        self._deadline: int | None = None
         self._loaded = loaded
         self._rows: dict[Address, Row | None] = {}
         self._namespaces: dict[str, Namespace] = {}
@@ -113,6 +118,13 @@ class Draft:
             self._take_back(undo)
             del self._journal[journal:]
             return refusal
+
+    def require_time(self, deadline: int) -> None:
+        """Refuse a command whose caller has given up. This goes by the clock, not by the last change."""
+        if self._group_now > deadline:
+            raise Timeout(TOO_LATE)
+        if self._deadline is None or deadline < self._deadline:
+            self._deadline = deadline
 
     def keep(self) -> None:
         """Forget how to take back what was done so far."""
@@ -175,6 +187,7 @@ class Draft:
             journal=self._journal,
             trims=self._trims,
             runs=self._runs,
+            deadline=self._deadline,
         )
 
     def _require_runs_alone(self) -> None:

@@ -48,8 +48,9 @@ class MemoryEngine:
     async def start(self) -> None:
         """There is nothing to reach."""
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """No step awaits, so that nothing can come between the load and the save."""
+        at = now()
         wanted = needs(commands)
         loaded = Loaded(
             namespaces={
@@ -60,8 +61,8 @@ class MemoryEngine:
         more = further(commands, wanted, loaded)
         if more is not None:
             loaded.rows.update(self._load(more))
-        loaded.runs.update({name: self._overdue(name, now, most) for name, most in wanted.runs.items()})
-        outcome = decide(loaded, commands, now, self.keys)
+        loaded.runs.update({name: self._overdue(name, at, most) for name, most in wanted.runs.items()})
+        outcome = decide(loaded, commands, at, self.keys)
         self._save(outcome)
         return outcome
 

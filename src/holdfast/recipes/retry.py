@@ -215,7 +215,8 @@ class Retry:
 
     async def _write(self, verb: Callable[..., Change], provenance: Provenance) -> Any:
         command = self._made(verb, provenance)
-        return await self._repeated(Attempts(self._random), self._doing(command), command)
+        doing = self._doing(command, timeout=provenance.get("timeout"))
+        return await self._repeated(Attempts(self._random), doing, command)
 
     def _made(self, verb: Callable[..., Change], provenance: Provenance) -> Change:
         """The command, made once: what its caller does to the value meanwhile changes no attempt."""
@@ -225,8 +226,16 @@ class Retry:
             self._tell_fatal(error, None)
             raise
 
-    def _doing(self, command: Change) -> Callable[[], Awaitable[Any]]:
-        return partial(self._kv.store.execute, command)
+    def _doing(self, command: Change, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
+        """What does a command. A timeout is that of an attempt, so each has a deadline of its own."""
+        if timeout is None:
+            return partial(self._kv.store.execute, command)
+
+        def attempt() -> Awaitable[Any]:
+            origin = msgspec.structs.replace(command.origin, deadline=self._kv.verbs.deadline(timeout))
+            return self._kv.store.execute(msgspec.structs.replace(command, origin=origin))
+
+        return attempt
 
     async def _repeated(
         self,

@@ -47,6 +47,7 @@ class Provenance(TypedDict, total=False):
     writer: str | None
     spec_ref: str | None
     fence: Mapping[str, Any] | None
+    timeout: float | None
 
 
 class Expecting(Provenance, total=False):

@@ -43,6 +43,8 @@ _PROVENANCE: Final = {
     "last_writer": "writer",
     "spec_ref": "spec_ref",
     "fence": "fence",
+    "timeout": "timeout",
+    "deadline": "deadline",
 }
 
 
@@ -111,7 +113,8 @@ class TableVerbs:
         origin = self._origin(fields)
         kinds = {"put": self._put, "delete": self._delete}
         given = several(required(fields, "writes"), field="writes")
-        writes = Several.of([partial(self._part, origin, kinds, fields, write) for write in given])
+        part = origin.without_deadline
+        writes = Several.of([partial(self._part, part, kinds, fields, write) for write in given])
         command = WriteItems(namespace=self.namespace, origin=origin, writes=tuple(writes.legal))
         _fits(command.cost, "batch_write_item")
         return command, writes
@@ -121,7 +124,8 @@ class TableVerbs:
         origin = self._origin(fields)
         kinds = {"put": self._put, "update": self._update, "delete": self._delete, "check": self._check}
         given = several(required(fields, "writes"), field="writes")
-        writes = tuple(self._part(origin, kinds, fields, write) for write in given)
+        part = origin.without_deadline
+        writes = tuple(self._part(part, kinds, fields, write) for write in given)
         command = TransactWrite(namespace=self.namespace, origin=origin, writes=writes)
         _fits(command.cost, "transact_write")
         return command

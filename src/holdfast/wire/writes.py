@@ -49,6 +49,7 @@ class Write(msgspec.Struct, frozen=True):
 
 BARE: Final = "bare"
 _PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
+"""The fields that say who asks. A service adds the `deadline` that it has worked out."""
 
 
 def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None:
@@ -58,10 +59,11 @@ def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None
 
 
 def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks, as the verbs take it; nothing of it where a caller says nothing."""
+    """Who asks and until when, as the verbs take it; of the rest nothing where a caller says nothing."""
     if _PROVENANCE.isdisjoint(fields):
-        return {}
+        return {"deadline": fields.get("deadline")}
     return {
+        "deadline": fields.get("deadline"),
         "request_id": fields.get("request_id"),
         "writer": fields.get("last_writer"),
         "spec_ref": fields.get("spec_ref"),
@@ -71,7 +73,10 @@ def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     key, value, ttl = required(fields, "key"), required(fields, "value"), ttl_field(fields)
-    origin = verbs.origin() if _PROVENANCE.isdisjoint(fields) else verbs.origin(**provenance(fields))
+    if _PROVENANCE.isdisjoint(fields):
+        origin = verbs.origin(deadline=fields.get("deadline"))
+    else:
+        origin = verbs.origin(**provenance(fields))
     expected, semantics = fields.get("expected_version"), fields.get("semantics")
     command = verbs.set_by(origin, key, value, ttl=ttl, expected_version=expected, semantics=semantics)
     return Write(command, _shown_stored(fields))
@@ -162,9 +167,9 @@ def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
     make = _MAKE.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
     if make is None or make is _escalate:
         raise ValidationError("verb must be one that writes", field="verb")
-    command = make(
-        verbs, {name: field for name, field in request.items() if field is not None or name == "value"}
-    )
+    given = {name: field for name, field in request.items() if field is not None or name == "value"}
+    given.pop("deadline", None)  # of a call that was given up it has passed
+    command = make(verbs, given)
     if command.command is None:
         raise ValidationError("the request would write nothing", field="request")
     if not command.command.origin.repeatable:

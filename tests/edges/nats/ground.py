@@ -125,7 +125,7 @@ class Gated(MemoryEngine):
         """How many commands it was asked to do."""
         return sum(self.groups)
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Wait for the gate, then do it."""
         await self.gate.wait()
         self.groups.append(len(commands))

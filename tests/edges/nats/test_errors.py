@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ SECRET = "s3cret-of-the-driver"
 class Broken(MemoryEngine):
     """An engine with a defect, whose exceptions hold what nobody must see."""
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Fail."""
         raise RuntimeError(SECRET)
 

@@ -43,7 +43,7 @@ class Faulty(MemoryEngine):
         self.gate.set()
         self.writes = self.walks = self.looks = 0
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Do it, if the next fault lets it."""
         self.writes += len(commands)
         await self.gate.wait()

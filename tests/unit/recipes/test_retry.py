@@ -48,7 +48,7 @@ class Refusing(Faulty):
         super().__init__()
         self.refusals: list[HoldfastError | None] = []
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Refuse, or do it."""
         refusal = self.refusals.pop(0) if self.refusals else None
         if refusal is not None:

@@ -240,12 +240,12 @@ async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any
 
 async def _deadletter_retry(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     letters = store.letters(required(fields, "namespace"))
-    return {"reply": await letters.retry(required(fields, "number"))}
+    return {"reply": await letters.retry(required(fields, "number"), deadline=fields.get("deadline"))}
 
 
 async def _deadletter_drop(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     letters = store.letters(required(fields, "namespace"))
-    return {"dropped": await letters.drop(required(fields, "number"))}
+    return {"dropped": await letters.drop(required(fields, "number"), deadline=fields.get("deadline"))}
 
 
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -41,6 +41,7 @@ from holdfast.errors import (
 from holdfast.fields import required
 from holdfast.kv import KV
 from holdfast.rates import Bucket
+from holdfast.rules import MAX_TTL
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
 from holdfast.wire.replies import row_fields
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
+
+FARTHEST: Final = MAX_TTL * 1000
+"""How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +249,7 @@ class NatsService:
         fields = request.route.dialect.fields(request.payload)
         if request.route.dialect is PAYLOAD:
             request.route = subjects.identified(request.route, fields)
-        self._check_deadline(request, fields)
+        fields["deadline"] = self._deadline(request, fields)
         route = request.route
         known = tables.FIELDS if route.family == "table" else calls.FIELDS
         if not fields.keys() <= known:
@@ -253,6 +257,9 @@ class NatsService:
         if route.dialect is ADMIN:
             return self._operate(request, fields)
         if route.family == "table":
+            fields.pop(
+                "timeout", None
+            )  # what a program says instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
         kv = self._handle(route)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
@@ -368,7 +375,8 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _check_deadline(self, request: Request, fields: Mapping[str, Any]) -> None:
+    def _deadline(self, request: Request, fields: Mapping[str, Any]) -> int:
+        """The deadline of a request, if it has not passed. It goes with a write to its commit."""
         deadline = fields.get("deadline")
         if deadline is None:
             allowed = fields.get("deadline_ms", self._settings.deadline_ms)
@@ -378,7 +386,8 @@ class NatsService:
         elif type(deadline) is not int:
             raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
         if self._now() > deadline:
-            raise Timeout("the deadline had passed before the request was begun: nothing was done")
+            raise Timeout("the deadline passed before the request was begun: nothing was done")
+        return min(deadline, request.received + FARTHEST)
 
     def _handle(self, route: subjects.Route) -> KV:
         kv = self._handles.get(route.namespace)

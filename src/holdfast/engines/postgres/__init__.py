@@ -66,7 +66,7 @@ class PostgresEngine:
         """
         await self._writes.run(partial(prepare, dsn=self._dsn))
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`; the commands are all for one namespace."""
         return await self._writes.run(partial(Group(commands, now, self.keys).run, marks=self._marks))
 

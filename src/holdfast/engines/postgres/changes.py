@@ -60,14 +60,17 @@ class Changes:
         self.parts.append(Part(name, tuple(same)))
 
 
-def changes(name: str, outcome: Outcome, mark: int) -> Changes:
-    """What an outcome changes in a namespace whose row had that mark when it was loaded."""
+def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None) -> Changes:
+    """What an outcome changes in a namespace whose row had that mark when it was loaded.
+
+    `until` is the time on the server's clock after which nothing must be changed.
+    """
     made = Changes()
     if outcome.namespaces:
         [namespace] = outcome.namespaces
-        made.add("set_namespace", name, mark, *_counters(namespace), namespace.policy)
+        made.add("set_namespace", name, mark, until, *_counters(namespace), namespace.policy)
     else:
-        made.add("touch_namespace", name, mark)
+        made.add("touch_namespace", name, mark, until)
     _add_kv(made, name, {at.key: row for at, row in outcome.rows.items() if at.space == KV})
     _add_others(made, name, {address: row for address, row in outcome.rows.items() if address.space != KV})
     for run in outcome.runs:

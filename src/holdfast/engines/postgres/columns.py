@@ -60,6 +60,15 @@ def answered(column: str) -> str:
     return f"CASE WHEN {column} IS NOT NULL THEN floor(extract(epoch FROM {bounded}) * 1000)::bigint END"
 
 
+CLOCK: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""What the server's clock says at this moment of a statement, not when its transaction began."""
+
+
+def in_time(until: str) -> str:
+    """1 until the server's clock has passed a time, in milliseconds; then 0. Without a time always 1."""
+    return f"coalesce(clock_timestamp() <= {instant(f'{until}::bigint')}, true)::int"
+
+
 def row(value: str, *, shown: str) -> str:
     """The columns of a row whose value is in column `value` and goes out as `shown`."""
     rest = (f"{answered(column)} AS {column}" for column in ROW[2:])

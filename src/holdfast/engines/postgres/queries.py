@@ -123,6 +123,6 @@ async def clock_offset(connection: Connection) -> float:
 async def _look(connection: Connection) -> tuple[float, float]:
     """How long a look at the server's clock took, and how far it was ahead."""
     wall, began = time.time(), time.monotonic()
-    theirs: float = await connection.fetchval(statements.CLOCK)
+    theirs: float = await connection.fetchval(statements.READ_CLOCK)
     took = time.monotonic() - began
     return took, theirs - (wall + took / 2) * 1000

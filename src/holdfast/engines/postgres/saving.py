@@ -17,6 +17,7 @@ from holdfast.engines.postgres.columns import (
     PUT,
     RECORD,
     answered,
+    in_time,
     instant,
     passed,
     stored,
@@ -40,7 +41,8 @@ def save(*parts: Part) -> str:
     """All of a group's changes in one statement. Its parameters are those of its parts, in their order.
 
     The first part is that of the namespace's row. If the row is still the one that was loaded, the answer is
-    its new mark; if not, nothing is done and nothing answered.
+    its new mark; if not, nothing is done and nothing answered. If the server's clock has passed the time that
+    is given for it, the statement fails with a division by zero and does nothing.
     """
     parameters = _Parameters()
     first, *others = parts
@@ -173,22 +175,27 @@ def _drop_records(parameters: _Parameters) -> str:
 
 
 def _set_namespace(parameters: _Parameters) -> str:
-    """Parameters: the name; its mark when it was loaded; the columns `COUNTERS`; the policy."""
-    row = _the_same(parameters)
+    """Parameters: the name; its mark when it was loaded; the time; the columns `COUNTERS`; the policy."""
+    row, mark = _the_same(parameters), _mark_in_time(parameters)
     changes = [f"{column} = {stored(column, f'{next(parameters)}::bigint')}" for column in COUNTERS]
     changes.append(f"policy = {next(parameters)}::text")
-    return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE {row} RETURNING {MARK} AS mark"
+    return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE {row} RETURNING {mark}"
 
 
 def _touch_namespace(parameters: _Parameters) -> str:
-    """Leave a mark where nothing else changes. Parameters: the name; its mark when it was loaded."""
-    row = _the_same(parameters)
-    return f"UPDATE holdfast_namespaces SET name = name WHERE {row} RETURNING {MARK} AS mark"
+    """Leave a mark where nothing else changes. Parameters: the name; the mark that it had; the time."""
+    row, mark = _the_same(parameters), _mark_in_time(parameters)
+    return f"UPDATE holdfast_namespaces SET name = name WHERE {row} RETURNING {mark}"
 
 
 def _the_same(parameters: _Parameters) -> str:
     name, mark = next(parameters), next(parameters)
     return f"name = {name} AND xmin = {mark}::bigint::text::xid"
+
+
+def _mark_in_time(parameters: _Parameters) -> str:
+    """The new mark. It is answered once the row is locked: a condition would be judged before that wait."""
+    return f"{MARK} / {in_time(next(parameters))} AS mark"
 
 
 _PARTS: Final = {

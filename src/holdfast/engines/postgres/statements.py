@@ -12,10 +12,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from holdfast.engines.postgres.columns import (
+    CLOCK,
     COUNTERS,
     RECORD,
     ROW,
     answered,
+    in_time,
     instant,
     living,
     passed,
@@ -40,6 +42,11 @@ def add_namespace(name: str, now: str) -> str:
     )
 
 
+def commit_until(until: int) -> str:
+    """Commit, unless the server's clock has passed a time: then the division fails, and so does the rest."""
+    return f"SELECT 1 / {in_time(str(until))}; COMMIT"
+
+
 def lock_namespace(name: str) -> str:
     """Keep all others from changing a namespace until the transaction ends. What is given is SQL."""
     return f"SELECT 1 FROM holdfast_namespaces WHERE name = {name} FOR UPDATE"
@@ -48,6 +55,8 @@ def lock_namespace(name: str) -> str:
 @cache
 def load(*, kv: bool, others: bool, alike: bool) -> str:
     """The row of a namespace, at position 0, and rows by the position from 1 at which they are asked for.
+
+    The row of the namespace comes with its mark and with what the server's clock says.
 
     Parameters: the namespace; with `kv` the plugin, keys, and whether each value is wanted; with `others` the
     namespace, spaces, keys, whether each value is wanted, and by how much to shift the positions. With
@@ -88,7 +97,7 @@ def _load_namespace(parameters: Iterator[str]) -> str:
     nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW[1:])
     return (
         f"SELECT 0::bigint AS position, policy, {nothing}, "
-        f"ARRAY[{', '.join([MARK, *map(answered, COUNTERS)])}] AS counters "
+        f"ARRAY[{', '.join([MARK, CLOCK, *map(answered, COUNTERS)])}] AS counters "
         f"FROM holdfast_namespaces WHERE name = {next(parameters)}"
     )
 
@@ -149,7 +158,7 @@ READ_OTHERS: Final = (
 )
 """Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
 
-CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
+READ_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
 
 
 @cache

@@ -7,13 +7,16 @@ Then, and where others write too, the namespace is locked first: four messages.
 Law: the namespace is locked by one statement and its rows are loaded by a later one. A statement sees what
 was committed when it began, so one that both waited for the lock and read would read what the holder of the
 lock has meanwhile replaced. What was loaded without a lock is saved only if the mark of the namespace's row
-is still the same, which PostgreSQL looks at again after a wait.
+is still the same, which PostgreSQL looks at again after a wait. The statement that commits looks at the
+server's clock: past the deadline of a command it fails, and the group is decided anew.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import asyncpg
 
 from holdfast.decide import Loaded, decide, further, needs
 from holdfast.engines.layout import WALK, plugin_column
@@ -22,11 +25,11 @@ from holdfast.engines.postgres.changes import changes
 from holdfast.engines.postgres.columns import COUNTERS, ROW, row_of
 from holdfast.engines.postgres.saving import save
 from holdfast.engines.postgres.translate import DRIVER_ERRORS, may_have_committed, unknown
-from holdfast.errors import DatabaseError
+from holdfast.errors import Busy, DatabaseError
 from holdfast.rows import KV, Address, Namespace, Overdue, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.audit import Keys
     from holdfast.commands import Command
@@ -36,12 +39,30 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
+_ATTEMPTS: Final = 10
+"""How often a group is decided anew because a deadline passed before it could be committed."""
+
+
+class _Late(Exception):
+    """A deadline passed on the server before the commit: nothing was kept."""
+
+
+class _Found(NamedTuple):
+    """What was loaded, the mark of the namespace's row, and by how much the server's clock is ahead of ours.
+
+    The difference is taken after the answer has come. So it is too small by what the answer took, and a time
+    that is moved to the server's clock by it comes too early rather than too late.
+    """
+
+    loaded: Loaded
+    mark: int
+    ahead: int
 
 
 class Group:
     """Commands for one namespace. It may be run again as long as no commit has been asked for."""
 
-    def __init__(self, commands: Sequence[Command], now: int, keys: Keys) -> None:
+    def __init__(self, commands: Sequence[Command], now: Callable[[], int], keys: Keys) -> None:
         self._wanted = needs(commands)
         (self.namespace,) = self._wanted.namespaces
         self._commands = commands
@@ -54,6 +75,14 @@ class Group:
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
         """
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._attempt(connection, marks)
+            except _Late:
+                continue
+        raise Busy("PostgreSQL is too slow for the deadlines of those who write")
+
+    async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:
         if marks.alone(self.namespace) and not self._wanted.runs:
             outcome = await self._unlocked(connection, marks)
             if outcome is not None:
@@ -65,13 +94,12 @@ class Group:
         found = await self._load(connection, self._wanted)
         if found is None:
             return None
-        loaded, mark = found
-        marks.found(self.namespace, mark)
-        more = await self._load_further(connection, loaded)
-        outcome = decide(loaded, self._commands, self._now, self._keys)
+        marks.found(self.namespace, found.mark)
+        more = await self._load_further(connection, found.loaded)
+        outcome = decide(found.loaded, self._commands, self._now(), self._keys)
         if outcome.empty:
             return None if more else outcome  # two looks need not have seen the same
-        left = await self._save(connection, outcome, mark, commits=True)
+        left = await self._save(connection, outcome, found, commits=True)
         if left is None:
             return None
         marks.left(self.namespace, left)
@@ -85,49 +113,52 @@ class Group:
             await connection.execute("ROLLBACK")
             marks.forget(self.namespace)
             return await self._locked(connection, marks)
-        loaded, mark = found
-        marks.found(self.namespace, mark)
-        await self._load_further(connection, loaded)
+        marks.found(self.namespace, found.mark)
+        await self._load_further(connection, found.loaded)
+        now = self._now()
         for name, most in self._wanted.runs.items():
-            loaded.runs[name] = await self._overdue(connection, most)
-        outcome = decide(loaded, self._commands, self._now, self._keys)
+            found.loaded.runs[name] = await self._overdue(connection, most, now)
+        outcome = decide(found.loaded, self._commands, now, self._keys)
         if outcome.empty:
             # Having locked a row, a commit would wait for the disk; a rollback never does.
             await connection.execute("ROLLBACK")
             return outcome
-        left = await self._save(connection, outcome, mark, commits=False)
+        left = await self._save(connection, outcome, found, commits=False)
         if left is None:
             raise DatabaseError("a namespace has changed while it was locked")
-        await commit(connection)
+        await commit(connection, _until(outcome, found))
         marks.left(self.namespace, left)
         return outcome
 
     async def _save(
-        self, connection: Connection, outcome: Outcome, mark: int, *, commits: bool
+        self, connection: Connection, outcome: Outcome, found: _Found, *, commits: bool
     ) -> int | None:
         """Write what was decided if the namespace is still as it was loaded; the mark that it has then.
 
         With `commits` the statement is a transaction of its own, so that only the server's word that it was
-        refused means that nothing was kept.
+        refused means that nothing was kept; and it fails if it comes too late.
         """
-        made = changes(self.namespace, outcome, mark)
+        until = _until(outcome, found) if commits else None
+        made = changes(self.namespace, outcome, found.mark, until=until)
         try:
-            found = await connection.fetch(save(*made.parts), *made.parameters)
+            left = await connection.fetch(save(*made.parts), *made.parameters)
+        except asyncpg.DivisionByZeroError:
+            raise _Late from None
         except DRIVER_ERRORS as error:
             if commits and may_have_committed(error):
                 raise unknown() from error
             raise
-        return found[0][0] if found else None
+        return left[0][0] if left else None
 
     async def _lock(self, connection: Connection, *, known: bool) -> None:
         """Begin, and wait for the namespace: all in one message if its name is one that needs no escaping."""
         if _PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
-            add = () if known else (statements.add_namespace(name, str(self._now)),)
+            add = () if known else (statements.add_namespace(name, str(self._now())),)
             await connection.execute("; ".join([statements.BEGIN, *add, statements.lock_namespace(name)]))
         else:
             await connection.execute(statements.BEGIN)
-            await connection.execute(statements.add_namespace("$1", "$2"), self.namespace, self._now)
+            await connection.execute(statements.add_namespace("$1", "$2"), self.namespace, self._now())
             await connection.execute(statements.lock_namespace("$1"), self.namespace)
 
     async def _load_further(self, connection: Connection, loaded: Loaded) -> bool:
@@ -137,11 +168,11 @@ class Group:
             return False
         also = await self._load(connection, more)
         if also is not None:
-            loaded.rows.update(also[0].rows)
+            loaded.rows.update(also.loaded.rows)
         return True
 
-    async def _load(self, connection: Connection, wanted: Needs) -> tuple[Loaded, int] | None:
-        """What is wanted, and the mark of the namespace's row; None if there is no such row."""
+    async def _load(self, connection: Connection, wanted: Needs) -> _Found | None:
+        """What is wanted; None if the namespace has no row."""
         kv = [address for address in wanted.rows if address.space == KV]
         others = [address for address in wanted.rows if address.space != KV]
         shown = [[wanted.rows[address] for address in addresses] for addresses in (kv, others)]
@@ -152,20 +183,21 @@ class Group:
         asked = [*kv, *others]
         rows: dict[Address, Row] = {}
         namespaces: dict[str, Namespace] = {}
-        mark = 0
+        mark = ahead = 0
         for answer in found:
             if position := answer[0]:
                 rows[asked[position - 1]] = row_of(answer[1:_ROW_END])
             else:
-                mark, *numbers = answer[_ROW_END]
+                mark, clock, *numbers = answer[_ROW_END]
+                ahead = clock - self._now()
                 counters = dict(zip(COUNTERS, numbers, strict=True))
                 namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
-        return (Loaded(namespaces, rows), mark) if namespaces else None
+        return _Found(Loaded(namespaces, rows), mark, ahead) if namespaces else None
 
-    async def _overdue(self, connection: Connection, most: int) -> Overdue:
+    async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:
         plugin = plugin_column(self.namespace)
         [(count, size, until)] = await connection.fetch(
-            statements.OVERDUE, self._now, max(WALK, most), plugin, most
+            statements.OVERDUE, now, max(WALK, most), plugin, most
         )
         return Overdue(count=count, bytes=size, until=until or 0)
 
@@ -181,10 +213,18 @@ class Group:
         return parameters
 
 
-async def commit(connection: Connection) -> None:
-    """Commit, and believe nothing but the confirmation."""
+def _until(outcome: Outcome, found: _Found) -> int | None:
+    """The outcome's deadline on the server's clock."""
+    return None if outcome.deadline is None else outcome.deadline + found.ahead
+
+
+async def commit(connection: Connection, until: int | None = None) -> None:
+    """Commit, unless the server's clock has passed a time, and believe nothing but the confirmation."""
     try:
-        done = await connection.execute("COMMIT")
+        done = await connection.execute("COMMIT" if until is None else statements.commit_until(until))
+    except asyncpg.DivisionByZeroError:
+        await connection.execute("ROLLBACK")
+        raise _Late from None
     except DRIVER_ERRORS as error:
         raise unknown() from error
     if done != "COMMIT":

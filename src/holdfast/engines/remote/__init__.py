@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import rules
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide import Outcome
@@ -60,9 +61,9 @@ class RemoteEngine:
         """Connect to the NATS server. Whether a service answers there shows at the first call."""
         await self._mailbox.open()
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Each command is a message of its own, and takes effect by itself."""
-        results = [await self._do(command) for command in commands]
+        results = [await self._do(command, now) for command in commands]
         return Outcome(results=results, namespaces=[], rows={}, journal=[], trims={})
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
@@ -202,13 +203,15 @@ class RemoteEngine:
         from holdfast.tables.verbs import WRITES
         from holdfast.wire.tables import call_fields, result_in, writes_of
 
-        late = self._unknown(verb) if verb in WRITES else None
+        given = dict(fields)
+        seconds = self._seconds(given.pop("timeout", None))
+        fields, late = given, self._unknown(verb, seconds) if verb in WRITES else None
         writes = writes_of(fields) if verb == "batch_write_item" else None
         if writes is not None:
             if not writes.legal:
                 return {"results": writes.merge(())}
             fields = {**fields, "writes": writes.legal}
-        reply = dict(await self._ask(namespace, verb, call_fields(fields), late))
+        reply = dict(await self._ask(namespace, verb, call_fields(fields), late, seconds))
         del reply["success"]
         return reply if writes is None else {"results": writes.merge(map(result_in, reply["results"]))}
 
@@ -237,20 +240,26 @@ class RemoteEngine:
         """Disconnect."""
         await self._mailbox.close()
 
-    async def _do(self, command: Command) -> Any:
+    async def _do(self, command: Command, now: Callable[[], int]) -> Any:
         if not isinstance(command, Change):
             raise Unsupported("upkeep is the service's business")
+        seconds, deadline = self._address.timeout, command.origin.deadline
+        if deadline is not msgspec.UNSET:
+            seconds = (deadline - now()) / 1000
+            if seconds <= 0:
+                return Timeout("the deadline passed before the request was sent: nothing was done")
         if isinstance(command, Load):
-            return await self._load(command)
+            return await self._load(command, seconds)
         if isinstance(command, SetPolicy):
-            return await self._set_policy(command)
+            return await self._set_policy(command, seconds)
         verb, fields = message_of(command)
+        late = self._unknown(verb, seconds)
         try:
-            return result_of(command, await self._ask(command.namespace, verb, fields, self._unknown(verb)))
+            return result_of(command, await self._ask(command.namespace, verb, fields, late, seconds))
         except HoldfastError as error:
             return error
 
-    async def _load(self, command: Load) -> Written | HoldfastError:
+    async def _load(self, command: Load, seconds: float) -> Written | HoldfastError:
         entries = [entry_fields(entry_of(key, row)) for key, row in command.entries]
         fields = {
             "namespace": command.namespace,
@@ -258,41 +267,58 @@ class RemoteEngine:
             "keep_versions": command.keep_versions,
         } | origin_fields(command.origin)
         try:
-            return Written((await self._ask_operator("load", fields, self._unknown("load")))["written"])
+            late = self._unknown("load", seconds)
+            return Written((await self._ask_operator("load", fields, late, seconds))["written"])
         except HoldfastError as error:
             return error
 
-    async def _set_policy(self, command: SetPolicy) -> Done | HoldfastError:
+    async def _set_policy(self, command: SetPolicy, seconds: float) -> Done | HoldfastError:
         fields = {"namespace": command.namespace, "policy": msgspec.Raw(command.policy.encode())}
         fields |= origin_fields(command.origin)
         try:
-            await self._ask_operator("set_policy", fields, self._unknown("set_policy"))
+            late = self._unknown("set_policy", seconds)
+            await self._ask_operator("set_policy", fields, late, seconds)
         except HoldfastError as error:
             return error
         return Done()
 
     def _ask(
-        self, namespace: str, verb: str, fields: dict[str, Any], late: Late | None = None
+        self,
+        namespace: str,
+        verb: str,
+        fields: dict[str, Any],
+        late: Late | None = None,
+        seconds: float | None = None,
     ) -> Awaitable[Mapping[str, Any]]:
         family, *owner = namespace.split("/")
         dialect = SEMANTIC if family == "semantic" else PLUGIN
         subject = ".".join([self._address.prefix, family, *owner, verb])
-        return self._exchange(dialect, subject, fields, late)
+        return self._exchange(dialect, subject, fields, late, seconds)
 
     def _ask_operator(
-        self, verb: str, fields: dict[str, Any], late: Late | None = None
+        self, verb: str, fields: dict[str, Any], late: Late | None = None, seconds: float | None = None
     ) -> Awaitable[Mapping[str, Any]]:
-        return self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late)
+        return self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late, seconds)
 
-    def _unknown(self, verb: str) -> Late:
+    def _seconds(self, timeout: object) -> float:
+        """For how long to wait: as a call says, or as the address does."""
+        return self._address.timeout if timeout is None else rules.timeout(timeout)
+
+    def _unknown(self, verb: str, seconds: float | None = None) -> Late:
+        within = self._address.timeout if seconds is None else seconds
         return lambda: OutcomeUnknown(
-            f"no reply to {verb} came within {self._address.timeout:g} s: it may or may not have been done"
+            f"no reply to {verb} came within {within:g} s: it may or may not have been done"
         )
 
     async def _exchange(
-        self, dialect: Dialect, subject: str, fields: dict[str, Any], late: Late | None
+        self,
+        dialect: Dialect,
+        subject: str,
+        fields: dict[str, Any],
+        late: Late | None,
+        seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        seconds = self._address.timeout
+        seconds = self._address.timeout if seconds is None else seconds
         if late is None:
             late = partial(_no_reply, subject, seconds)
         end = time.monotonic() + seconds

@@ -108,7 +108,7 @@ class SqliteEngine:
             await self.aclose()
             raise
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`."""
         if not self._lock.held:
             await self.ready()
@@ -202,11 +202,11 @@ class SqliteEngine:
         """See `Engine.aclose`."""
         await asyncio.to_thread(self._close)
 
-    async def _transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def _transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         for _ in range(STALE_ATTEMPTS):
             outcome = await self._decide(commands, now)
             try:
-                await self._writer.run(self._job(outcome))
+                await self._writer.run(self._job(outcome, now))
             except BaseException as error:
                 self._recent = Recent()  # nobody here knows what was kept
                 if isinstance(error, Stale):
@@ -216,27 +216,37 @@ class SqliteEngine:
             return outcome
         raise Busy(f"{self._where} is being written to by another program all the time")
 
-    def _job(self, outcome: Outcome) -> Callable[[], None]:
+    def _job(self, outcome: Outcome, now: Callable[[], int]) -> Callable[[], None]:
         """What the writer has to do: also a refusal must be true of the file as it is."""
         if outcome.empty:
             return self._writer.make_sure
-        return partial(self._writer.commit, statements.save(outcome), statements.pages(outcome))
+        plan, pages = statements.save(outcome), statements.pages(outcome)
+        if outcome.deadline is None:
+            return partial(self._writer.commit, plan, pages)
+        return partial(self._writer.commit, plan, pages, partial(_passed, outcome.deadline, now))
 
-    async def _decide(self, commands: Sequence[Command], now: int) -> Outcome:
-        """Load and decide part by part; between two parts the loop serves others."""
+    async def _decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """Load and decide part by part; between two parts the loop serves others.
+
+        The time is that at which the first part was loaded. What a later part takes is seen by the writer.
+        """
         loaded = Loaded(namespaces={}, rows={})
-        decision = decide.Decision(loaded, now, self.keys)
+        decision: decide.Decision | None = None
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
             wanted = decide.needs(part)
             await self._load(wanted, loaded)
+            if decision is None:
+                at = now()
+                decision = decide.Decision(loaded, at, self.keys)
             if wanted.runs:
-                loaded.runs.update(await self._aside(queries.overdue, wanted.runs, now))
+                loaded.runs.update(await self._aside(queries.overdue, wanted.runs, at))
             more = decision.further(part, wanted)
             if more is not None:
                 await self._load(more, loaded)
             decision.take(part)
+        assert decision is not None
         return decision.outcome()
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
@@ -350,6 +360,10 @@ class SqliteEngine:
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+
+def _passed(deadline: int, now: Callable[[], int]) -> bool:
+    return now() > deadline
 
 
 def _private_folder() -> Path:

@@ -32,7 +32,7 @@ IDLE_SECONDS: Final = 0.25
 
 
 class Stale(Exception):
-    """Somebody else has written to the file since it was read."""
+    """What was decided does not hold any more: somebody else has written since, or a deadline has passed."""
 
 
 class Writer:
@@ -78,21 +78,25 @@ class Writer:
         self._connection = connection
         self._data_version = _data_version(connection)
 
-    def commit(self, plan: Sequence[Statement], pages: int) -> None:
+    def commit(self, plan: Sequence[Statement], pages: int, late: Callable[[], bool] | None = None) -> None:
         """Do all of a plan or nothing, which adds some pages to the log. On the writer's thread only.
 
+        `late` is asked when the file is ours to write to, which may take a while, and again right before the
+        commit.
+
         Raises:
-            Stale: Another connection has written since the last look, so that the plan may be wrong.
+            Stale: Another connection has written since the last look, so that the plan may be wrong, or it is
+                too late.
         """
         try:
-            self._attempt(plan)
+            self._attempt(plan, late)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
             # What the log holds goes to the database, and the log is used again from its beginning.
             self.checkpoint("RESTART")
             try:
-                self._attempt(plan)
+                self._attempt(plan, late)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
         self._log_pages += pages
@@ -124,14 +128,18 @@ class Writer:
         self._jobs.put(None)
         self._thread.join()
 
-    def _attempt(self, plan: Sequence[Statement]) -> None:
+    def _attempt(self, plan: Sequence[Statement], late: Callable[[], bool] | None) -> None:
         connection = self._connection
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._look_for_others(connection)
+            if late is not None and late():
+                raise Stale
             for sql, parameters in plan:
                 connection.execute(sql, parameters)
+            if late is not None and late():
+                raise Stale
         except BaseException:
             self._roll_back()
             raise

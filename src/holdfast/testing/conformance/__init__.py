@@ -7,6 +7,7 @@ by the clock it is given, and skips nothing: where an engine declares less, the 
 from holdfast.testing.conformance.audit import Audit
 from holdfast.testing.conformance.batches import Batches
 from holdfast.testing.conformance.counters import Counters
+from holdfast.testing.conformance.deadlines import Deadlines
 from holdfast.testing.conformance.envelope import Envelope
 from holdfast.testing.conformance.expiry import Expiry
 from holdfast.testing.conformance.fences import Fences
@@ -48,6 +49,7 @@ class Conformance(
     Batches,
     Many,
     Requests,
+    Deadlines,
     Trash,
     Fences,
     Semantic,

@@ -46,7 +46,7 @@ def conditional(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[object]]]
 
 
 def writing(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """Every verb that writes, as a call of provenance alone: `request_id`, `writer`, `spec_ref`, `fence`."""
+    """Every verb that writes, as a call of provenance alone, such as `request_id` and `timeout`."""
     return {
         **conditional(kv, key),
         "set_many": lambda **given: kv.set_many([{"key": key, "value": "new"}], **given),
