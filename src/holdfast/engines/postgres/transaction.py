@@ -167,6 +167,8 @@ class Group:
         if more is None:
             return False
         also = await self._load(connection, more)
+        for address in more.rows:
+            loaded.rows.pop(address, None)  # without a lock it may be gone by now
         if also is not None:
             loaded.rows.update(also.loaded.rows)
         return True

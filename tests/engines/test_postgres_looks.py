@@ -1,0 +1,83 @@
+"""Groups of the PostgreSQL engine that need two looks before they can be decided, while somebody else writes.
+
+Law: the other store writes between the two looks, every time. What the caller is told must have been true at
+some instant of the call.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.engines.postgres.transaction import Group
+from holdfast.testing import AUDIT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+
+@pytest.fixture
+async def stores(pg_url: str) -> AsyncIterator[tuple[holdfast.Store, holdfast.Store]]:
+    """Two stores on one database."""
+    async with (
+        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as one,
+        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as other,
+    ):
+        yield one, other
+
+
+@asynccontextmanager
+async def between_looks(
+    patch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
+) -> AsyncIterator[list[bool]]:
+    """Have something written once, after the first look of the next group and before its second."""
+    look_again, written = Group._load_further, list[bool]()
+
+    async def later(group: Group, *given: Any) -> bool:
+        if not written:
+            written.append(True)
+            await write()
+        return await look_again(group, *given)
+
+    with patch.context() as context:
+        context.setattr(Group, "_load_further", later)
+        yield written
+    assert written
+
+
+async def test_a_refusal_that_was_never_true(
+    stores: tuple[holdfast.Store, holdfast.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota does not refuse by a count of before and an item of after a change that came in between."""
+    tables, others = (store.tables("p") for store in stores)
+    await tables.create_table("t", partition_key=("id", "number"))
+    await stores[0].set_policy("table/p", {"quota_keys": 1})
+    for value in range(3):  # by then it is known that nobody else writes
+        await tables.put_item("t", {"id": 1, "value": value})
+    async with between_looks(monkeypatch, lambda: others.delete_item("t", 1)):
+        await tables.put_item("t", {"id": 1, "value": "again"})
+    item = await others.get_item("t", 1)
+    assert item is not None
+    assert item.value["value"] == "again"
+    assert (await stores[1].stats("table/p")).keys == 1
+
+
+async def test_an_entry_that_goes_between_two_looks(
+    stores: tuple[holdfast.Store, holdfast.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to an audited namespace takes an entry that was removed meanwhile to be gone."""
+    kv, others = (store.kv("p") for store in stores)
+    await stores[0].set_policy("kv/p", {"audit": True})
+    for value in range(3):
+        await kv.set("k", value)
+    async with between_looks(monkeypatch, lambda: others.delete("k")):
+        entry = await kv.set("k", "again")
+    changes = (await others.changes()).changes
+    assert [(change.op, change.version) for change in changes[-2:]] == [
+        ("deleted", entry.version - 1),
+        ("set", entry.version),
+    ]
+    assert (await stores[1].audit("kv/p").verify()).whole
