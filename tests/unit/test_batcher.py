@@ -24,6 +24,7 @@ from holdfast.commands import (
     Origin,
     Removed,
     Set,
+    SetPolicy,
 )
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.rows import Row
@@ -400,6 +401,20 @@ async def test_runs_are_grouped_with_runs_alone() -> None:
     runs = [ExpireRun(namespace=f"kv/{name}", limit=9) for name in "ab"]
     await asyncio.gather(*map(batcher.submit, [put("a"), put("b"), *runs, put("c"), runs[0]]))
     assert groups == [[Set, Set], [ExpireRun, ExpireRun], [Set], [ExpireRun]]
+
+
+async def test_a_policy_change_is_the_last_of_its_group() -> None:
+    """What comes after a change of policy is grouped anew, so that it is loaded as the new policy asks."""
+    groups: list[list[type]] = []
+
+    async def run(commands: list[Command]) -> Done:
+        groups.append([type(command) for command in commands])
+        return Done([DONE] * len(commands))
+
+    batcher = Batcher(run, lane_per_namespace=False)
+    change = SetPolicy(namespace="kv/a", origin=ORIGIN, policy="{}")
+    await asyncio.gather(*map(batcher.submit, [put("a"), change, put("b"), change, change, put("c")]))
+    assert groups == [[Set, SetPolicy], [Set, SetPolicy], [SetPolicy], [Set]]
 
 
 async def test_groups_are_measured(batcher: Batcher) -> None:

@@ -100,6 +100,34 @@ async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualC
     assert [change.op for change in (await kv.changes()).changes] == ["set", "expired", "set"]
 
 
+async def test_all_that_has_expired_makes_room(store: holdfast.Store, clock: ManualClock) -> None:
+    """However much has expired, a quota counts none of it: it sweeps to the end before it refuses."""
+    await store.set_policy("kv/p", {"quota_keys": 600})
+    kv = store.kv("p")
+    await kv.batch(writes=[{"key": f"old{number}", "value": 1, "ttl": 1} for number in range(600)])
+    clock.advance(1)
+    await kv.batch(writes=[{"key": f"new{number}", "value": 1} for number in range(600)])
+    assert (await store.stats("kv/p")).keys == 600
+    history = (await kv.changes(prefix="old", limit=2000)).changes
+    assert sorted(change.key for change in history if change.op == "expired") == sorted(
+        f"old{number}" for number in range(600)
+    )
+
+
+async def test_all_items_that_have_expired_make_room(store: holdfast.Store, clock: ManualClock) -> None:
+    """The same holds for the items of tables."""
+    tables = store.tables("p")
+    await tables.create_table("t", partition_key=("id", "string"), ttl_attribute="ends")
+    await store.set_policy("table/p", {"quota_keys": 600})
+    ends = clock.now() // 1000 + 1
+    for name in ("old", "new"):
+        items = [{"table": "t", "item": {"id": f"{name}{n}", "ends": ends}} for n in range(600)]
+        await tables.transact_write([{"put": item} for item in items])
+        clock.advance(1)
+        ends = 0
+    assert (await store.stats("table/p")).keys == 600
+
+
 async def test_a_policy_is_kept_and_can_be_lifted(store: holdfast.Store) -> None:
     """A policy is part of the store; setting an empty one lifts every bound."""
     assert await store.policy("kv/p") == holdfast.Policy()

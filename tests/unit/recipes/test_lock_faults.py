@@ -84,6 +84,22 @@ async def test_a_renewal_whose_answer_is_lost(kv: KV, engine: Faulty, clock: Man
     assert await kv.get("lock/a") is None
 
 
+async def test_a_renewal_that_is_answered_late(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A renewal counts from when it was sent: the holder stops no later than the entry expires."""
+    lock = kv.lock("a", ttl=30)
+    await lock.acquire()
+    engine.late = partial(clock.advance, 15)
+    engine.faults, engine.always = ["late"], "away"
+    clock.advance(11)
+    await until(lambda: not engine.faults)
+    await steps(20)
+    for seconds, held in ((14, True), (1, False)):
+        clock.advance(seconds)
+        assert (lock.held, await kv.get("lock/a") is not None) == (held, held)
+    engine.always = ""
+    assert await lock.release() is False
+
+
 async def test_storage_that_stays_away(
     kv: KV, engine: Faulty, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

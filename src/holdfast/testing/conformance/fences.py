@@ -55,6 +55,17 @@ class Fences(Fixtures):
         assert await kv.get("k") == entry
         assert (await kv.changes()).next == entry.version
 
+    async def test_a_token_that_nobody_was_given(self, kv: KV) -> None:
+        """A token newer than the lock's newest is refused too: only the holder at hand writes."""
+        await kv.set("k", 1)
+        fence = await take(kv)
+        for ahead in (1, 2, 1000):
+            for verb, call in writing(kv, "k").items():
+                with refusal(Fenced, field="fence", says="'lock'", about=verb):
+                    await call(fence=fence | {"token": fence["token"] + ahead})
+        assert (await kv.changes()).next == fence["token"]
+        assert (await kv.set("k", 2, fence=fence)).value == 2
+
     async def test_a_lock_that_was_never_taken(self, kv: KV, store: Store) -> None:
         """A fence of a lock that nobody has taken in this namespace is refused."""
         fence = await take(store.kv("elsewhere"))

@@ -1,0 +1,105 @@
+"""What the SQLite engine keeps in mind of its last writes is never older than the file.
+
+Law: nothing is asked of the memory itself. What it gets wrong shows in versions, values and the journal, as
+whoever writes through the store sees them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.clock import ManualClock
+from holdfast.engines.sqlite import SqliteEngine, recent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Broken:
+    """A writer's connection whose COMMIT fails, after it was done or before."""
+
+    def __init__(self, real: sqlite3.Connection, *, kept: bool) -> None:
+        self._real = real
+        self._kept = kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def execute(self, sql: str, parameters: Any = ()) -> object:
+        """Do what is asked, but for a commit."""
+        if sql != "COMMIT":
+            return self._real.execute(sql, parameters)
+        if self._kept:
+            self._real.execute("COMMIT")
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+
+async def test_entries_that_expired_in_a_run_expire_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that went with a crowd is gone for good, however long ago it was written."""
+    monkeypatch.setattr(recent, "MOST", 200)  # so that some rows are of the older generation
+    clock = ManualClock()
+    keys = [f"{number:03}" for number in range(250)]
+    async with holdfast.open(tmp_path / "store.db", clock=clock, reap=False) as store:
+        kv = store.kv("p")
+        for start in range(0, 250, 50):
+            await kv.batch(writes=[{"key": key, "value": 1, "ttl": 1} for key in keys[start : start + 50]])
+        clock.advance(1)
+        assert await store.sweep() == 250
+        await kv.batch(writes=[{"key": key, "value": 2} for key in keys])
+        changes = (await kv.changes(limit=2000)).changes
+        assert sorted(change.key for change in changes if change.op == "expired") == keys
+        assert [change.version for change in changes] == list(range(1, 751))
+        assert (await store.stats("kv/p")).keys == 250
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_commit_that_failed_is_looked_up(tmp_path: Path, kept: bool) -> None:
+    """After a commit that may have been kept, the next write goes by what the file has, not by memory."""
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        kv = store.kv("p")
+        await kv.incr("n")
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        real = engine._writer._connection
+        assert real is not None
+        engine._writer._connection = Broken(real, kept=kept)  # type: ignore[assignment]
+        with pytest.raises(holdfast.OutcomeUnknown):
+            await kv.incr("n")
+        engine._writer._connection = real
+        entry = await kv.incr("n")
+        assert (entry.value, entry.version) == ((3, 3) if kept else (2, 2))
+        assert [change.version for change in (await kv.changes()).changes] == list(
+            range(1, entry.version + 1)
+        )
+
+
+async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted entry is gone for the next write too, whichever generation it was of."""
+    monkeypatch.setattr(recent, "MOST", 4)
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        kv = store.kv("p")
+        for number in range(10):
+            await kv.set(f"k{number}", number)
+        for number in range(10):
+            assert await kv.delete(f"k{number}")
+        for number in range(10):
+            assert (await kv.set(f"k{number}", 0, expected_version=0)).value == 0
+
+
+async def test_a_large_value_replaces_a_small_one(tmp_path: Path) -> None:
+    """A value too large to be kept in mind takes the place of the one that was."""
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        kv = store.kv("p")
+        await kv.set("k", "small")
+        large = await kv.set("k", "x" * (recent.LARGEST + 1))
+        with pytest.raises(holdfast.VersionConflict) as conflict:
+            await kv.set("k", 1, expected_version=1)
+        assert conflict.value.current == large
