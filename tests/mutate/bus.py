@@ -1,0 +1,276 @@
+"""Bugs in the connection to NATS and in the service: the protocol, the reply guard, the intake, the answers.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_PROTOCOL: Final = ("tests/bus/test_protocol.py",)
+_BUS: Final = ("tests/bus",)
+_GUARD: Final = ("tests/edges/nats/test_guard.py",)
+_INTAKE: Final = ("tests/edges/nats/test_lines.py", "tests/edges/nats/test_order.py")
+_SERVICE: Final = (
+    "tests/edges/nats/test_verbs.py",
+    "tests/edges/nats/test_events.py",
+    "tests/edges/nats/test_errors.py",
+)
+
+PLANTS: Final = (
+    Plant(
+        "a line is taken apart at any white space",
+        "bus/protocol.py",
+        'words = data[position:end].decode().split(" ")',
+        "words = data[position:end].decode().split()",
+        _PROTOCOL,
+    ),
+    Plant(
+        "a message ends wherever its size says",
+        "bus/protocol.py",
+        "if start <= after <= last and data.startswith(_CRLF, after):",
+        "if start <= after <= last:",
+        _PROTOCOL,
+    ),
+    Plant(
+        "a message may have less than no headers",
+        "bus/protocol.py",
+        "if not 0 <= head <= size <= LARGEST_MESSAGE:",
+        "if not head <= size <= LARGEST_MESSAGE:",
+        _PROTOCOL,
+    ),
+    Plant(
+        "a line may grow without end",
+        "bus/protocol.py",
+        "if len(line) > LONGEST_LINE:",
+        "if len(line) > LARGEST_MESSAGE:",
+        _PROTOCOL,
+    ),
+    Plant(
+        "an unreadable message is not counted",
+        "bus/protocol.py",
+        "                self.unreadable += 1\n",
+        "                pass\n",
+        _PROTOCOL,
+    ),
+    Plant(
+        "headers are taken for a part of the payload",
+        "bus/protocol.py",
+        "reply, data[body:after], data[start:body]",
+        "reply, data[start:after], data[start:body]",
+        _PROTOCOL,
+    ),
+    Plant(
+        "a size in a header counts characters",
+        "bus/protocol.py",
+        "len(head), len(head) + len(payload), head, payload)",
+        "len(head), len(payload), head, payload)",
+        _PROTOCOL,
+    ),
+    Plant(
+        "a ping of the watch is not waited for",
+        "bus/session.py",
+        "        self._pongs.append(None)\n",
+        "",
+        _BUS,
+    ),
+    Plant(
+        "a silent server is given one more ping",
+        "bus/session.py",
+        "if self._silent >= MOST_SILENT:",
+        "if self._silent > MOST_SILENT:",
+        _BUS,
+    ),
+    Plant(
+        "a server that speaks is taken for silent",
+        "bus/session.py",
+        '        """A piece has come: its messages are taken, in order."""\n        self._silent = 0\n',
+        '        """A piece has come: its messages are taken, in order."""\n',
+        _BUS,
+    ),
+    Plant(
+        "a ping after the end is said to be answered",
+        "bus/session.py",
+        "        if self.over:\n            answered.set_result(False)",
+        "        if self.over:\n            answered.set_result(True)",
+        _BUS,
+    ),
+    Plant(
+        "what a server does not take is not bounded",
+        "bus/session.py",
+        "self._unsent_bytes = self._transport.get_write_buffer_size()",
+        "self._unsent_bytes = 0",
+        (*_BUS, "tests/edges/nats/test_lines.py"),
+    ),
+    Plant(
+        "what is sent after the end seems to be sent",
+        "bus/session.py",
+        "if unsent > most or self.over:",
+        "if unsent > most:",
+        _BUS,
+    ),
+    Plant(
+        "a taker that fails ends the reading",
+        "bus/session.py",
+        "                    except Exception as defect:  # reading must go on\n"
+        "                        self._owner.complain(defect)",
+        "                    except Exception:  # reading must go on\n                        return",
+        _BUS,
+    ),
+    Plant(
+        "subscriptions are forgotten with the connection",
+        "bus/connection.py",
+        "        for one in self._subscriptions.values():\n            session.write",
+        "        for one in list(self._subscriptions.values())[1:]:\n            session.write",
+        _BUS,
+    ),
+    Plant(
+        "a drain does not wait for what is on its way",
+        "bus/connection.py",
+        "            await self._session.ping()\n",
+        "",
+        _BUS,
+    ),
+    Plant(
+        "two clients have one inbox",
+        "bus/connection.py",
+        "{secrets.token_hex(11)}",
+        "{secrets.token_hex(0)}holdfast",
+        (*_BUS, "tests/engines/test_remote.py"),
+    ),
+    Plant(
+        "a server that refuses is told as one that is away",
+        "bus/connection.py",
+        "return 0 if isinstance(error, LoginRefused) else 1",
+        "return 3 if isinstance(error, LoginRefused) else 1",
+        _BUS,
+    ),
+    Plant(
+        "a lost server is tried first",
+        "bus/connection.py",
+        "key=lambda one: one == self._latest)",
+        "key=lambda one: one != self._latest)",
+        _BUS,
+    ),
+    Plant(
+        "a mapped reply may have anything behind it",
+        "edges/nats/guard.py",
+        "mapped.fullmatch(reply)",
+        "mapped.match(reply)",
+        _GUARD,
+    ),
+    Plant(
+        "a mapped reply may begin otherwise",
+        "edges/nats/guard.py",
+        r"_R_\.{_TOKENS}",
+        r"_R_.{_TOKENS}",
+        _GUARD,
+    ),
+    Plant(
+        "an inbox may have anything behind it",
+        "edges/nats/guard.py",
+        "rest.fullmatch(reply[len(inbox) :])",
+        "rest.match(reply[len(inbox) :])",
+        _GUARD,
+    ),
+    Plant(
+        "a plugin's inbox is that of longer names too",
+        "edges/nats/guard.py",
+        "{owner.replace('/', '.')}.\"",
+        "{owner.replace('/', '.')}\"",
+        _GUARD,
+    ),
+    Plant(
+        "trusted callers reach the operators' inbox",
+        "edges/nats/guard.py",
+        'if inbox == "_INBOX." and reply.startswith(_RESERVED):',
+        "if not inbox and reply.startswith(_RESERVED):",
+        _GUARD,
+    ),
+    Plant(
+        "a reply may go to the system",
+        "edges/nats/guard.py",
+        'never = ("$", *(f"{prefix}." for prefix in prefixes))',
+        'never = tuple(f"{prefix}." for prefix in prefixes)',
+        _GUARD,
+    ),
+    Plant(
+        "a reply may go to our own subjects",
+        "edges/nats/guard.py",
+        'not f"{name}.".startswith(never)',
+        "not name.startswith(never)",
+        _GUARD,
+    ),
+    Plant(
+        "a reply may go to a wildcard",
+        "edges/nats/guard.py",
+        r'r"[^\s.*>]+(?:\.[^\s.*>]+)*"',
+        r'r"[^\s.]+(?:\.[^\s.]+)*"',
+        _GUARD,
+    ),
+    Plant(
+        "every caller is trusted with any inbox",
+        "edges/nats/service.py",
+        "not self._guard(message.reply, route.owner)",
+        'not self._guard(message.reply, "")',
+        ("tests/security/test_isolation.py", *_GUARD),
+    ),
+    Plant(
+        "a line takes one request too many",
+        "edges/nats/intake.py",
+        "len(line.waiting) >= limits.waiting",
+        "len(line.waiting) > limits.waiting",
+        _INTAKE,
+    ),
+    Plant(
+        "what waits is not bounded in bytes",
+        "edges/nats/intake.py",
+        "or line.waiting_bytes + size > limits.waiting_bytes",
+        "or line.waiting_bytes + size < 0",
+        _INTAKE,
+    ),
+    Plant(
+        "a write passes a read of the same plugin",
+        "edges/nats/intake.py",
+        "(line.reading and line.waiting[0].writes)",
+        "(line.reading and not line.waiting[0])",
+        _INTAKE,
+    ),
+    Plant(
+        "what is done stays under way",
+        "edges/nats/intake.py",
+        "        line.under_way -= 1\n        self._under_way -= 1\n",
+        "        line.under_way -= 1\n",
+        _INTAKE,
+    ),
+    Plant(
+        "one plugin has every turn",
+        "edges/nats/intake.py",
+        "if line.begun == OWN_TURN or",
+        "if line.begun == -1 or",
+        _INTAKE,
+    ),
+    Plant(
+        "a turn's time stands still",
+        "edges/nats/turn.py",
+        "            asyncio.get_running_loop().call_soon(self._end)\n",
+        "",
+        ("tests/edges/nats/test_turn.py",),
+    ),
+    Plant(
+        "an answer too large for the server is sent",
+        "edges/nats/answers.py",
+        "        if len(payload) > most:\n            error = error",
+        "        if len(payload) > 64 * most:\n            error = error",
+        _SERVICE,
+    ),
+    Plant(
+        "events of all namespaces go to one subject",
+        "wire/subjects.py",
+        "return f\"{prefix}.event.{namespace.replace('/', '.')}.{op}\"",
+        "return f\"{prefix}.event.{namespace.partition('/')[0]}.{op}\"",
+        _SERVICE,
+    ),
+)

@@ -1,0 +1,276 @@
+"""Bugs in what the verbs on keys mean: expiry, versions, refusals, counters, the trash.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
+_POLICIES: Final = ("tests/unit/test_policies.py", *_RULES)
+_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestPrivateSqlite",)
+
+PLANTS: Final = (
+    Plant(
+        "a fence accepts a newer token",
+        "decide/decision.py",
+        "guard.version != fence.token",
+        "guard.version > fence.token",
+        _RULES,
+    ),
+    Plant(
+        "a request with an id ignores its fence",
+        "decide/decision.py",
+        "return once(draft, command, _apply_fenced)",
+        "return once(draft, command, lambda draft, command: _APPLY[type(command)](draft, command))",
+        _RULES,
+    ),
+    Plant(
+        "an entry lives at its deadline",
+        "rows.py",
+        "self.expires_at > now",
+        "self.expires_at >= now",
+        _RULES,
+    ),
+    Plant(
+        "a version goes back to what a load asks for",
+        "decide/draft.py",
+        "namespace.revision = max(namespace.revision + 1, at_least)",
+        "namespace.revision = at_least or namespace.revision + 1",
+        _RULES,
+    ),
+    Plant(
+        "a refusal leaves its counters behind",
+        "decide/draft.py",
+        "self._namespaces[self.name] = self.namespace = namespace",
+        "self.namespace = namespace",
+        _RULES,
+    ),
+    Plant(
+        "a refusal leaves its records behind",
+        "decide/draft.py",
+        "del self._journal[journal:]",
+        "del self._journal[journal + 1 :]",
+        _RULES,
+    ),
+    Plant(
+        "a refusal leaves its first row behind",
+        "decide/draft.py",
+        "while len(self._undo) > length:",
+        "while len(self._undo) > length + 1:",
+        _RULES,
+    ),
+    Plant(
+        "a row that was there before is taken back wrongly",
+        "decide/draft.py",
+        "                self._rows[address] = row\n            else:",
+        "                self._rows[address] = None\n            else:",
+        _RULES,
+    ),
+    Plant(
+        "a namespace's time goes back with the clock",
+        "decide/draft.py",
+        "self.now = max(self._group_now, namespace.changed_at)",
+        "self.now = self._group_now",
+        _RULES,
+    ),
+    Plant(
+        "a value is not loaded if somebody else does without",
+        "decide/draft.py",
+        "self.rows[address] = value or self.rows.get(address, False)",
+        "self.rows[address] = value",
+        (*_RULES, *_SQLITE),
+    ),
+    Plant(
+        "a run begins with a version that was given",
+        "decide/draft.py",
+        "first, count = self.namespace.revision + 1, overdue.count",
+        "first, count = self.namespace.revision, overdue.count",
+        ("tests/engines/test_runs.py", "-k", "memory"),
+    ),
+    Plant(
+        "a run goes twice in a group",
+        "decide/draft.py",
+        "unchanged = self.namespace == self._found(self.name)",
+        "unchanged = True",
+        ("tests/engines/test_runs.py", "tests/unit/test_decide.py", "-k", "not postgres"),
+    ),
+    Plant(
+        "a trimmed journal reaches back too far",
+        "decide/draft.py",
+        "self.namespace.journal_floor = upto",
+        "self.namespace.journal_floor = upto - 1",
+        _RULES,
+    ),
+    Plant(
+        "a row of others is never counted",
+        "decide/entries.py",
+        "if before is None or before.version == 0:",
+        "if before is None:",
+        ("tests/engines/test_sqlite.py", *_RULES),
+    ),
+    Plant(
+        "a row of others is uncounted",
+        "decide/entries.py",
+        "if row.version > 0:  # what was written past",
+        "if row.version >= 0:  # what was written past",
+        ("tests/engines/test_runs.py", *_RULES),
+    ),
+    Plant(
+        "an expiry does not tell how late it was noticed",
+        "decide/entries.py",
+        "lag_ms=draft.now - deadline",
+        "lag_ms=0",
+        _RULES,
+    ),
+    Plant(
+        "an expiry is noticed at the deadline",
+        "decide/entries.py",
+        'op="expired",\n        key=key,\n        at=draft.now,',
+        'op="expired",\n        key=key,\n        at=deadline,',
+        _RULES,
+    ),
+    Plant(
+        "an entry that expires uses no version",
+        "decide/entries.py",
+        "version=draft.version(),",
+        "version=draft.namespace.revision,",
+        _RULES,
+    ),
+    Plant(
+        "keys are weighed in characters",
+        "decide/entries.py",
+        "len(key) if key.isascii() else len(key.encode())",
+        "len(key)",
+        ("tests/engines/test_runs.py", *_RULES),
+    ),
+    Plant(
+        "entries that the trash keeps go in a run",
+        "decide/entries.py",
+        "if not overdue.count or kept or audited(namespace):",
+        "if not overdue.count or audited(namespace):",
+        _RULES,
+    ),
+    Plant(
+        "entries that are audited go in a run",
+        "decide/entries.py",
+        "if not overdue.count or kept or audited(namespace):",
+        "if not overdue.count or kept:",
+        ("tests/unit/test_audit.py", *_RULES),
+    ),
+    Plant(
+        "the trash keeps from the old deadline on",
+        "decide/entries.py",
+        "expires_at=draft.now + seconds * 1000",
+        "expires_at=(row.expires_at or draft.now) + seconds * 1000",
+        _RULES,
+    ),
+    Plant(
+        "a restored entry stays in the trash",
+        "decide/keys.py",
+        "    draft.put(address, None)\n    return _store(",
+        "    return _store(",
+        _RULES,
+    ),
+    Plant(
+        "a restored entry is younger than it is",
+        "decide/keys.py",
+        "        created_at=kept.created_at,\n",
+        "",
+        _RULES,
+    ),
+    Plant(
+        "a trashed entry can be restored for ever",
+        "decide/keys.py",
+        "if kept is None or not kept.alive(draft.now):",
+        "if kept is None:",
+        _RULES,
+    ),
+    Plant(
+        "incr gives an entry a new deadline",
+        "decide/keys.py",
+        "expires_at, semantics, spec_ref = before.expires_at, before.semantics, before.spec_ref",
+        "expires_at, semantics, spec_ref = deadline(draft, command.ttl), before.semantics, before.spec_ref",
+        _RULES,
+    ),
+    Plant(
+        "expecting nothing accepts a row of others",
+        "decide/keys.py",
+        "if command.expected == row.version != 0:",
+        "if command.expected == row.version:",
+        ("tests/engines/test_sqlite.py", *_RULES),
+    ),
+    Plant(
+        "a check for nothing accepts a row of others",
+        "decide/keys.py",
+        " and (check.version or row is None):",
+        ":",
+        ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_RULES),
+    ),
+    Plant(
+        "a lock is taken without a new token",
+        "decide/keys.py",
+        "Guard) -> Stored:\n    version = draft.version()",
+        "Guard) -> Stored:\n    version = draft.namespace.revision",
+        _RULES,
+    ),
+    Plant(
+        "a load brings back what has expired",
+        "decide/keys.py",
+        "        if not row.alive(draft.now):\n            continue\n",
+        "",
+        ("tests/unit/test_load.py", *_RULES),
+    ),
+    Plant(
+        "overwriting makes an entry new",
+        "decide/keys.py",
+        "created_at = draft.now if before is None else before.created_at",
+        "created_at = draft.now",
+        _RULES,
+    ),
+    Plant(
+        "a read shows what has expired",
+        "decide/keys.py",
+        "return Got(row if row is not None and row.alive(draft.now) else None)",
+        "return Got(row)",
+        _RULES,
+    ),
+    Plant(
+        "a quota of keys refuses the last one",
+        "decide/policies.py",
+        "namespace.keys > policy.quota_keys",
+        "namespace.keys >= policy.quota_keys",
+        _POLICIES,
+    ),
+    Plant(
+        "a full namespace may not shrink",
+        "decide/policies.py",
+        "if grows and policy.quota_bytes",
+        "if policy.quota_bytes",
+        _POLICIES,
+    ),
+    Plant(
+        "the shortest lifetime is refused",
+        "decide/policies.py",
+        "seconds < policy.ttl_min",
+        "seconds <= policy.ttl_min",
+        _POLICIES,
+    ),
+    Plant(
+        "locks go to the trash",
+        "decide/policies.py",
+        'frozenset({"lock", "cache", "session"})',
+        'frozenset({"cache", "session"})',
+        _RULES,
+    ),
+    Plant(
+        "a lifetime is in tenths of a second",
+        "decide/policies.py",
+        "draft.now + ttl * 1000",
+        "draft.now + ttl * 100",
+        _RULES,
+    ),
+)

@@ -1,0 +1,222 @@
+"""Bugs in the engines of one process: memory and SQLite.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_MEMORY: Final = ("tests/conformance/test_memory.py", "tests/engines/test_runs.py", "-k", "not postgres")
+_FILE: Final = ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_recent.py")
+_OTHERS: Final = ("tests/engines/test_sqlite_others.py", *_FILE)
+_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestPrivateSqlite", *_FILE)
+_RUNS: Final = ("tests/engines/test_runs.py", "-k", "sqlite")
+
+PLANTS: Final = (
+    Plant(
+        "a walk goes to its end and beyond",
+        "engines/memory.py",
+        "if stop is not None and key >= stop:",
+        "if stop is not None and key > stop:",
+        _MEMORY,
+    ),
+    Plant(
+        "changes begin with what was seen",
+        "engines/memory.py",
+        "if record.version > query.since",
+        "if record.version >= query.since",
+        _MEMORY,
+    ),
+    Plant(
+        "due is only what is overdue",
+        "engines/memory.py",
+        "and row.expires_at <= now",
+        "and row.expires_at < now",
+        _MEMORY,
+    ),
+    Plant(
+        "a page begins with the last key of the one before",
+        "engines/memory.py",
+        "key >= query.after if query.reverse else key <= query.after",
+        "key > query.after if query.reverse else key < query.after",
+        _MEMORY,
+    ),
+    Plant(
+        "a full page says that there is more",
+        "engines/memory.py",
+        "if len(keys) == query.limit or (keys and room < 0):\n                return",
+        "if len(keys) + 1 == query.limit or (keys and room < 0):\n                return",
+        _MEMORY,
+    ),
+    Plant(
+        "trimming takes one record too few",
+        "engines/memory.py",
+        "if record.version > upto]",
+        "if record.version >= upto]",
+        _MEMORY,
+    ),
+    Plant(
+        "a run takes entries with a meaning",
+        "engines/memory.py",
+        "if not row.alive(now) and row.version > 0 and row.semantics is None",
+        "if not row.alive(now) and row.version > 0",
+        _MEMORY,
+    ),
+    Plant(
+        "the older generation outlives a run",
+        "engines/sqlite/recent.py",
+        "            self._before.clear()\n",
+        "",
+        _FILE,
+    ),
+    Plant(
+        "the older generation comes first",
+        "engines/sqlite/recent.py",
+        "newer.get(address) or older.get(address)",
+        "older.get(address) or newer.get(address)",
+        _FILE,
+    ),
+    Plant(
+        "what is removed is still known",
+        "engines/sqlite/recent.py",
+        "                self._before.pop(address, None)\n",
+        "",
+        _FILE,
+    ),
+    Plant(
+        "what grew too large is still known as it was",
+        "engines/sqlite/recent.py",
+        "            if row is not None and row.size <= LARGEST:\n"
+        "                self._rows[address] = row\n"
+        "            else:\n",
+        "            if row is not None and row.size <= LARGEST:\n"
+        "                self._rows[address] = row\n"
+        "            elif row is None:\n",
+        _FILE,
+    ),
+    Plant(
+        "namespaces are remembered without end",
+        "engines/sqlite/recent.py",
+        "if len(self._namespaces) > MOST_NAMESPACES:",
+        "if len(self._namespaces) < 0:",
+        _FILE,
+    ),
+    Plant(
+        "memory outlives a failed commit",
+        "engines/sqlite/__init__.py",
+        "                self._recent = Recent()  # nobody here knows what was kept\n",
+        "",
+        _FILE,
+    ),
+    Plant(
+        "memory learns before the commit",
+        "engines/sqlite/__init__.py",
+        "            outcome = await self._decide(commands, now)\n",
+        "            outcome = await self._decide(commands, now)\n            self._recent.learn(outcome)\n",
+        _SQLITE,
+        "The batcher runs one group at a time and a failed commit throws the memory away, so nobody looks at "
+        "it between the decision and the end of the commit.",
+    ),
+    Plant(
+        "a value that was left out is taken for known",
+        "engines/sqlite/__init__.py",
+        "if (row := known.get(address)) is None or row.value is None",
+        "if known.get(address) is None",
+        _SQLITE,
+    ),
+    Plant(
+        "a refusal is not checked against the file",
+        "engines/sqlite/writer.py",
+        "self._look_for_others(self._connection)",
+        "self._data_version = _data_version(self._connection)",
+        _OTHERS,
+    ),
+    Plant(
+        "what others wrote is overwritten",
+        "engines/sqlite/writer.py",
+        "            self._look_for_others(connection)\n",
+        "",
+        _OTHERS,
+    ),
+    Plant(
+        "a change of others is found stale for ever",
+        "engines/sqlite/writer.py",
+        "            self._data_version = data_version\n            raise Stale",
+        "            raise Stale",
+        _OTHERS,
+    ),
+    Plant(
+        "a broken commit is told as a failure",
+        "engines/sqlite/writer.py",
+        "(sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)",
+        "(sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR)",
+        _FILE,
+    ),
+    Plant(
+        "a failed plan leaves its transaction open",
+        "engines/sqlite/writer.py",
+        "            self._roll_back()\n            raise\n        self._finish()",
+        "            raise\n        self._finish()",
+        _OTHERS,
+    ),
+    Plant(
+        "two processes may write",
+        "engines/sqlite/files.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        _FILE,
+    ),
+    Plant(
+        "a page never says that there is more",
+        "engines/sqlite/__init__.py",
+        "now, query.limit + 1], query)",
+        "now, query.limit], query)",
+        _SQLITE,
+    ),
+    Plant(
+        "a listing backwards loses its bound",
+        "engines/sqlite/__init__.py",
+        "(stop is None or _later(stop, after))",
+        "stop is None",
+        ("tests/engines/test_sqlite_others.py", "tests/engines/test_table_plans.py", *_SQLITE),
+    ),
+    Plant(
+        "several gets show what has expired",
+        "engines/sqlite/__init__.py",
+        "        rows = [found.get(address) for address in addresses]\n"
+        "        return [row if row is not None and row.alive(now) else None for row in rows]",
+        "        return [found.get(address) for address in addresses]",
+        _SQLITE,
+    ),
+    Plant(
+        "the journal's last page is never complete",
+        "engines/sqlite/queries.py",
+        "complete=len(found) <= query.limit",
+        "complete=len(found) < query.limit",
+        _SQLITE,
+    ),
+    Plant(
+        "a run removes one entry too few",
+        "engines/sqlite/statements.py",
+        "run.first, run.first + run.count)",
+        "run.first, run.first + run.count - 1)",
+        _RUNS,
+    ),
+    Plant(
+        "a deadline is still there when it was taken away",
+        "engines/sqlite/statements.py",
+        "for name in names if name not in key.split",
+        "for name in names[:width] if name not in key.split",
+        _SQLITE,
+    ),
+    Plant(
+        "a listing shows an entry at its deadline",
+        "engines/sqlite/statements.py",
+        "(expires_at IS NULL OR expires_at > ?)",
+        "(expires_at IS NULL OR expires_at >= ?)",
+        _SQLITE,
+    ),
+)

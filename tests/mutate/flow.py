@@ -1,0 +1,264 @@
+"""Bugs between the handles and the engines: groups, order, sweeping, watching.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_BATCHER: Final = ("tests/unit/test_batcher.py", "tests/unit/test_order.py", "tests/unit/test_store.py")
+_GROUPS: Final = ("tests/unit/test_groups.py", "tests/unit/test_store.py", "tests/unit/test_policies.py")
+_REAPER: Final = ("tests/unit/test_reaper.py", "tests/unit/test_upkeep.py", "tests/unit/test_policies.py")
+_RULES: Final = ("tests/conformance/test_memory.py",)
+_WATCH: Final = ("tests/unit/test_watch.py", *_RULES)
+
+PLANTS: Final = (
+    Plant(
+        "commands share a group with a policy change",
+        "batcher.py",
+        "if isinstance(command, SetPolicy):",
+        "if isinstance(command, SetPolicy) and not self.waiting:",
+        _BATCHER,
+    ),
+    Plant(
+        "a run shares its group with those before it",
+        "batcher.py",
+        "if runs not in (None, isinstance(command, ExpireRun)):",
+        "if runs and not isinstance(command, ExpireRun):",
+        _BATCHER,
+    ),
+    Plant(
+        "a write passes a read that is not done",
+        "batcher.py",
+        "not all(read.done() for read in waiting.after)",
+        "not any(read.done() for read in waiting.after)",
+        _BATCHER,
+    ),
+    Plant(
+        "the first of a group does not wait for reads",
+        "batcher.py",
+        "            if group[0].after:\n                await asyncio.wait(group[0].after)\n",
+        "",
+        _BATCHER,
+    ),
+    Plant(
+        "a group has no bound in bytes",
+        "batcher.py",
+        "if group and (room < 0 or ",
+        "if group and (",
+        _BATCHER,
+    ),
+    Plant(
+        "a group has one command too many",
+        "batcher.py",
+        "while self.waiting and len(group) < most:",
+        "while self.waiting and len(group) <= most:",
+        _BATCHER,
+    ),
+    Plant(
+        "a key counts as written while one write waits",
+        "batcher.py",
+        "                if left:\n                    unsettled[address] = left",
+        "                if left > 1:\n                    unsettled[address] = left",
+        _BATCHER,
+    ),
+    Plant(
+        "a listing does not wait for writes of keys",
+        "batcher.py",
+        "return (namespace, None), (namespace, command.key)",
+        "return ((namespace, command.key),)",
+        _BATCHER,
+    ),
+    Plant(
+        "namespaces wait for each other",
+        "batcher.py",
+        'name = namespace if self._lane_per_namespace else ""',
+        'name = ""',
+        _BATCHER,
+    ),
+    Plant(
+        "others are told before the callers",
+        "batcher.py",
+        "            self._settle(group, iter(done.results))\n"
+        "            if done.tell is not None:\n"
+        "                await self._tell(done.tell)\n",
+        "            if done.tell is not None:\n"
+        "                await self._tell(done.tell)\n"
+        "            self._settle(group, iter(done.results))\n",
+        _BATCHER,
+    ),
+    Plant(
+        "a caller that left takes the others along",
+        "batcher.py",
+        "    if future.done():\n        return\n",
+        "",
+        _BATCHER,
+    ),
+    Plant(
+        "a closed store takes one more",
+        "batcher.py",
+        "        self._closed = True\n",
+        "",
+        _BATCHER,
+    ),
+    Plant(
+        "a quota refuses without a sweep",
+        "groups.py",
+        "if QuotaExceeded in map(type, outcome.results):",
+        "if QuotaExceeded in outcome.results:",
+        _GROUPS,
+    ),
+    Plant(
+        "one poisoned command spoils its group",
+        "groups.py",
+        "if error is not None and len(commands) == 1:",
+        "if error is not None:",
+        _GROUPS,
+    ),
+    Plant(
+        "a defect is not tried one by one",
+        "groups.py",
+        "if isinstance(error, HoldfastError) and not isinstance(error, Defect):",
+        "if isinstance(error, HoldfastError):",
+        _GROUPS,
+    ),
+    Plant(
+        "what fits after a sweep is told to nobody",
+        "groups.py",
+        "                journal += again.journal\n",
+        "",
+        _GROUPS,
+    ),
+    Plant(
+        "what a sweep for a quota removed is told to nobody",
+        "groups.py",
+        "            journal += await self._swept(name)\n        for position, command in "
+        "enumerate(commands) if len(journal) > len(outcome.journal) else ():",
+        "            await self._swept(name)\n        for position, command in enumerate(commands):",
+        _GROUPS,
+    ),
+    Plant(
+        "the last of a run is told twice",
+        "groups.py",
+        "for since in range(run.first - 1, last, PART):",
+        "for since in range(run.first - 1, last + 1, PART - 1):",
+        _GROUPS,
+    ),
+    Plant(
+        "one by one forgets what was recorded",
+        "groups.py",
+        "                together.journal.extend(outcome.journal)\n",
+        "",
+        _GROUPS,
+    ),
+    Plant(
+        "a sweep for a quota stops after one look",
+        "reaper.py",
+        "if not outcome.journal or len(due) < LOOK:",
+        "if not outcome.journal or len(due) <= LOOK:",
+        _REAPER,
+    ),
+    Plant(
+        "a sweep for a quota leaves items",
+        "leftovers.py",
+        "more = len(due) == STEP",
+        "more = len(due) > STEP",
+        _REAPER,
+    ),
+    Plant(
+        "a crowd that can't go in runs stays",
+        "reaper.py",
+        "rest = [row for row in due if not gone.get(row.namespace)]",
+        "rest = [row for row in due if row.namespace not in gone]",
+        (*_REAPER, *_RULES),
+    ),
+    Plant(
+        "only the first run of a crowd goes",
+        "reaper.py",
+        "        while removed == RUN:\n",
+        "        while removed == RUN and not total:\n",
+        _REAPER,
+        "The caller looks for due entries again as long as anything was removed, and asks for the next run.",
+    ),
+    Plant(
+        "a sweep counts the last run alone",
+        "reaper.py",
+        "removed = await self._ask(ExpireRun(namespace=namespace, limit=RUN))\n            total += removed",
+        "removed = await self._ask(ExpireRun(namespace=namespace, limit=RUN))\n            total = removed",
+        _REAPER,
+    ),
+    Plant(
+        "a failed sweep is taken for done",
+        "reaper.py",
+        "                raise result\n",
+        "                continue\n",
+        _REAPER,
+    ),
+    Plant(
+        "the journal keeps a record too long",
+        "reaper.py",
+        "if record.at <= old or",
+        "if record.at < old or",
+        (*_REAPER, *_RULES),
+    ),
+    Plant(
+        "the journal keeps one record too many",
+        "reaper.py",
+        "record.version <= many]",
+        "record.version < many]",
+        _REAPER,
+    ),
+    Plant(
+        "the audit is pruned a moment too late",
+        "reaper.py",
+        "record_of(row).at <= before",
+        "record_of(row).at < before",
+        ("tests/unit/test_audit.py", *_REAPER, *_RULES),
+    ),
+    Plant(
+        "one request too many is forgotten",
+        "reaper.py",
+        "limit = min(LOOK, left - rules.MAX_REQUESTS)",
+        "limit = min(LOOK, left - rules.MAX_REQUESTS + 1)",
+        _REAPER,
+    ),
+    Plant(
+        "a watch takes its own floor for a gap",
+        "watch.py",
+        "gap = since < page.floor or",
+        "gap = since <= page.floor or",
+        _WATCH,
+    ),
+    Plant(
+        "a watch skips what did not fit",
+        "watch.py",
+        "next=page.head if complete else records[-1].version",
+        "next=page.head",
+        _WATCH,
+    ),
+    Plant(
+        "a bell that rings while nobody waits is not heard",
+        "watch.py",
+        "            async with asyncio.timeout(LOOK_AGAIN):\n                await self._rung.wait()",
+        "            self._rung.clear()\n"
+        "            async with asyncio.timeout(LOOK_AGAIN):\n                await self._rung.wait()",
+        _WATCH,
+    ),
+    Plant(
+        "a restored storage looks like the old one",
+        "watch.py",
+        "if epoch not in (None, page.epoch):",
+        "if epoch not in (None, page.epoch, epoch):",
+        _WATCH,
+    ),
+    Plant(
+        "a page ends one key too late",
+        "selection.py",
+        "last=found.keys[-1] if found.more else None",
+        "last=found.keys[-2:][0] if found.more else None",
+        _RULES,
+    ),
+)

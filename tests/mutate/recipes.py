@@ -1,0 +1,193 @@
+"""Bugs in locks, flags and retries.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_FAULTS: Final = ("tests/unit/recipes/test_lock_faults.py", "tests/unit/recipes/test_lock_cancelled.py")
+_LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or flag or wait")
+_RETRY: Final = ("tests/unit/recipes/test_retry.py",)
+_FLAG: Final = ("tests/unit/recipes/test_flag.py", "tests/conformance/test_memory.py", "-k", "flag")
+
+PLANTS: Final = (
+    Plant(
+        "a renewal counts from its answer",
+        "recipes/lock.py",
+        "lease.renewed(since)",
+        "lease.renewed(lease.mark())",
+        _FAULTS,
+    ),
+    Plant(
+        "a lock is renewed when it is over",
+        "recipes/lease.py",
+        "RENEW_AT: Final = 1 / 3",
+        "RENEW_AT: Final = 1",
+        _LOCKS,
+    ),
+    Plant(
+        "a lease goes by the slower clock",
+        "recipes/lease.py",
+        "elapsed = max((now.store",
+        "elapsed = min((now.store",
+        _LOCKS,
+    ),
+    Plant(
+        "a lease is held at its end",
+        "recipes/lock.py",
+        "self._lost is None and self._lease.left > 0",
+        "self._lost is None and self._lease.left >= 0",
+        _LOCKS,
+    ),
+    Plant(
+        "a lock that was lost is held",
+        "recipes/lock.py",
+        "self._lost is None and self._lease.left > 0",
+        "self._lease.left > 0",
+        _LOCKS,
+    ),
+    Plant(
+        "an old answer is a lock",
+        "recipes/lock.py",
+        "        if lease.left <= 0:\n            return False\n",
+        "",
+        _LOCKS,
+    ),
+    Plant(
+        "two who take a lock share a request",
+        "recipes/lock.py",
+        'request_id=f"lock-{self._holder}"',
+        'request_id=f"lock-{self.name}"',
+        _LOCKS,
+    ),
+    Plant(
+        "a holder takes another's entry for its own",
+        "recipes/lock.py",
+        'return entry is not None and entry.value == {"holder": self._holder}',
+        "return entry is not None",
+        _LOCKS,
+    ),
+    Plant(
+        "a lost lock is said to have been held",
+        "recipes/lock.py",
+        "                    return unknown\n",
+        "                    return True\n",
+        _LOCKS,
+    ),
+    Plant(
+        "a claim that was cut off is left behind",
+        "recipes/lock.py",
+        "            await self._undo()\n            raise",
+        "            raise",
+        _LOCKS,
+    ),
+    Plant(
+        "a cancelled block hides who cancelled it",
+        "recipes/lock.py",
+        "task.uncancel() <= self._cancelling",
+        "task.uncancel() < self._cancelling",
+        _LOCKS,
+    ),
+    Plant(
+        "a newcomer passes those who wait",
+        "recipes/lock.py",
+        "return held is None and empty and await self._take(None)",
+        "return held is None and await self._take(None)",
+        _LOCKS,
+    ),
+    Plant(
+        "a waiter that gives up keeps its place",
+        "recipes/lock.py",
+        "            await line.leave()\n",
+        "",
+        _LOCKS,
+    ),
+    Plant(
+        "a call is repeated after the lease is over",
+        "recipes/lease.py",
+        "                if self.left <= 0:\n                    raise error\n",
+        "                if self.left < -60:\n                    raise error\n",
+        _LOCKS,
+    ),
+    Plant(
+        "a waiter does not hear of a gap",
+        "recipes/news.py",
+        "                        self._tell(*self._awaited)\n",
+        "                        continue\n",
+        _LOCKS,
+    ),
+    Plant(
+        "a waiter hears only what comes after it listens",
+        "recipes/news.py",
+        "kv.watch(prefix, since=since)",
+        "kv.watch(prefix)",
+        _LOCKS,
+    ),
+    Plant(
+        "a waiter does not hear of a release",
+        "recipes/news.py",
+        'change.op in ("deleted", "expired")',
+        'change.op in ("expired",)',
+        _LOCKS,
+    ),
+    Plant(
+        "a waiter's place is not renewed",
+        "recipes/line.py",
+        "if self._lease.due <= 0 and not await self._kept():",
+        "if self._lease.due <= -1000 and not await self._kept():",
+        _LOCKS,
+    ),
+    Plant(
+        "every waiter waits for the holder",
+        "recipes/line.py",
+        "                before = key\n",
+        "                pass\n",
+        _LOCKS,
+    ),
+    Plant(
+        "one conflict too many is waited for",
+        "recipes/retry.py",
+        "CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)",
+        "CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)",
+        _RETRY,
+    ),
+    Plant(
+        "a retry comes before it was asked for",
+        "recipes/retry.py",
+        "return max(self._random() * most, asked or 0.0)",
+        "return min(self._random() * most, asked or most)",
+        _RETRY,
+    ),
+    Plant(
+        "a used id is retried",
+        "recipes/retry.py",
+        "return isinstance(error, VersionConflict) and error.reason is None",
+        "return isinstance(error, VersionConflict)",
+        _RETRY,
+    ),
+    Plant(
+        "an unknown outcome is given up at once",
+        "recipes/retry.py",
+        "not isinstance(error, (Transient, OutcomeUnknown)):",
+        "not isinstance(error, Transient):",
+        _RETRY,
+    ),
+    Plant(
+        "what is given up is told one attempt short",
+        "recipes/retry.py",
+        "raise await self._escalated(attempts.failed, error, command) from error",
+        "raise await self._escalated(attempts.failed - 1, error, command) from error",
+        _RETRY,
+    ),
+    Plant(
+        "a cached flag holds at its deadline",
+        "recipes/flag.py",
+        "self._expires_at <= self._kv.store.now()",
+        "self._expires_at < self._kv.store.now()",
+        _FLAG,
+    ),
+)

@@ -1,0 +1,213 @@
+"""Bugs in the engines that talk to a server: PostgreSQL, and a Holdfast service over NATS.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_LOOKS: Final = ("tests/engines/test_postgres_looks.py", "tests/engines/test_postgres.py")
+_FAULTS: Final = ("tests/engines/test_postgres_faults.py", *_LOOKS)
+_ALIKE: Final = ("tests/engines/test_postgres_alike.py", *_LOOKS)
+_REMOTE: Final = ("tests/engines/test_remote.py", "tests/engines/test_remote_tables.py")
+_SERVICE: Final = (*_REMOTE, "tests/conformance/test_remote.py")
+
+PLANTS: Final = (
+    Plant(
+        "two looks are believed to be one",
+        "engines/postgres/transaction.py",
+        "return None if more else outcome",
+        "return outcome",
+        _LOOKS,
+    ),
+    Plant(
+        "what went between two looks is still there",
+        "engines/postgres/transaction.py",
+        "            loaded.rows.pop(address, None)  # without a lock it may be gone by now\n",
+        "            assert address\n",
+        _LOOKS,
+    ),
+    Plant(
+        "a namespace is loaded before it is locked",
+        "engines/postgres/transaction.py",
+        "        await self._lock(connection, known=marks.known(self.namespace))\n"
+        "        found = await self._load(connection, self._wanted)\n",
+        "        found = await self._load(connection, self._wanted)\n"
+        "        await self._lock(connection, known=marks.known(self.namespace))\n",
+        _FAULTS,
+    ),
+    Plant(
+        "a commit that rolled back is believed",
+        "engines/postgres/transaction.py",
+        'if done != "COMMIT":',
+        "if not done:",
+        _LOOKS,
+    ),
+    Plant(
+        "a commit that nobody confirmed is tried again",
+        "engines/postgres/transaction.py",
+        '        done = await connection.execute("COMMIT")\n'
+        "    except DRIVER_ERRORS as error:\n        raise unknown() from error",
+        '        done = await connection.execute("COMMIT")\n    except DRIVER_ERRORS:\n        raise',
+        _FAULTS,
+    ),
+    Plant(
+        "a write that nobody confirmed is tried again",
+        "engines/postgres/transaction.py",
+        "if commits and may_have_committed(error):",
+        "if not commits and may_have_committed(error):",
+        _FAULTS,
+    ),
+    Plant(
+        "others are never noticed",
+        "engines/postgres/marks.py",
+        "            self._shared.add(namespace)",
+        "            self._shared.discard(namespace)",
+        _FAULTS,
+        "Marks only guess whether a lock pays: a group that was wrongly taken to be alone is told so by the "
+        "statement that saves, and locks the namespace then.",
+    ),
+    Plant(
+        "a changed namespace is taken for the same",
+        "engines/postgres/saving.py",
+        'return f"name = {name} AND xmin = {mark}::bigint::text::xid"',
+        'return f"name = {name} AND {mark}::bigint IS NOT NULL"',
+        _FAULTS,
+    ),
+    Plant(
+        "rows are put though the namespace has changed",
+        "engines/postgres/saving.py",
+        '_UNCHANGED: Final = "EXISTS (SELECT FROM unchanged)"',
+        '_UNCHANGED: Final = "true"',
+        _FAULTS,
+    ),
+    Plant(
+        "a change that counts nothing leaves no mark",
+        "engines/postgres/saving.py",
+        'SET name = name WHERE {row} RETURNING {MARK} AS mark"',
+        'SET name = name WHERE {row} AND false RETURNING {MARK} AS mark"',
+        _FAULTS,
+    ),
+    Plant(
+        "a record is dropped by the group that made it",
+        "engines/postgres/changes.py",
+        "if upto is None or record.version > upto]",
+        "if upto is None]",
+        _ALIKE,
+    ),
+    Plant(
+        "a broken connection is used again",
+        "engines/postgres/connections.py",
+        "            connection.terminate()\n            raise\n        self._idle",
+        "            self._idle.append(connection)\n            raise\n        self._idle",
+        _FAULTS,
+    ),
+    Plant(
+        "a dead connection fails a write",
+        "engines/postgres/connections.py",
+        "                    if not is_lost(error):\n                        raise",
+        "                    if is_lost(error):\n                        raise",
+        _FAULTS,
+    ),
+    Plant(
+        "a cancelled caller cancels its write",
+        "engines/postgres/connections.py",
+        "            if not begun:\n                task.cancel()",
+        "            task.cancel()",
+        _FAULTS,
+    ),
+    Plant(
+        "a large read is never answered",
+        "engines/postgres/lookups.py",
+        "if room < 0 and position:",
+        "if room < 0:",
+        _LOOKS,
+    ),
+    Plant(
+        "a read goes by the time of another",
+        "engines/postgres/lookups.py",
+        "_alive(rows.get(address), asked.now)",
+        "_alive(rows.get(address), group[0].now)",
+        _LOOKS,
+    ),
+    Plant(
+        "a lane for reads is used up",
+        "engines/postgres/lookups.py",
+        "            self._free += 1",
+        "            self._free += 0",
+        _LOOKS,
+    ),
+    Plant(
+        "a lost connection may have committed nothing",
+        "engines/postgres/translate.py",
+        '_REFUSED: Final = ("0A000", "25006")',
+        '_REFUSED: Final = ("0A000", "25006", "57P01")',
+        ("tests/engines/test_postgres_errors.py", *_FAULTS),
+    ),
+    Plant(
+        "a run removes more than it counted",
+        "engines/postgres/saving.py",
+        'f"ORDER BY expires_at, key LIMIT {most})) AND {_UNCHANGED} "',
+        'f"ORDER BY expires_at, key LIMIT {most} + 1)) AND {_UNCHANGED} "',
+        ("tests/engines/test_runs.py", "-k", "postgres"),
+    ),
+    Plant(
+        "a write without a reply is said to be undone",
+        "engines/remote/__init__.py",
+        "await self._ask(command.namespace, verb, fields, self._unknown(verb))",
+        "await self._ask(command.namespace, verb, fields)",
+        _REMOTE,
+    ),
+    Plant(
+        "a client's clock is taken for the service's",
+        "engines/remote/__init__.py",
+        "* 1000 + self._mailbox.offset)",
+        "* 1000 + 0 * self._mailbox.offset)",
+        _SERVICE,
+    ),
+    Plant(
+        "a client never asks again after a jump",
+        "engines/remote/__init__.py",
+        "_TOO_LATE = (Timeout.code, Timeout.code.lower())",
+        "_TOO_LATE = (Timeout.code.title(),)",
+        _SERVICE,
+    ),
+    Plant(
+        "a client's page of changes is always the last",
+        "engines/remote/__init__.py",
+        'complete=reply["next"] == reply["head"]',
+        "complete=True",
+        _SERVICE,
+    ),
+    Plant(
+        "nobody there looks like no answer",
+        "engines/remote/mailbox.py",
+        'if message.status == "503":',
+        'if message.status == "408":',
+        _REMOTE,
+    ),
+    Plant(
+        "a reply goes to the request before",
+        "engines/remote/mailbox.py",
+        'reply=f"{self._inbox}.{token}"',
+        'reply=f"{self._inbox}.{max(1, self._number - 1)}"',
+        _SERVICE,
+    ),
+    Plant(
+        "one refused subject fails all requests",
+        "engines/remote/mailbox.py",
+        "(self._denied or pending.subject.lower() == subject)",
+        "(self._denied or pending.subject)",
+        _SERVICE,
+    ),
+    Plant(
+        "a slow reply spoils the clock",
+        "engines/remote/mailbox.py",
+        "if took <= self._best:",
+        "if took >= 0:",
+        _SERVICE,
+    ),
+)
