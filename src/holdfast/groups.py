@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast.batcher import Done
-from holdfast.commands import Change
+from holdfast.commands import Change, Many
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery
@@ -89,7 +89,8 @@ class Groups:
                 self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)
-        if QuotaExceeded in map(type, outcome.results):
+        kinds = set(map(type, outcome.results))
+        if QuotaExceeded in kinds or any(hasattr(kind, "items") for kind in kinds):
             outcome = await self._after_sweeping(commands, outcome)
         return Done(outcome.results, partial(self._tell_of, commands, outcome))
 
@@ -163,19 +164,16 @@ class Groups:
 
     async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
         """Before a quota refuses, what has expired must go: then those it refused are judged once more."""
-        full = {
-            command.namespace
-            for command, result in zip(commands, outcome.results, strict=True)
-            if isinstance(result, QuotaExceeded)
+        refused = {
+            position: _refused(result) for position, result in enumerate(outcome.results) if _refused(result)
         }
         journal, results = list(outcome.journal), list(outcome.results)
-        for name in sorted(full):
+        for name in sorted({commands[position].namespace for position in refused}):
             journal += await self._swept(name)
-        for position, command in enumerate(commands) if len(journal) > len(outcome.journal) else ():
-            if isinstance(results[position], QuotaExceeded):
-                again = await self._one_by_one([command], None)
-                results[position] = again.results[0]
-                journal += again.journal
+        for position, parts in refused.items() if len(journal) > len(outcome.journal) else ():
+            again = await self._one_by_one([_anew(commands[position], parts)], None)
+            results[position] = _merged(results[position], parts, again.results[0])
+            journal += again.journal
         return msgspec.structs.replace(outcome, results=results, journal=journal)
 
     async def _swept(self, namespace: str) -> list[Record]:
@@ -196,6 +194,33 @@ def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
             if deadline is not UNSET and now > deadline:
                 late[position] = Timeout(TOO_LATE)
     return late
+
+
+def _refused(result: Any) -> Sequence[int]:
+    """What a quota has refused: the positions of parts where each is done for itself, 0 where it is all."""
+    if isinstance(result, HoldfastError):
+        return [0] if isinstance(result, QuotaExceeded) else []
+    parts = getattr(result, "items", ())
+    return [position for position, part in enumerate(parts) if isinstance(part, QuotaExceeded)]
+
+
+def _anew(command: Command, positions: Sequence[int]) -> Command:
+    """The command that has done what was refused. One that is remembered knows by itself what it has done."""
+    if command.parts is None or (isinstance(command, Change) and command.origin.repeatable):
+        return command
+    field = "items" if isinstance(command, Many) else "writes"
+    parts = command.parts
+    return msgspec.structs.replace(command, **{field: tuple(parts[position] for position in positions)})
+
+
+def _merged(before: Any, positions: Sequence[int], again: Any) -> Any:
+    """A result, with what came of those parts that were judged once more."""
+    if isinstance(before, HoldfastError) or len(getattr(again, "items", ())) == len(before.items):
+        return again
+    items = list(before.items)
+    for place, position in enumerate(positions):
+        items[position] = again if isinstance(again, HoldfastError) else again.items[place]
+    return msgspec.structs.replace(before, items=tuple(items))
 
 
 def _defect(command: Command, error: Exception) -> HoldfastError:

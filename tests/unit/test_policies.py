@@ -100,6 +100,39 @@ async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualC
     assert [change.op for change in (await kv.changes()).changes] == ["set", "expired", "set"]
 
 
+@pytest.mark.parametrize("request_id", [None, "r"])
+async def test_what_has_expired_makes_room_for_parts(
+    store: holdfast.Store, clock: ManualClock, request_id: str | None
+) -> None:
+    """The same holds for what is done part by part; what was done before the sweep is not done again."""
+    await store.set_policy("kv/p", {"quota_keys": 3})
+    kv = store.kv("p")
+    await kv.set_many([{"key": "old1", "value": 1, "ttl": 1}, {"key": "old2", "value": 1, "ttl": 1}])
+    clock.advance(1)
+    items = [{"key": key, "value": 1} for key in ("a", "b", "", "c", "d")]
+    done = await kv.set_many(items, request_id=request_id)
+    assert [type(one).__name__ for one in done] == [
+        *("Entry", "Entry", "ValidationError", "Entry", "QuotaExceeded")
+    ]
+    assert [change.key for change in (await kv.changes(2)).changes] == ["a", "old1", "old2", "b", "c"]
+    again = await kv.set_many(items, request_id=request_id)
+    assert [one.version for one in again if isinstance(one, holdfast.Entry)] == (
+        [8, 9, 10] if request_id is None else [one.version for one in done if isinstance(one, holdfast.Entry)]
+    )
+
+
+async def test_what_has_expired_makes_room_for_items(store: holdfast.Store, clock: ManualClock) -> None:
+    """And for items that are written together, each for itself."""
+    tables = store.tables("p")
+    await tables.create_table("t", partition_key=("id", "number"), ttl_attribute="ends")
+    await store.set_policy("table/p", {"quota_keys": 2})
+    await tables.put_item("t", {"id": 0, "ends": clock.now() // 1000 + 1})
+    clock.advance(1)
+    done = await tables.batch_write_item("t", [{"put": {"item": {"id": number}}} for number in (1, 2, 3)])
+    assert [isinstance(one, holdfast.QuotaExceeded) for one in done] == [False, False, True]
+    assert (await store.stats("table/p")).keys == 2
+
+
 async def test_all_that_has_expired_makes_room(store: holdfast.Store, clock: ManualClock) -> None:
     """However much has expired, a quota counts none of it: it sweeps to the end before it refuses."""
     await store.set_policy("kv/p", {"quota_keys": 600})
