@@ -43,20 +43,26 @@ CAMPAIGNS: Final = {
     ),
 }
 
+MUTATE: Final = "mutate"
+"""The campaign that is no test itself: see `tests.mutate`."""
+NAMES: Final = (*CAMPAIGNS, MUTATE)
+
 
 def main() -> int:
     """Run the campaigns that were asked for; 0 if all passed."""
     parser = argparse.ArgumentParser(prog="./dev soak", description="The suite's own tests, for longer.")
-    parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(CAMPAIGNS)}; without one, all")
-    parser.add_argument("--rounds", type=int, help="how many cycles (kill, locks, late) or messages (flood)")
+    parser.add_argument("campaign", nargs="*", help=f"any of {', '.join(NAMES)}; without one, all")
+    parser.add_argument("--rounds", type=int, help="how many cycles, messages (flood), operations or minutes")
     arguments = parser.parse_args()
-    if unknown := set(arguments.campaign) - set(CAMPAIGNS):
+    if unknown := set(arguments.campaign) - set(NAMES):
         parser.error(f"unknown campaign: {', '.join(sorted(unknown))}")
-    return max(run(name, arguments.rounds) for name in arguments.campaign or CAMPAIGNS)
+    return max(run(name, arguments.rounds) for name in arguments.campaign or NAMES)
 
 
 def run(name: str, rounds: int | None) -> int:
     """Run one campaign; the exit code of its tests."""
+    if name == MUTATE:
+        return subprocess.run([sys.executable, "-m", "tests.mutate"], check=False).returncode
     tests, variables, usual = CAMPAIGNS[name]
     settings = {key: value.format(rounds=rounds or usual) for key, value in variables.items()}
     print(f"soak: {name} {settings}", flush=True)

@@ -146,6 +146,18 @@ async def test_entries_of_one_deadline(make: Callable[[], Engine]) -> None:
         assert [record.version for record in page.records] == list(range(101, 201))
 
 
+async def test_two_runs_in_one_group(make: Callable[[], Engine]) -> None:
+    """Two sweeps that come together count each entry once: the second finds what the first has left."""
+    async with opened(make) as engine:
+        verbs = Verbs("kv/a", writer="w", new_id=id_maker())
+        await engine.transact([verbs.set(f"{n}", 1, ttl=1) for n in range(10)], NOW)
+        outcome = await engine.transact([ExpireRun(namespace="kv/a", limit=6)] * 2, LATER)
+        assert outcome.results == [Removed(6), Removed(0)]
+        assert await in_runs(engine, "kv/a", limit=6) == 4
+        [totals] = await engine.totals(LATER)
+        assert (totals.namespace.keys, totals.namespace.bytes, totals.namespace.revision) == (0, 0, 20)
+
+
 async def test_a_namespace_among_many_that_are_due(make: Callable[[], Engine]) -> None:
     """A run looks at a bounded number of due entries, and takes none of another namespace."""
     async with opened(make) as engine:

@@ -286,6 +286,7 @@ def test_a_refusal_leaves_the_others_as_they_are() -> None:
             writes=[{"key": "a", "value": 5}, {"key": "new", "value": 1}, {"key": "text", "incr": 1}]
         ),
         VERBS.set("new", 1, expected_version=8, request_id="r"),
+        VERBS.batch(writes=[{"key": "a", "value": 5}, {"key": "text", "incr": 1}], request_id="s"),
     ]
     mixed = [good[0], *bad, good[1], bad[1], good[2]]
     with_bad, without = decide(loaded(rows=text), mixed, NOW), decide(loaded(rows=text), good, NOW)
@@ -295,6 +296,17 @@ def test_a_refusal_leaves_the_others_as_they_are() -> None:
         without.namespaces,
     )
     assert [isinstance(result, ValidationError) for result in with_bad.results[1:3]] == [True, True]
+
+
+def test_a_request_is_counted_once() -> None:
+    """A request that is completed when it comes again, or was forgotten meanwhile, is one that is kept."""
+    world = World()
+    world.apply(VERBS.set("k", 1))
+    items = [{"key": "k", "value": 2, "expected_version": 0}, {"key": "l", "value": 2}]
+    for now, refused in ((NOW, True), (NOW + 1, True), (NOW + 10 * 86_400_000, True)):
+        [done] = world.apply(VERBS.set_many(items, request_id="r")[0], now=now)
+        assert [isinstance(one, HoldfastError) for one in done.items] == [refused, False]
+        assert world.loaded.namespaces[NAME].requests == 1
 
 
 def test_nothing_to_save() -> None:

@@ -113,6 +113,19 @@ class Audit(Fixtures):
         found = await assert_told(store, kv)
         assert [one.op for one in found] == ["set", "set", "policy", "set"]
 
+    async def test_a_refusal_in_company_leaves_none(self, store: Store) -> None:
+        """What is recorded right after a write that was refused half way follows the record before it."""
+        kv = store.semantic("acme", "web")
+        await kv.set("text", "no number")
+        half: list[dict[str, Any]] = [{"key": "b", "value": 1}, {"key": "text", "incr": 1}]
+        for number in range(3):
+            refused, written = await asyncio.gather(
+                kv.batch(writes=half), kv.set("c", number), return_exceptions=True
+            )
+            assert isinstance(refused, ValidationError)
+            assert not isinstance(written, BaseException)
+        assert len(await assert_told(store, kv)) == 4
+
     async def test_expiry_is_recorded(self, store: Store, clock: ManualClock) -> None:
         """An entry that expires leaves its own record, whether it is swept or written over."""
         kv = store.semantic("acme", "web")

@@ -38,7 +38,7 @@ class Trash(Fixtures):
         assert (entry.version, entry.expires_at) == (first.version + 2, None)
         assert (entry.semantics, entry.spec_ref) == (first.semantics, "doc")
         assert (entry.last_writer, entry.request_id) == ("b", "r")
-        assert entry.updated_at == moment(clock.now())
+        assert (entry.created_at, entry.updated_at) == (first.created_at, moment(clock.now()))
         assert await kv.get("k") == entry
         change = (await kv.history("k"))[0]
         assert (change.op, change.version, change.purpose) == ("restored", entry.version, "config")
@@ -174,6 +174,17 @@ class Trash(Fixtures):
                 await store.upkeep()
             with refusal(KeyNotFound, field="key"):
                 await kv.restore("k")
+
+    async def test_it_is_kept_from_when_it_went(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """The seven days begin when an entry is removed, whatever deadline it had."""
+        meant = {"purpose": "config"}
+        await kv.set("late", 1, ttl=1, semantics=meant)
+        clock.advance(DAY)
+        await store.sweep()
+        await kv.set("early", 1, ttl=30 * DAY, semantics=meant)
+        await kv.delete("early")
+        kept = {entry.key: entry.purged_at for entry in (await store.trash(kv.namespace)).entries}
+        assert kept == dict.fromkeys(["early", "late"], moment(clock.now() + 7 * DAY * 1000))
 
     async def test_the_largest_value(self, kv: KV) -> None:
         """A value of the largest size survives the trash."""

@@ -5,12 +5,13 @@ Law: nothing here depends on time but the times of an entry; expiry has a file o
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import KEEP, moment
+from holdfast.model import KEEP, Entry, moment
 from holdfast.testing.conformance.calls import conditional
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
@@ -43,6 +44,20 @@ class Versions(Fixtures):
         versions += [version for version in done.versions if version is not None]
         assert versions == [1, 2, 3, 4, 5, 6, 7, 8]
         assert (await kv.changes()).next == 8
+
+    async def test_a_conflict_in_company(self, kv: KV, reopen: Reopen) -> None:
+        """A conflict shows the whole entry, also where others who write to it at once never look at it."""
+        entry = await kv.set("k", {"a": [1, 2]})
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        kv = again.kv("trivia")
+        writes = [kv.set("k", 0, expected_version=9), *(kv.set("k", number) for number in range(3))]
+        conflict, *written = await asyncio.gather(*writes, return_exceptions=True)
+        assert isinstance(conflict, VersionConflict)
+        assert conflict.current == entry
+        assert [one.version for one in written if isinstance(one, Entry)] == [2, 3, 4]
 
     async def test_overwriting(self, kv: KV, clock: ManualClock) -> None:
         """A set replaces value, ttl, semantics and spec_ref; created_at survives."""
