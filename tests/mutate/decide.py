@@ -11,7 +11,7 @@ from tests.mutate.plant import Plant
 
 _RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
 _POLICIES: Final = ("tests/unit/test_policies.py", *_RULES)
-_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestPrivateSqlite",)
+_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestSqlite",)
 
 PLANTS: Final = (
     Plant(
@@ -40,7 +40,7 @@ PLANTS: Final = (
         "decide/draft.py",
         "namespace.revision = max(namespace.revision + 1, at_least)",
         "namespace.revision = at_least or namespace.revision + 1",
-        _RULES,
+        ("tests/unit/test_load.py", *_RULES),
     ),
     Plant(
         "a refusal leaves its counters behind",

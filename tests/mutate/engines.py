@@ -12,7 +12,7 @@ from tests.mutate.plant import Plant
 _MEMORY: Final = ("tests/conformance/test_memory.py", "tests/engines/test_runs.py", "-k", "not postgres")
 _FILE: Final = ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_recent.py")
 _OTHERS: Final = ("tests/engines/test_sqlite_others.py", *_FILE)
-_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestPrivateSqlite", *_FILE)
+_SQLITE: Final = (*_FILE, "tests/conformance/test_sqlite.py::TestSqlite")
 _RUNS: Final = ("tests/engines/test_runs.py", "-k", "sqlite")
 
 PLANTS: Final = (

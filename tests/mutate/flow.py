@@ -91,7 +91,7 @@ PLANTS: Final = (
         _BATCHER,
     ),
     Plant(
-        "a caller that left takes the others along",
+        "a caller that left is logged as an error",
         "batcher.py",
         "    if future.done():\n        return\n",
         "",
@@ -107,8 +107,8 @@ PLANTS: Final = (
     Plant(
         "a quota refuses without a sweep",
         "groups.py",
-        "if QuotaExceeded in map(type, outcome.results):",
-        "if QuotaExceeded in outcome.results:",
+        "if QuotaExceeded in kinds or ",
+        "if ",
         _GROUPS,
     ),
     Plant(
@@ -128,16 +128,29 @@ PLANTS: Final = (
     Plant(
         "what fits after a sweep is told to nobody",
         "groups.py",
-        "                journal += again.journal\n",
+        "            journal += again.journal\n",
         "",
         _GROUPS,
     ),
     Plant(
         "what a sweep for a quota removed is told to nobody",
         "groups.py",
-        "            journal += await self._swept(name)\n        for position, command in "
-        "enumerate(commands) if len(journal) > len(outcome.journal) else ():",
-        "            await self._swept(name)\n        for position, command in enumerate(commands):",
+        "replace(outcome, results=results, journal=journal)",
+        "replace(outcome, results=results, journal=journal[-1:])",
+        _GROUPS,
+    ),
+    Plant(
+        "a quota refuses parts without a sweep",
+        "groups.py",
+        ' or any(hasattr(kind, "items") for kind in kinds)',
+        "",
+        _GROUPS,
+    ),
+    Plant(
+        "parts that were done are done again after a sweep",
+        "groups.py",
+        "tuple(parts[position] for position in positions)",
+        "parts",
         _GROUPS,
     ),
     Plant(

@@ -10,7 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
-_AUDIT: Final = ("tests/unit/test_audit.py", *_RULES)
+_AUDIT: Final = ("tests/unit/test_upkeep.py", "tests/unit/test_audit.py", *_RULES)
 _UPKEEP: Final = ("tests/unit/test_upkeep.py", "tests/unit/test_reaper.py", *_RULES)
 
 PLANTS: Final = (
@@ -29,7 +29,7 @@ PLANTS: Final = (
         _RULES,
     ),
     Plant(
-        "a request is remembered before its effect",
+        "a refused request is not taken back",
         "decide/requests.py",
         "return _remember(draft, command, content, apply(draft, command))",
         "draft.keep()\n        return _remember(draft, command, content, apply(draft, command))",
@@ -78,13 +78,11 @@ PLANTS: Final = (
         _AUDIT,
     ),
     Plant(
-        "an edited head is believed in the same group",
+        "a record hangs on one that was taken back",
         "decide/audit.py",
         "if head is None or row is not known:",
         "if head is None:",
         _AUDIT,
-        "A head is put by `put_head` alone, which notes the row it puts; a refusal that takes the row back "
-        "raises before the next record of the same namespace, whose row is then the loaded one again.",
     ),
     Plant(
         "switching the audit off is not recorded",

@@ -17,7 +17,7 @@ from holdfast import auditing
 from holdfast.audit import AuditRecord
 from holdfast.clock import ManualClock
 from holdfast.testing import AUDIT_KEY
-from tests.unit.audit_ground import Table, key_of
+from tests.unit.audit_ground import COLUMNS, Table, key_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -302,6 +302,21 @@ async def test_writing_while_it_is_verified_is_no_break(
     monkeypatch.setattr(auditing.Audit, "_scan", write_first)
     verdict = await ground.audit.verify()
     assert (verdict.whole, verdict.records, written) == (True, RECORDS + 1, 1)
+
+
+async def test_a_chain_of_another_namespace(ground: Ground, store: holdfast.Store) -> None:
+    """Records that belong to another namespace prove nothing here, however whole they are there."""
+    name = f"{ground.kv.namespace}-2"
+    await store.semantic("t", name.rpartition("/")[2]).set("k", 1)
+    await ground.table.run("DELETE FROM holdfast_rows WHERE namespace = ? AND space = 'audit'", name)
+    await ground.table.run(
+        f"INSERT INTO holdfast_rows (namespace, space, key, {COLUMNS}) SELECT '{name}', space, key, {COLUMNS}"
+        " FROM holdfast_rows WHERE namespace = ? AND space = 'audit'",
+        ground.kv.namespace,
+    )
+    assert (await ground.audit.verify()).whole
+    verdict = await store.audit(name).verify()
+    assert (verdict.whole, verdict.reason) == (False, "the head was edited")
 
 
 async def test_pruning_goes_by_the_signed_time(

@@ -96,7 +96,11 @@ async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualC
     kv = store.kv("p")
     await kv.set("a", 1, ttl=1)
     clock.advance(1)
+    told: list[str] = []
+    store.listen(lambda journal: told.extend(record.op for record in journal))
     assert (await kv.set("b", 1)).value == 1
+    await kv.get("b")
+    assert told == ["expired", "set"]
     assert [change.op for change in (await kv.changes()).changes] == ["set", "expired", "set"]
 
 

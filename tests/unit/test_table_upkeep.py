@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +16,14 @@ import pytest
 import holdfast
 import holdfast.table_upkeep
 from holdfast.clock import ManualClock
+from holdfast.commands import Removed
 from holdfast.edges import serve
 from holdfast.edges.settings import Config
+from holdfast.engine import Scan
 from holdfast.errors import Busy, Unavailable
 from holdfast.store import Store
 from holdfast.table_upkeep import finish_indexes, reap_tables, sweep_tables
+from holdfast.tables.commands import Defined, FillIndex, Purge
 from holdfast.tables.verbs import TableVerbs
 
 PATIENCE = 20.0
@@ -84,6 +89,48 @@ async def test_two_who_fill_the_same_index_do_no_harm(store: Store) -> None:
     )
     assert (await tables.check_index("t", "by-team"))["consistent"] is True
     assert await state(store) == "ready"
+
+
+async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock: ManualClock) -> None:
+    """An item that expires between being found and being entered gets no entry, which nobody would remove."""
+    await expiring(store, "trivia", items=3)
+    verbs = TableVerbs("table/trivia", store.verbs("table/trivia").origin)
+    made = await store.execute(
+        verbs.create_index(
+            {"table": "t", "index": "by-end", "index_key": {"name": "expires", "type": "number"}}
+        )
+    )
+    assert isinstance(made, Defined)
+    [index], space = made.schema.indexes, made.schema.item_space
+    query = Scan(namespace="table/trivia", space=space, start=b"", limit=9, max_bytes=10**6)
+    keys = tuple((await store._engine.scan(query, clock.now())).keys)
+    clock.advance(1)
+    fill = FillIndex(
+        namespace="table/trivia", table="t", index_id=index.id, space=space, keys=keys, last=True
+    )
+    assert await store.execute(fill) == Removed(0)
+
+
+async def test_nothing_is_left_of_a_dropped_table(tmp_path: Path) -> None:
+    """Upkeep removes the items and index entries of a dropped table from the file, and of no other."""
+    path = tmp_path / "state.db"
+    async with holdfast.open(path, reap=False) as store:
+        tables = store.tables("trivia")
+        for name in ("gone", "stays"):
+            await tables.create_table(name, partition_key=("id", "number"))
+            await tables.create_index(name, "by-team", key=("team", "string"))
+            await tables.put_item(name, {"id": 1, "team": "red"})
+        await tables.drop_table("gone")
+        await store.upkeep()
+        rows = (
+            "SELECT space, key FROM holdfast_rows WHERE space LIKE 'i%' OR space = 'dropped' ORDER BY space"
+        )
+        with closing(sqlite3.connect(path)) as file:
+            [(index, _), (items, key)] = file.execute(rows).fetchall()
+        assert (index.partition("/")[0], items.partition("/")[0]) == ("index", "item")
+        purge = Purge(namespace="table/trivia", space=items, keys=(key,), last=True)
+        assert await store.execute(purge) == Removed(0)
+        assert await tables.get_item("stays", 1) is not None
 
 
 async def test_a_store_that_is_opened_goes_on_with_indexes(tmp_path: Path) -> None:
