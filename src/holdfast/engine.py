@@ -214,6 +214,14 @@ class Engine(Protocol):
         """Rows of a space whose deadline is not later than `now`, the longest overdue first."""
         ...
 
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """Entries with semantics, and those of the semantic family, by their deadline, the earliest first.
+
+        The deadline is later than `since` and not later than `until`. What this costs may grow with the
+        entries of all kinds that have such a deadline, but not with what has been overdue for longer.
+        """
+        ...
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Records of a namespace's journal."""
         ...

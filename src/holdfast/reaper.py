@@ -1,7 +1,8 @@
 """Noticing what time has done: expired entries go, and so does what was kept long enough.
 
 Law: the reaper has no power of its own. It asks the engine what is due and hands in the same commands as
-everybody, a few keys at a time, so that others get their turn between.
+everybody, a few keys at a time, so that others get their turn between. Entries with semantics are noticed in
+time by the look-out, which does not wait for a sweep to end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.leftovers import expired_items, purge
+from holdfast.lookout import Lookout
 from holdfast.rows import KV, REQUEST, TRASH
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Reaper:
         self._removed = 0
         self._seconds = 0.0
         self._heads: dict[str, int] = {}
+        self._lookout = Lookout(engine, self._expire_in_time, clock)
         self.swept: Callable[[int, float], None] | None = None
         self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
@@ -88,7 +91,7 @@ class Reaper:
         """Sweep every second and keep house every interval, until cancelled."""
         _log.info("cleanup of expired entries started")
         try:
-            await self._go_on()
+            await asyncio.gather(self._go_on(), self._lookout.run())
         finally:
             _log.info("cleanup of expired entries stopped")
 
@@ -116,13 +119,23 @@ class Reaper:
         began = time.monotonic()
         removed = await self._expire_entries(self._clock.now())
         seconds = time.monotonic() - began
-        self._removed += removed
-        self._seconds += seconds
         if seconds > SLOW_SWEEP:
             _log.warning("a sweep took %.1f s for %d expired entries", seconds, removed)
+        self._count(removed, seconds)
+        return removed
+
+    async def _expire_in_time(self, due: list[Due]) -> int:
+        """Expire entries that the look-out has found."""
+        began = time.monotonic()
+        removed = await self._expire(KV, due)
+        self._count(removed, time.monotonic() - began)
+        return removed
+
+    def _count(self, removed: int, seconds: float) -> None:
+        self._removed += removed
+        self._seconds += seconds
         if self.swept is not None:
             self.swept(removed, seconds)
-        return removed
 
     async def sweep_inline(self, namespace: str) -> list[Record]:
         """Expire what is due in a namespace within the turn of a group of its own; the records of that."""

@@ -173,7 +173,10 @@ async def due(engine: Engine, space: str, name: str, now: int) -> object:
     mine = await engine.due(space, now, limit=1000, namespace=name)
     assert every == sorted(every, key=lambda one: one.expires_at)
     assert len(await engine.due(space, now, limit=1)) == min(1, len(every))
-    return sorted(map(repr, every)), sorted(map(repr, mine))
+    meant = await engine.falling_due(now - 5_000, now + 60_000, limit=1000)
+    assert meant == sorted(meant, key=lambda one: one.expires_at)
+    assert len(await engine.falling_due(now - 5_000, now + 60_000, limit=1)) == min(1, len(meant))
+    return sorted(map(repr, every)), sorted(map(repr, mine)), sorted(map(repr, meant))
 
 
 async def recorded(engine: Engine, name: str, dice: random.Random) -> object:

@@ -320,6 +320,7 @@ async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_befo
     [
         (statements.due("kv", owned=False), (1, 1), "idx_kv_expires_at"),
         (statements.due("kv", owned=True), (1, "p", 1), "idx_kv_expires_at"),
+        (statements.FALLING_DUE, (1, 2, 1), "idx_kv_expires_at"),
         (statements.due("trash", owned=True), (1, "kv/p", "trash", 1), "idx_rows_expires_at"),
         (statements.totals(owned=True)[1], (1, "p"), "idx_kv_expires_at"),
         (

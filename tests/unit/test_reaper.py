@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,59 +16,15 @@ from holdfast import rules
 from holdfast.clock import ManualClock
 from holdfast.commands import Expire, ExpireRun
 from holdfast.engine import Capabilities
-from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Unavailable
 from holdfast.store import Store
+from tests.unit.reaper_ground import Engine, Time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.commands import Command
     from holdfast.engine import Due
-
-
-class Time:
-    """Sleeps without waiting, and stops for good after so many sleeps."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
-        self.now = 1000.0
-        self.slept: list[float] = []
-        self.most = 0
-        self.over = asyncio.Event()
-
-    def monotonic(self) -> float:
-        """The stopwatch."""
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        """Let the clocks move on, and others have their turn."""
-        if len(self.slept) == self.most:
-            self.over.set()
-            await asyncio.Event().wait()
-        self.slept.append(seconds)
-        self.now += seconds
-        self.clock.advance(seconds)
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-
-class Engine(MemoryEngine):
-    """The reference engine, whose looking for what is due can fail or take its time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failures: list[Exception] = []
-        self.slowness = 0.0
-        self.time: Time | None = None
-
-    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
-        """What is due, if all goes well."""
-        if self.failures:
-            raise self.failures.pop(0)
-        if self.time is not None:
-            self.time.now += self.slowness
-        return await super().due(space, now, limit=limit, namespace=namespace)
 
 
 @pytest.fixture
@@ -89,9 +44,7 @@ def time(clock: ManualClock, engine: Engine, monkeypatch: pytest.MonkeyPatch) ->
     """The reaper's time."""
     time = Time(clock)
     engine.time = time
-    monkeypatch.setattr(holdfast.reaper, "time", SimpleNamespace(monotonic=time.monotonic))
-    parts: dict[str, Any] = {"sleep": time.sleep, "gather": asyncio.gather}
-    monkeypatch.setattr(holdfast.reaper, "asyncio", SimpleNamespace(**parts))
+    time.rule(monkeypatch)
     return time
 
 

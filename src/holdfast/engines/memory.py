@@ -104,6 +104,18 @@ class MemoryEngine:
         ]
         return sorted(found, key=lambda due: due.expires_at)[:limit]
 
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """See `Engine.falling_due`."""
+        found = [
+            due
+            for due in await self.due(KV, until, limit=len(self._rows))
+            if due.expires_at > since and self._has_meaning(Address(due.namespace, KV, due.key))
+        ]
+        return found[:limit]
+
+    def _has_meaning(self, address: Address) -> bool:
+        return address.namespace.startswith("semantic/") or self._rows[address].semantics is not None
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
         records = [

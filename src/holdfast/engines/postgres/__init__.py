@@ -88,6 +88,10 @@ class PostgresEngine:
             partial(queries.due, space=space, now=now, limit=limit, namespace=namespace)
         )
 
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """See `Engine.falling_due`."""
+        return await self._walks.run(partial(queries.falling_due, since=since, until=until, limit=limit))
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
         return await self._walks.run(partial(queries.journal, query=query))

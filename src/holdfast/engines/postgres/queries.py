@@ -71,6 +71,14 @@ async def due(
     ]
 
 
+async def falling_due(connection: Connection, *, since: int, until: int, limit: int) -> list[Due]:
+    """See `Engine.falling_due`."""
+    found = await connection.fetch(statements.FALLING_DUE, since, until, limit)
+    return [
+        Due(namespace=namespace_of(owner), key=key, expires_at=expires_at) for owner, key, expires_at in found
+    ]
+
+
 async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
     """See `Engine.journal`."""
     statement = statements.journal(

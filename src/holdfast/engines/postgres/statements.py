@@ -85,6 +85,18 @@ Parameters: now; how many to look at; the plugin; how many to sum up.
 """
 
 
+FALLING_DUE: Final = (
+    f"SELECT plugin_name, key, {answered('expires_at')} FROM (SELECT plugin_name, key, expires_at "
+    f"FROM plugin_kv_storage WHERE NOT {passed('$1')} AND {passed('$2')} "
+    "AND (semantics IS NOT NULL OR plugin_name LIKE 'semantic/%') ORDER BY expires_at OFFSET 0) AS due "
+    "ORDER BY expires_at LIMIT $3"
+)
+"""Entries that are to be noticed in time, by their deadline.
+
+Parameters: the time that the deadline is later than, the time that it is not later than, the limit.
+"""
+
+
 MARK: Final = "xmin::text::bigint"
 """What tells a namespace's row from what it was before: every change of the namespace makes it another."""
 

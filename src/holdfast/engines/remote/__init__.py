@@ -105,6 +105,10 @@ class RemoteEngine:
         """The service sweeps by itself."""
         raise Unsupported("what is due is the service's business")
 
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """The service sweeps by itself."""
+        raise Unsupported("what is due is the service's business")
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
         if query.key is not None:

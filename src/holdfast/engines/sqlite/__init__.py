@@ -177,6 +177,14 @@ class SqliteEngine:
             for name, key, expires_at in found
         ]
 
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """See `Engine.falling_due`."""
+        found = await self._aside(queries.fetch, statements.FALLING_DUE, [since, until, limit])
+        return [
+            Due(namespace=namespace_of(name), key=key, expires_at=expires_at)
+            for name, key, expires_at in found
+        ]
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
         return await self._aside(queries.journal, query, self._epoch)

@@ -42,6 +42,11 @@ _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """SQLite would rather walk all keys of a plugin than the few that are due."""
 
 GET: Final = f"SELECT value_json, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
+FALLING_DUE: Final = (
+    f"SELECT plugin_name, key, expires_at FROM {_BY_DEADLINE} WHERE expires_at > ? AND expires_at <= ? "
+    "AND (semantics IS NOT NULL OR (plugin_name >= 'semantic/' AND plugin_name < 'semantic0')) "
+    "ORDER BY expires_at LIMIT ?"
+)
 OVERDUE: Final = (
     "SELECT count(*), coalesce(sum(width), 0), coalesce(max(expires_at), 0) FROM (SELECT expires_at, "
     "length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width FROM ("
