@@ -41,7 +41,7 @@ from holdfast.tables.images import table_prefix
 from holdfast.tables.items import named_key, partition_of
 from holdfast.tables.projection import project, projection_of
 from holdfast.tables.ranges import Range, beginning_with, sort_range
-from holdfast.tables.schema import index_name, stream_view, table_name
+from holdfast.tables.schema import index_name, stream_view, table_name, with_index
 from holdfast.tables.ttl import seconds_left
 from holdfast.tables.verbs import WRITES, TableVerbs, legal_key, optional_condition
 from holdfast.watch import changes_after
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.model import Item
     from holdfast.store import Store
     from holdfast.table_walks import Shown
-    from holdfast.tables.schema import TableSchema
+    from holdfast.tables.schema import Index, TableSchema
     from holdfast.view import View
 
 _EVERYTHING: Final = Range(b"", None)
@@ -140,11 +140,18 @@ class TableCalls:
             return page_fields(await page_of_items(view, self._namespace, schema, _EVERYTHING, wanted))
 
     async def create_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an index, with the items that are there. Called again, it goes on where it was interrupted."""
+        """Make an index, with the items that are there. Called again, it goes on where it was interrupted.
+
+        The answer shows the table as this call left it, so that a call which is repeated later, when the
+        index may be filled or gone, gets the same answer and fills nothing.
+        """
         command = self._verbs.create_index(fields)
         done = await self._execute(command)
-        await fill_index(self._store, self._namespace, done.schema, done.schema.index(command.index))
-        return table_fields(await self._schema(self._store, fields)) | {"version": done.version}
+        made = done.schema.index(command.index)
+        if await self._unfilled(command.table, made):
+            await fill_index(self._store, self._namespace, done.schema, made)
+        filled = with_index(done.schema, msgspec.structs.replace(made, state="ready"))
+        return table_fields(filled) | {"version": done.version}
 
     async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take an index away."""
@@ -255,6 +262,12 @@ class TableCalls:
 
     async def _schema(self, source: Shown, fields: Mapping[str, Any]) -> TableSchema:
         return await schema_at(source, self._namespace, table_name(required(fields, "table")))
+
+    async def _unfilled(self, table: str, made: Index) -> bool:
+        """Whether an index is there and has yet to be filled."""
+        [row] = await self._store.rows([schema_address(self._namespace, table)])
+        there = () if row is None else defined(row, table).indexes
+        return any(index.id == made.id and index.state == "building" for index in there)
 
     async def _with_ttl(self, source: Shown, fields: Mapping[str, Any]) -> TableSchema:
         schema = await self._schema(source, fields)

@@ -84,11 +84,14 @@ def _drop_index(draft: Draft, command: DropIndex) -> Defined:
 
 
 def _fill_index(draft: Draft, command: FillIndex) -> Removed:
-    """Enter the items that are there; how many that was. An index that was dropped meanwhile gets nothing."""
+    """Enter the items that are there; how many that was.
+
+    An index that was dropped meanwhile gets nothing, and neither does one that somebody else has filled.
+    """
     row = draft.row(schema_address(draft.name, command.table))
     schema = None if row is None else table_of(draft, command.table)
     index = None if schema is None else _by_id(schema, command.index_id)
-    if schema is None or index is None or schema.item_space != command.space:
+    if schema is None or index is None or index.state == "ready" or schema.item_space != command.space:
         return Removed(0)
     count = 0
     for key in command.keys:

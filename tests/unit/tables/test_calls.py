@@ -96,6 +96,38 @@ async def test_an_index_that_was_begun_is_gone_on_with(
     assert begun.schema.index("by").id < made["version"]
 
 
+async def test_a_repeated_call_fills_an_index_only_if_nobody_did(
+    store: Store, tables: Tables, verbs: TableVerbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its request id the call goes on where it was interrupted, and then fills nothing again."""
+    execute, fills = store.execute, list[FillIndex]()
+
+    async def counted(command: Any) -> Any:
+        if isinstance(command, FillIndex):
+            fills.append(command)
+        return await execute(command)
+
+    monkeypatch.setattr(store, "execute", counted)
+    fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}, "request_id": "r"}
+    begun: Any = await execute(verbs.create_index(fields))
+    made = await tables.create_index("t", "by", key=("tag", "string"), request_id="r")
+    assert (made["version"], made["indexes"][0]["state"], len(fills)) == (begun.version, "ready", 1)
+    assert (await tables.check_index("t", "by"))["consistent"] is True
+    assert await tables.create_index("t", "by", key=("tag", "string"), request_id="r") == made
+    await tables.drop_table("t")
+    assert await tables.create_index("t", "by", key=("tag", "string"), request_id="r") == made
+    assert len(fills) == 1
+
+
+async def test_who_fills_an_index_that_is_filled_changes_nothing(store: Store, tables: Tables) -> None:
+    """When two fill an index at once, the one who comes second uses no version."""
+    made = await tables.create_index("t", "by", key=("tag", "string"))
+    before = await store.stats(NAME)
+    fill = FillIndex(namespace=NAME, table="t", space="item/1", index_id=made["version"], keys=(), last=True)
+    assert await store.execute(fill) == Removed(0)
+    assert await store.stats(NAME) == before
+
+
 @pytest.mark.parametrize("verb", ["drop_table", "drop_index"])
 async def test_what_is_left_of_a_drop_goes_at_the_next_upkeep(
     store: Store, tables: Tables, verbs: TableVerbs, clock: ManualClock, verb: str

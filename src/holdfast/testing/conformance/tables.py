@@ -209,6 +209,53 @@ class TablesAsWholes(Fixtures):
         else:
             assert await (await reopen()).tables("trivia").list_tables() == []
 
+    async def test_a_repeated_definition_does_nothing_again(
+        self, tables: Tables, reopen: Reopen, store: Store
+    ) -> None:
+        """Making and dropping a table or an index again with its request id answers as it did, and no more.
+
+        That holds whatever has become of the table since: no version is used and nothing is filled.
+        """
+        plan: dict[str, Callable[[Tables], Awaitable[Any]]] = {
+            "table": lambda on: on.create_table("t", partition_key=("id", "string"), request_id="table"),
+            "index": lambda on: on.create_index("t", "by", key=("tag", "string"), request_id="index"),
+            "no index": lambda on: on.drop_index("t", "by", request_id="no index"),
+            "no table": lambda on: on.drop_table("t", request_id="no table"),
+        }
+
+        async def assert_repeated(on: Store) -> None:
+            version = (await on.stats("table/trivia")).version
+            for name, answer in answers.items():
+                assert await plan[name](on.tables("trivia")) == answer, name
+            assert (await on.stats("table/trivia")).version == version
+
+        answers: dict[str, Any] = {}
+        for name, call in plan.items():
+            answers[name] = await call(tables)
+            await assert_repeated(store)
+            if name == "table":
+                await tables.put_item("t", {"id": "a", "tag": "x"})
+            elif name == "index":
+                await tables.put_item("t", {"id": "b", "tag": "x"})
+                await tables.create_index("t", "other", key=("tag", "string"))
+                await assert_repeated(store)
+                assert await tables.check_index("t", "by") == {
+                    "consistent": True,
+                    "items": 2,
+                    "entries": 2,
+                    "missing": 0,
+                    "extra": 0,
+                }
+        assert [index["name"] for index in answers["index"]["indexes"]] == ["by"]
+        await tables.create_table("t", partition_key=("number", "number"))
+        await assert_repeated(store)
+        assert (await tables.describe_table("t"))["partition_key"]["name"] == "number"
+        again = await reopen()
+        if store.capabilities.durable:
+            await assert_repeated(again)
+        else:
+            assert await again.tables("trivia").list_tables() == []
+
     async def test_calls_take_effect_in_the_order_in_which_they_are_begun(self, tables: Tables) -> None:
         """Tables are made, dropped and indexed between writes, and each call sees those before it."""
         calls: list[Awaitable[Any]] = []
