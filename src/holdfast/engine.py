@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.model import AuditPage, LetterPage, TrashPage
+    from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -257,6 +257,37 @@ class Housekeeper(Protocol):
 
     async def upkeep(self) -> None:
         """Drop what was kept long enough."""
+        ...
+
+
+@runtime_checkable
+class Rescuer(Protocol):
+    """What an engine also has that can copy all it keeps while it is in use."""
+
+    async def rescue(self, path: str) -> Rescued:
+        """Copy everything into a new file, from what is open here, whatever is at its path now.
+
+        Raises:
+            ValidationError: The path can't be used: something is there, or its folder is not.
+            Busy: Another long look at the storage is under way.
+        """
+        ...
+
+
+class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+    """What examining the storage came to: what was looked at, what is wrong, and whether that was all."""
+
+    checked: str
+    troubles: list[str] = []
+    complete: bool = True
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """What an engine also has that can tell whether its storage is sound."""
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup:
+        """Look for corruption: thoroughly, or as far as a quick look gets in so many seconds."""
         ...
 
 

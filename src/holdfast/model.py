@@ -137,6 +137,21 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
 
 
+class Rescued(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy of a whole store: where it is, its size, how many namespaces and entries it has.
+
+    Entries whose expiry has not been noticed are counted too. `trouble` says what is wrong with the copy, as
+    it was with the original; None if nothing is.
+    """
+
+    path: str
+    bytes: int
+    pages: int
+    namespaces: int
+    entries: int
+    trouble: str | None = None
+
+
 class TrashEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that was removed and can be restored until `purged_at`.
 

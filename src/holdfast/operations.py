@@ -12,21 +12,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 from holdfast import rules
 from holdfast.commands import Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Housekeeper
+from holdfast.engine import Examined, Housekeeper, Rescuer
+from holdfast.errors import Unsupported
 from holdfast.model import Stats, moment
 from holdfast.rows import KV
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from holdfast.auditing import Audit
     from holdfast.batcher import Batcher
     from holdfast.commands import Command, Result
-    from holdfast.engine import Engine
+    from holdfast.engine import Checkup, Engine
     from holdfast.errors import HoldfastError
     from holdfast.groups import Groups
     from holdfast.letters import Letters
-    from holdfast.model import Entry, Policy, TrashPage
+    from holdfast.model import Entry, Policy, Rescued, TrashPage
     from holdfast.outage import Outage
     from holdfast.reaper import Reaper
     from holdfast.survey import Survey
@@ -137,6 +139,27 @@ class Operations(ABC):
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
         self._reading()
         await self._groups.ready()
+
+    async def rescue(self, path: str | Path) -> Rescued:
+        """Copy everything into a new file while the store is in use, also when its own file has vanished.
+
+        Args:
+            path: Where the copy goes, on the machine of the store. Nothing may be there. A relative path is
+                taken from the folder of the store's file.
+
+        Raises:
+            ValidationError: The path can't be used.
+            Unsupported: The store is no SQLite file.
+        """
+        engine = self._reading()
+        if isinstance(engine, Rescuer):
+            return await engine.rescue(str(path))
+        raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup | None:
+        """Look for corruption, thoroughly or for so many seconds; None if this storage has no way to."""
+        engine = self._reading()
+        return await engine.examine(seconds=seconds) if isinstance(engine, Examined) else None
 
     @property
     def outage(self) -> Outage:

@@ -124,6 +124,7 @@ def test_no_verb_is_invented() -> None:
         ("reference/journal.md", model.Changes),
         ("reference/verbs.md", model.Page),
         ("reference/verbs.md", model.Stats),
+        ("reference/verbs.md", model.Rescued),
         ("reference/verbs.md", model.Letter),
         ("reference/verbs.md", model.LetterPage),
         ("reference/verbs.md", model.TrashEntry),

@@ -23,6 +23,7 @@ NAMES: Final = {
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
     *("Escalated", "Letter", "LetterPage"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
+    "Rescued",
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
     *("KeyNotFound", "LockLost", "MissingField", "OutcomeUnknown", "PermissionDenied", "QuotaExceeded"),
@@ -73,6 +74,7 @@ FIELDS: Final = {
     "BatchResult": "versions",
     "Conflict": "key expected_version current",
     "Stats": "namespace keys bytes version changed_at",
+    "Rescued": "path bytes pages namespaces entries trouble",
     "Policy": (
         "quota_keys quota_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash trash_retention "
         "journal_retention audit audit_retention"

@@ -37,12 +37,14 @@ from holdfast.engine import (
 )
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import queries, statements
+from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
+from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.recent import Recent
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
-from holdfast.errors import Busy, StorageFull, Unavailable
+from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
 from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
 
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
+    from holdfast.engine import Checkup
+    from holdfast.model import Rescued
 
 T = TypeVar("T")
 
@@ -82,6 +86,8 @@ class SqliteEngine:
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
         self._writer = Writer(self._where, self._covered)
+        self._presence = Presence(self._path)
+        self._examiner = Examiner(self._path)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
@@ -194,9 +200,22 @@ class SqliteEngine:
         return await self._aside(queries.totals, now, namespace)
 
     async def ready(self) -> None:
-        """See `Engine.ready`: another process may have the right to write, or have given it up."""
+        """See `Engine.ready`: another process may have the right to write, or the file may be gone."""
         if not self._lock.held:
             await self._writer.run(self._become_writer)
+        self._presence.look()
+
+    async def rescue(self, path: str) -> Rescued:
+        """See `Rescuer.rescue`: through a connection that was opened with the rest, whatever is there now."""
+        if self._temporary and not os.path.isabs(path):
+            raise ValidationError(
+                "path must be absolute: the folder of this store goes with it", field="path"
+            )
+        return await self._examiner.rescue(path)
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup:
+        """See `Examined.examine`."""
+        return await self._examiner.examine(seconds)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: a file does not tell."""
@@ -211,10 +230,12 @@ class SqliteEngine:
         await asyncio.to_thread(self._close)
 
     async def _transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        self._presence.require()
         for _ in range(STALE_ATTEMPTS):
             outcome = await self._decide(commands, now)
             try:
                 await self._writer.run(self._job(outcome, now))
+                self._presence.confirm(wrote=not outcome.empty)
             except BaseException as error:
                 self._recent = Recent()  # nobody here knows what was kept
                 if isinstance(error, Stale):
@@ -317,6 +338,8 @@ class SqliteEngine:
             self._patient = connect(self._path, patience=5)
             require_current(self._patient, self._where)
             [self._epoch] = self._patient.execute(statements.EPOCH).fetchone()
+            self._examiner.open()
+            self._presence.remember()
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
 
@@ -341,10 +364,11 @@ class SqliteEngine:
                 "or stop it and try again"
             )
         try:
+            self._presence.look()  # else this would write to one file and read from another
             self._open_writer()
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._lock.release()
-            raise translated(error, self._where) from error
+            raise translated(error, self._where) if isinstance(error, sqlite3.Error) else error from error
 
     def _covered(self, log_bytes: int) -> bool:
         return self._temporary or self._ballast.cover(log_bytes)
@@ -357,6 +381,7 @@ class SqliteEngine:
         return True
 
     def _close(self) -> None:
+        self._examiner.close()
         self._writer.stop()
         self._threads.shutdown()
         for connection in (self._inline, self._patient):

@@ -1,0 +1,136 @@
+"""Long looks at a SQLite file while it is in use: copying all of it, and finding out whether it is sound.
+
+They have a connection of their own, which is opened together with the others: should the file vanish, this
+one still has it, and a new connection would get whatever is at the path then.
+
+Law: one long look at a time, on a thread of its own and in one read transaction, so that nobody waits for it
+and it sees one instant. Closing the store ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from holdfast.engine import Checkup
+from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.translate import primary_code, translated
+from holdfast.errors import Busy, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from holdfast.model import Rescued
+
+T = TypeVar("T")
+
+FINDINGS: Final = 20
+"""How many findings of SQLite's check are shown."""
+
+
+class Examiner:
+    """Looks at a file for as long as it takes.
+
+    Args:
+        path: The database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast examiner")
+        self._connection: sqlite3.Connection | None = None
+        self._busy = False
+        self._closing = False
+
+    def open(self) -> None:
+        """Open the file, together with the other connections."""
+        self._connection = connect(self._path, patience=5)
+
+    async def rescue(self, path: str) -> Rescued:
+        """See `Rescuer.rescue`. Few processes ever do it, so that what it takes is imported here."""
+        from holdfast.engines.sqlite.copying import copied, new_file
+
+        target = new_file(path, self._path)
+        return await self._run(lambda connection: copied(connection, target, self._go_on))
+
+    async def examine(self, seconds: float | None) -> Checkup:
+        """See `Examined.examine`: SQLite's own check, the quick one where there is a bound on time."""
+        return await self._run(lambda connection: _examined(connection, seconds))
+
+    def close(self) -> None:
+        """End what is under way, and let go of the file. Blocks."""
+        self._closing = True
+        if self._connection is not None:
+            self._connection.interrupt()
+        self._thread.shutdown()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _run(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._connection
+        if connection is None:
+            raise Unavailable(f"{self._path} is not open")
+        if self._busy:
+            raise Busy(f"another copy or check of {self._path} is under way: wait for its end")
+        self._busy = True
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self._look, connection, look)
+        work.add_done_callback(self._idle)
+        try:
+            return await asyncio.shield(work)
+        except sqlite3.Error as error:
+            self._go_on()
+            raise translated(error, str(self._path)) from error
+
+    def _idle(self, done: asyncio.Future[T]) -> None:
+        self._busy = False
+        if not done.cancelled():
+            done.exception()  # whoever waited for it may be gone
+
+    def _go_on(self) -> None:
+        if self._closing:
+            raise Unavailable(f"{self._path} was closed before its copy was complete")
+
+    def _look(self, connection: sqlite3.Connection, look: Callable[[sqlite3.Connection], T]) -> T:
+        connection.execute("BEGIN")
+        try:
+            connection.execute(
+                "SELECT count(*) FROM sqlite_master"
+            ).fetchone()  # from here on it is one instant
+            return look(connection)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("PRAGMA shrink_memory")
+
+
+def _examined(connection: sqlite3.Connection, seconds: float | None) -> Checkup:
+    name, check = ("a quick look at pages", "quick_check") if seconds else ("all pages", "integrity_check")
+    try:
+        with _interrupted_after(connection, seconds):
+            found = [str(row[0]) for row in connection.execute(f"PRAGMA {check}({FINDINGS})").fetchall()]
+    except sqlite3.Error as error:
+        if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
+            return Checkup(checked=name, complete=False)
+        return Checkup(checked=name, troubles=["SQLite can't read a page that it needs"])
+    return Checkup(checked=name, troubles=[] if found == ["ok"] else found)
+
+
+@contextlib.contextmanager
+def _interrupted_after(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
+    """Have SQLite give up after so many seconds, whatever it is doing."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

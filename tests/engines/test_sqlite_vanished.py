@@ -1,0 +1,177 @@
+"""The file of a store is removed, moved or replaced while it is open: no write is said to be kept."""
+
+# ruff: noqa: ASYNC240 - what is done to the files here takes no time
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import SqliteEngine
+from tests.vanishing import WAYS, Way, entries, log_replaced, log_unlinked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast import Store
+
+BEFORE = 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store's file."""
+    return tmp_path / "store.db"
+
+
+async def _fill(store: Store) -> dict[str, object]:
+    kv = store.kv("p")
+    for number in range(BEFORE):
+        await kv.set(f"k{number:03}", number)
+    return await entries(store)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_no_write_is_acknowledged_any_more(way: Way, path: Path) -> None:
+    """Every write is refused with what happened and what to do; reads go on; ready says the same."""
+    async with holdfast.open(path, reap=False) as store:
+        kv, written = store.kv("p"), await _fill(store)
+        gone = way(path)
+        told = f"{gone}.* while it was open.*process {os.getpid()} has open.*holdfast rescue NEW_PATH"
+        with pytest.raises(holdfast.OutcomeUnknown, match=told):  # the last look is a moment ago
+            await kv.set("late", 1)
+        for _ in range(5):
+            with pytest.raises(holdfast.DatabaseError, match=told):
+                await kv.set("later", 1)
+        with pytest.raises(holdfast.DatabaseError):
+            await kv.delete("no such key")
+        with pytest.raises(holdfast.DatabaseError, match=told):
+            await store.ready()
+        assert await kv.get("later") is None
+        assert {key: value for key, value in (await entries(store)).items() if key != "late"} == written
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_everything_acknowledged_is_rescued(way: Way, path: Path, tmp_path: Path) -> None:
+    """A rescue copies what was acknowledged out of the open file; a store opened there has all of it."""
+    copy = tmp_path / "rescued.db"
+    async with holdfast.open(path, reap=False) as store:
+        written = await _fill(store)
+        way(path)
+        rescued = await store.rescue(copy)
+        assert (rescued.path, rescued.entries, rescued.namespaces) == (str(copy), BEFORE, 1)
+        assert (rescued.bytes, rescued.trouble) == (copy.stat().st_size, None)
+        assert rescued.pages * 4096 == rescued.bytes
+    async with holdfast.open(copy) as again:
+        assert await entries(again) == written
+        assert (await again.kv("p").set("k000", "goes on")).version == BEFORE + 1
+
+
+async def test_the_file_is_looked_for_before_a_write_after_idling(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that finds the file gone before it begins is refused as such: nothing of it is kept."""
+    async with holdfast.open(path, reap=False) as store:
+        await _fill(store)
+        monkeypatch.setattr("holdfast.engines.sqlite.presence.INTERVAL", -1.0)
+        path.unlink()
+        with pytest.raises(holdfast.DatabaseError):
+            await store.kv("p").set("late", 1)
+        assert await store.kv("p").get("late") is None
+
+
+async def test_a_file_that_is_put_back_is_written_to_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Moved away and back it is the file that is open; both are logged once, and nothing is lost."""
+    async with holdfast.open(path, reap=False) as store:
+        written = await _fill(store)
+        away = path.rename(path.with_name("away"))
+        for _ in range(3):
+            with pytest.raises(holdfast.DatabaseError):
+                await store.ready()
+        away.rename(path)
+        await store.kv("p").set("more", 1)
+    assert [record.levelname for record in caplog.records] == ["CRITICAL", "WARNING"]
+    async with holdfast.open(path) as again:
+        assert await entries(again) == written | {"more": 1}
+
+
+async def test_what_may_happen_to_the_files(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Checkpoints, other programs and another working folder are no reason to refuse a write."""
+    monkeypatch.chdir(tmp_path)
+    async with holdfast.open(path.name, reap=False) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        await _fill(store)
+        await engine._writer.run(lambda: engine._writer.checkpoint("TRUNCATE"))
+        with sqlite3.connect(path) as outside:
+            outside.execute(
+                "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('p', 'o', '7')"
+            )
+        outside.close()
+        with sqlite3.connect(path, isolation_level=None) as outside:
+            outside.execute("VACUUM")
+        outside.close()
+        path.chmod(0o600)
+        os.link(path, tmp_path / "second name")
+        monkeypatch.chdir("/")
+        await store.ready()
+        assert (await store.kv("p").set("k", 1)).version == BEFORE + 1
+
+
+async def test_a_link_to_the_file(path: Path, tmp_path: Path) -> None:
+    """A store that is opened through a symbolic link has its log beside the file that the link leads to."""
+    (tmp_path / "data").mkdir()
+    path.symlink_to(tmp_path / "data" / "real.db")
+    async with holdfast.open(path, reap=False) as store:
+        await _fill(store)
+        (tmp_path / "data" / "real.db-wal").unlink()
+        with pytest.raises(holdfast.DatabaseError, match=r"real\.db-wal"):
+            await store.ready()
+
+
+async def test_a_reader_does_not_become_the_writer_of_another_file(path: Path) -> None:
+    """Who opened the file while another wrote to it reads that one, and may not write to another."""
+    async with holdfast.open(path, reap=False) as writer:
+        await _fill(writer)
+        async with holdfast.open(path, reap=False) as reader:
+            await writer.aclose()
+            path.unlink()
+            with pytest.raises(holdfast.DatabaseError, match="removed or moved away"):
+                await reader.kv("p").set("k", 1)
+            with pytest.raises(holdfast.DatabaseError):
+                await reader.ready()
+            assert not path.exists()
+
+
+@pytest.mark.parametrize("way", [log_unlinked, log_replaced], ids=lambda way: way.__name__)
+async def test_closing_brings_a_vanished_log_home(way: Way, path: Path) -> None:
+    """While the database itself is in its place, a regular end moves into it what the open log holds."""
+    async with holdfast.open(path, reap=False) as store:
+        written = await _fill(store)
+        way(path)
+    async with holdfast.open(path) as again:
+        assert await entries(again) == written
+
+
+async def test_a_private_file(tmp_path: Path) -> None:
+    """A store that keeps nothing follows the same rule: somebody may tidy the folder of temporary files."""
+    async with holdfast.open("sqlite://", reap=False) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        written = await _fill(store)
+        engine.path.unlink()
+        with pytest.raises(holdfast.DatabaseError):
+            await store.ready()
+        with pytest.raises(holdfast.ValidationError, match="absolute"):
+            await store.rescue("copy.db")
+        await store.rescue(tmp_path / "copy.db")
+    async with holdfast.open(tmp_path / "copy.db") as copy:
+        assert await entries(copy) == written
