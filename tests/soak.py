@@ -30,6 +30,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_LATE_STOPS": "{rounds}"},
         30,
     ),
+    "vanish": (
+        ["tests/robustness/test_vanish.py", "--timeout=0", "-s"],
+        {"HOLDFAST_VANISH_ROUNDS": "{rounds}"},
+        20,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Selected,
     )
     from holdfast.reaper import Reaper
+    from holdfast.rescues import Rescues
     from holdfast.rows import Record
     from holdfast.table import Tables
 
@@ -192,6 +193,13 @@ class Store(Operations):
         if verb in WRITES and self._writer and fields.get("last_writer") is None:
             fields = {**fields, "last_writer": self._writer}
         return await door.table(namespace, verb, fields)
+
+    @cached_property
+    def rescues(self) -> Rescues:
+        """Copies of this store for callers beyond a bus."""
+        from holdfast.rescues import Rescues
+
+        return Rescues(self.rescue, self._take_charge)
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
         """Have a task end with the store."""

@@ -48,6 +48,7 @@ app.command("holdfast.edges.cli.observe:ping", name="ping")
 app.command("holdfast.edges.cli.observe:top", name="top")
 app.command("holdfast.edges.cli.bench:bench", name="bench")
 app.command("holdfast.edges.cli.doctor:doctor", name="doctor")
+app.command("holdfast.edges.cli.rescue:rescue", name="rescue")
 app.command("holdfast.edges.cli.completion:completion", name="completion")
 app.command("holdfast.edges.cli.completion:install", name="--install-completion")
 

@@ -16,7 +16,7 @@ from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.config import read_config, shown
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
-from holdfast.errors import HoldfastError, Unsupported
+from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.registry import engine_for
 from holdfast.store import Store
 
@@ -108,6 +108,8 @@ def _revision(found: str) -> Finding:
 async def _writable(store: Store) -> Finding:
     try:
         await store.ready()
+    except DatabaseError as error:
+        return Finding("writing", "fail", error.message, "reading works, and holdfast rescue saves the data")
     except HoldfastError as error:
         return Finding("writing", "warn", error.message, "reading works; write through that process")
     return Finding("writing", "ok", "a write would be accepted")

@@ -41,7 +41,7 @@ FIELDS: Final = frozenset(
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
         *("after", "anchor", "expires_before", "op", "producer", "purpose", "until"),
-        *("attempts", "error_code", "message", "number", "request", "verb"),
+        *("attempts", "error_code", "message", "number", "path", "request", "verb"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""
@@ -248,6 +248,18 @@ async def _deadletter_drop(store: Store, fields: Mapping[str, Any]) -> dict[str,
     return {"dropped": await letters.drop(required(fields, "number"), deadline=fields.get("deadline"))}
 
 
+async def _rescue(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin a copy, or with a number see how far it is: it may take longer than anybody waits for a reply."""
+    if "number" in fields:
+        part = await store.rescues.part(fields["number"])
+    else:
+        path = required(fields, "path")
+        if not isinstance(path, str):
+            raise ValidationError("path must be text", field="path")
+        part = await store.rescues.begin(path)
+    return msgspec.structs.asdict(part)
+
+
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
     return {"ready": True}
@@ -267,6 +279,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "deadletters": _deadletters,
     "deadletter_retry": _deadletter_retry,
     "deadletter_drop": _deadletter_drop,
+    "rescue": _rescue,
     "ready": _ready,
 }
 """The verbs for operators."""

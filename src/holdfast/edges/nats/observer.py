@@ -67,7 +67,7 @@ class Observer:
     WALKS: Final = frozenset(
         {
             *("list", "changes", "history", "get_many", "query", "scan", "query_index", "batch_get_item"),
-            *("create_index", "drop_index", "check_index", "drop_table", "sweep_expired_ttl"),
+            *("create_index", "drop_index", "check_index", "drop_table", "sweep_expired_ttl", "rescue"),
         }
     )
 

@@ -23,7 +23,7 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, LetterPage, TrashPage, entry_of, moment
+from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage, entry_of, moment
 from holdfast.rows import KV, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
@@ -152,6 +152,13 @@ class RemoteEngine:
     async def upkeep(self) -> None:
         """See `Housekeeper.upkeep`: for operators."""
         await self._ask_operator("upkeep", {})
+
+    async def rescue(self, path: str) -> Rescued:
+        """See `Rescuer.rescue`: for operators. The path is on the service's machine."""
+        part = await self._ask_operator("rescue", {"path": path}, self._unknown("rescue"))
+        while not part["complete"]:
+            part = await self._ask_operator("rescue", {"number": part["number"]}, self._unknown("rescue"))
+        return msgspec.convert(part["rescued"], Rescued)
 
     async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
         """See `Auditor.audit_log`: for operators."""

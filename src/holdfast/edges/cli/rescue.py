@@ -1,0 +1,55 @@
+"""`holdfast rescue`: copy a whole store that is in use into a new file.
+
+Law: nothing is overwritten, and no store is made by looking for one.
+"""
+
+from __future__ import annotations
+
+import holdfast
+from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.output import document, say
+from holdfast.edges.cli.schema import schema_of
+from holdfast.edges.cli.target import STORE, Place
+
+
+async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
+    """Copy everything into a new file while the store is in use. Exit with 1 if the copy is corrupt.
+
+    Give the URL of a running service when the file of its store was removed, moved or replaced: the service
+    still has the old one open, and copies that. Do it before the service ends, since the file ends with it.
+    It is also a plain backup of a SQLite store of which nothing is wrong. Of the files beside the store only
+    the database is copied, not the key of the audit.
+
+    Parameters
+    ----------
+    new_path
+        The new file, on the machine of the service. Nothing may be there. A relative path is taken from the
+        folder of the store's file.
+    """
+    _require_store(target.address)
+    async with target.open(signs=False) as store:
+        rescued = await store.rescue(new_path)
+    if target.json:
+        document(rescued)
+    else:
+        say(
+            f"copied to {rescued.path}: bytes: {rescued.bytes}, namespaces: {rescued.namespaces}, "
+            f"entries: {rescued.entries}"
+        )
+        if rescued.trouble is not None:
+            say(f"the copy is corrupt, as the store is: {rescued.trouble}. Run holdfast doctor --deep")
+    return OK if rescued.trouble is None else ERROR
+
+
+def _require_store(address: str) -> None:
+    """Opening a path where nothing is would make an empty store there."""
+    try:
+        file = schema_of(address).file
+    except holdfast.Unsupported:
+        return
+    if file is not None and not file.exists():
+        raise holdfast.ValidationError(
+            f"there is no file at {file.absolute()}. If a service still has it open, give the URL of that "
+            "service, such as --url nats://127.0.0.1:4222",
+            field="url",
+        )
