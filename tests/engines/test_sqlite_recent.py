@@ -1,7 +1,7 @@
 """What the SQLite engine keeps in mind of its last writes is never older than the file.
 
-Law: nothing is asked of the memory itself. What it gets wrong shows in versions, values and the journal, as
-whoever writes through the store sees them.
+Law: what the memory gets wrong shows in versions, values and the journal, as whoever writes through the store
+sees them. The memory itself is asked only how much it holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
+from holdfast.decide import Outcome
 from holdfast.engines.sqlite import SqliteEngine, recent
+from holdfast.rows import KV, Address, Namespace, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,10 +90,35 @@ async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: py
         kv = store.kv("p")
         for number in range(10):
             await kv.set(f"k{number}", number)
-        for number in range(10):
+        for number in reversed(range(10)):
             assert await kv.delete(f"k{number}")
-        for number in range(10):
             assert (await kv.set(f"k{number}", 0, expected_version=0)).value == 0
+
+
+async def test_the_last_write_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an entry that was written twice the later row counts, whichever generation the earlier one is of."""
+    monkeypatch.setattr(recent, "MOST", 4)
+    async with holdfast.open(tmp_path / "store.db", reap=False) as store:
+        kv = store.kv("p")
+        versions = dict.fromkeys("abcdef", 0)
+        for key in "abcdefabcdef":
+            for _ in range(2):
+                versions[key] = (await kv.set(key, 1, expected_version=versions[key])).version
+        assert max(versions.values()) == 24
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many entries and namespaces are written to, memory holds so many and no more."""
+    monkeypatch.setattr(recent, "MOST", 4)
+    monkeypatch.setattr(recent, "MOST_NAMESPACES", 4)
+    memory = recent.Recent()
+    row = Row(value="1", size=1, version=1, created_at=1, updated_at=1)
+    names = [f"kv/p{number}" for number in range(20)]
+    for name in names:
+        rows: dict[Address, Row | None] = {Address(name, KV, "k"): row}
+        memory.learn(Outcome(results=[], namespaces=[Namespace(name=name)], rows=rows, journal=[], trims={}))
+        assert len(memory.namespaces(names)) <= 4
+        assert len(memory.rows([Address(one, KV, "k") for one in names])) <= 9
 
 
 async def test_a_large_value_replaces_a_small_one(tmp_path: Path) -> None:

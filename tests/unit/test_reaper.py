@@ -237,6 +237,28 @@ async def test_a_row_that_can_not_go_does_not_hold_the_sweep(
         assert await store._reaper.sweep_inline("kv/a") == []
 
 
+async def test_a_sweep_that_can_not_be_done(
+    store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for a sweep is told if what is due could not be removed, whatever else was."""
+    for plugin in ("a", "b"):
+        await store.kv(plugin).set("k", 1, ttl=1)
+    clock.advance(1)
+    transact = engine.transact
+
+    async def fail(commands: Any, now: int) -> Any:
+        if any(command.namespace == "kv/a" for command in commands):
+            raise Unavailable("the disk is away")
+        return await transact(commands, now)
+
+    with monkeypatch.context() as away:
+        away.setattr(engine, "transact", fail)
+        with pytest.raises(Unavailable):
+            await store.sweep()
+    assert await store.sweep() >= 1
+    assert [namespace.keys for namespace in await store.namespaces()] == [0, 0]
+
+
 async def test_only_so_many_requests_are_remembered(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

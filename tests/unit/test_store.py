@@ -82,8 +82,13 @@ async def store(engine: Engine) -> AsyncIterator[Store]:
 async def test_a_poison_command_fails_alone(
     store: Store, engine: Engine, fault: Exception, seen: type, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When a group can't be saved its commands are tried one by one, and only the culprit fails."""
+    """When a group can't be saved its commands are tried one by one, and only the culprit fails.
+
+    Whoever listens is told of the others.
+    """
     engine.poison = fault
+    told: list[str] = []
+    store.listen(lambda journal: told.extend(record.key for record in journal))
     kv = store.kv("a")
     calls = (kv.set("before", 1), kv.set("poison", 1, request_id="r-7"), kv.set("after", 1))
     before, poisoned, after = await asyncio.gather(*calls, return_exceptions=True)
@@ -91,6 +96,8 @@ async def test_a_poison_command_fails_alone(
     assert type(poisoned) is seen
     assert "secret" not in str(poisoned)
     assert engine.groups == [3, 1, 1, 1]
+    await kv.set("last", 1)
+    assert told[:2] == ["before", "after"]
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert any("r-7" in record.getMessage() and record.exc_info for record in errors)
 

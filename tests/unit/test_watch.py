@@ -67,6 +67,23 @@ def following(store: Store, **given: Any) -> AsyncGenerator[Change]:
     return watch  # type: ignore[no-any-return]
 
 
+async def test_a_bell_that_rang_while_nobody_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that comes while a watch is busy with the one before wakes it at once, and once."""
+    monkeypatch.setattr(holdfast.watch, "LOOK_AGAIN", 3600)
+    bell = Bell(lambda: None)
+    bell.ring()
+    bell.ring()
+    async with asyncio.timeout(5):
+        await bell.heard()
+    waiting = asyncio.create_task(bell.heard())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    bell.ring()
+    async with asyncio.timeout(5):
+        await waiting
+
+
 async def test_it_looks_by_itself(store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that nobody rang for is seen all the same, by looking again after a while."""
     monkeypatch.setattr(holdfast.watch, "LOOK_AGAIN", 0.001)

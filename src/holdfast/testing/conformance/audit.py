@@ -252,6 +252,23 @@ class Audit(Fixtures):
         after = await again.audit(AUDITED).verify(heads=[before.head])
         assert (after.whole, after.records) == (True, 3)
 
+    async def test_what_was_there_is_hashed_after_opening_again(
+        self, store: Store, kv: KV, reopen: Reopen
+    ) -> None:
+        """A record has the hash of the value before it, also where nobody has looked at that value yet."""
+        await store.set_policy(kv.namespace, {"audit": True})
+        first = [{"key": key, "value": f"old {key}"} for key in "abc"]
+        await kv.batch(writes=first)
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        kv = again.kv("trivia")
+        await kv.batch(writes=[{"key": key, "value": f"new {key}"} for key in "abc"])
+        found = await assert_told(again, kv)
+        assert [one.before for one in found[4:]] == [one.after for one in found[1:4]]
+        assert None not in [one.after for one in found[1:]]
+
     async def test_noted_heads_are_compared(self, store: Store) -> None:
         """An audit that does not lead to a head that was noted is not whole."""
         await store.semantic("acme", "web").set("a", 1)
