@@ -149,9 +149,9 @@ async def test_entries_of_one_deadline(make: Callable[[], Engine]) -> None:
 async def test_two_runs_in_one_group(make: Callable[[], Engine]) -> None:
     """Two sweeps that come together count each entry once: the second finds what the first has left."""
     async with opened(make) as engine:
-        verbs = Verbs("kv/a", writer="w", new_id=id_maker())
-        await engine.transact([verbs.set(f"{n}", 1, ttl=1) for n in range(10)], NOW)
-        outcome = await engine.transact([ExpireRun(namespace="kv/a", limit=6)] * 2, LATER)
+        verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)
+        await engine.transact([verbs.set(f"{n}", 1, ttl=1) for n in range(10)], lambda: NOW)
+        outcome = await engine.transact([ExpireRun(namespace="kv/a", limit=6)] * 2, lambda: LATER)
         assert outcome.results == [Removed(6), Removed(0)]
         assert await in_runs(engine, "kv/a", limit=6) == 4
         [totals] = await engine.totals(LATER)

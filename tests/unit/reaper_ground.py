@@ -16,7 +16,7 @@ from holdfast.commands import ExpireRun
 from holdfast.engines.memory import MemoryEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -126,7 +126,7 @@ class Engine(MemoryEngine):
         finally:
             self.failures, self.slowness = kept
 
-    async def transact(self, commands: Sequence[Command], now: int) -> Outcome:
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Apply a group; a run takes its time, in which others get their turn."""
         if self.run_takes and self.time is not None and isinstance(commands[0], ExpireRun):
             await self.time.sleep(self.run_takes)

@@ -246,7 +246,7 @@ async def test_a_sweep_that_can_not_be_done(
     clock.advance(1)
     transact = engine.transact
 
-    async def fail(commands: Any, now: int) -> Any:
+    async def fail(commands: Any, now: Any) -> Any:
         if any(command.namespace == "kv/a" for command in commands):
             raise Unavailable("the disk is away")
         return await transact(commands, now)
