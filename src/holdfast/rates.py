@@ -5,7 +5,7 @@ Law: a rate is counted in the process that serves; it costs nothing where no pol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.decide.policies import policy_of
 from holdfast.errors import RateLimited
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.rows import Namespace
+
+
+MOST_BUCKETS: Final = 16_384
+"""How many callers have a bucket of their own."""
 
 
 class Bucket:
@@ -32,6 +36,48 @@ class Bucket:
             return max(0.001, round((1 - self._tokens) / self.rate, 3))
         self._tokens -= 1
         return 0.0
+
+    def full(self, now: float) -> bool:
+        """Whether it holds as much as a new one would."""
+        return self._tokens + (now - self._at) * self.rate >= max(self.rate, 1.0)
+
+
+class Buckets:
+    """A bucket for each of many callers, all of the same rate.
+
+    When there are too many, those that are full go: a new one would be the same. If none is, callers who have
+    none share one, so that to come under ever new names gains nobody anything.
+
+    Args:
+        rate: How many requests a second each may make; None if there is no bound, and then nobody asks.
+        most: How many buckets there are at the most.
+    """
+
+    def __init__(self, rate: float | None, *, most: int = MOST_BUCKETS) -> None:
+        self._rate = rate or 0.0
+        self._most = most
+        self._buckets: dict[str, Bucket] = {}
+        self._shared = Bucket(self._rate, 0.0)
+        self._look_again = 0.0
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, caller: str, now: float) -> float:
+        """Take a token of a caller's; 0, or for how many seconds there is none."""
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._bucket_for(caller, now)
+        return bucket.take(now)
+
+    def _bucket_for(self, caller: str, now: float) -> Bucket:
+        if len(self._buckets) >= self._most and now >= self._look_again:
+            self._buckets = {name: one for name, one in self._buckets.items() if not one.full(now)}
+            if len(self._buckets) >= self._most // 2:  # to look through all of them has its price
+                self._look_again = now + 0.1
+        if len(self._buckets) >= self._most:
+            return self._shared
+        return self._buckets.setdefault(caller, Bucket(self._rate, now))
 
 
 class Rates:

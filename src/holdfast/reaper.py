@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
 from holdfast.audit import AUDIT, address_of, head_of, record_of
+from holdfast.bounded import Bounded
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, policy_of
 from holdfast.engine import JournalQuery, Scan
@@ -51,6 +52,9 @@ LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
 """A deadline that nothing has: the last second of the year 9999, which every engine can hold."""
 
+MOST_HEADS: Final = 16_384
+"""Of how many audits it is known which head was logged last; past that, some are logged again unchanged."""
+
 TABLES: Final = "table/"
 """How the names of namespaces begin that hold tables."""
 
@@ -81,7 +85,7 @@ class Reaper:
         self._interval = interval
         self._removed = 0
         self._seconds = 0.0
-        self._heads: dict[str, int] = {}
+        self._heads: Bounded[str, int] = Bounded(MOST_HEADS)
         self._lookout = Lookout(engine, self._expire_in_time, clock)
         self.swept: Callable[[int, float], None] | None = None
         self.failed: Callable[[], None] | None = None
@@ -262,7 +266,7 @@ class Reaper:
             _log.error("the audit of %s can't be kept: %s", name, error.message)
             return
         if self._heads.get(name, 0) != head.number:
-            self._heads[name] = head.number
+            self._heads.keep(name, head.number)
             _log.info("audit head of %s is %d:%s", name, head.number, head.last)
 
     async def _prune_audit(self, name: str, floor: int, before: int) -> None:

@@ -203,6 +203,7 @@ class Store(Operations):
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
         """Have a task end with the store."""
+        self._tasks = [known for known in self._tasks if not known.done()]
         self._tasks.append(task)
 
     def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
@@ -367,6 +368,8 @@ class Store(Operations):
 
     def _put_away(self, namespace: str, bell: Bell) -> None:
         self._bells[namespace].pop(bell)()
+        if not self._bells[namespace]:
+            del self._bells[namespace]
 
     def _reading(self) -> Engine:
         if not self._open:

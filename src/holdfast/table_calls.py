@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
+from holdfast.bounded import Bounded
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
 from holdfast.fields import as_object, required, several
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from holdfast.view import View
 
 _EVERYTHING: Final = Range(b"", None)
+KNOWN_TABLES: Final = 64
+"""Of how many tables of a namespace the definition is kept in mind."""
 
 
 class TableCalls:
@@ -72,7 +75,7 @@ class TableCalls:
         self._store = store
         self._verbs = verbs
         self._namespace = verbs.namespace
-        self._known: dict[str, TableSchema] = {}
+        self._known: Bounded[str, TableSchema] = Bounded(KNOWN_TABLES)
 
     async def call(self, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a call of one of `VERBS`."""
@@ -286,7 +289,7 @@ class TableCalls:
             wanted = [place] if seen is None else [place, self._address(seen, fields)]
             definition, *found = await source.rows(wanted)
             now = defined(definition, table)
-            self._known[table] = now
+            self._known.keep(table, now)
             if seen is not None and now == seen:
                 return None if found[0] is None else item_of(found[0])
             seen = now

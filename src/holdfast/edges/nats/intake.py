@@ -39,6 +39,10 @@ TO_GATHER: Final = 6
 piece by piece, and so does what answers lead to."""
 
 
+ALL_WAITING: Final = 65_536
+"""How many requests may wait together: without payloads they would never reach the limit of bytes."""
+
+
 class Request(msgspec.Struct, gc=False):
     """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
@@ -94,6 +98,7 @@ class Intake:
         self._lines: dict[str, Line] = {}
         self._turns: deque[Line] = deque()
         self._bytes = 0
+        self._waiting = 0
         self._under_way = 0
         self._scheduled = False
         self._latest = ""
@@ -104,7 +109,7 @@ class Intake:
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return sum(len(line.waiting) for line in self._lines.values())
+        return self._waiting
 
     def take(self, request: Request) -> bool:
         """Let a request wait for its turn; False if there is no room for it."""
@@ -114,6 +119,7 @@ class Intake:
             len(line.waiting) >= limits.waiting
             or line.waiting_bytes + size > limits.waiting_bytes
             or self._bytes + size > limits.all_waiting_bytes
+            or self._waiting >= ALL_WAITING
         ):
             return False
         self._lines[owner] = line
@@ -127,6 +133,7 @@ class Intake:
         line.waiting.append(request)
         line.waiting_bytes += size
         self._bytes += size
+        self._waiting += 1
         self._queue(line)
         return True
 
@@ -184,6 +191,7 @@ class Intake:
             size = len(request.payload)
             line.waiting_bytes -= size
             self._bytes -= size
+            self._waiting -= 1
             if self._begin(request):
                 line.under_way += 1
                 self._under_way += 1

@@ -25,6 +25,8 @@ SAMPLE: Final = 0.01
 LINES: Final = 20
 ALL_LINES: Final = 500
 """How many lines a second are written of one plugin and kind, and of all together."""
+OTHERS: Final = "others"
+"""What plugins are called together of which lines were left out, where there are too many to count apart."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
 """Why a message is left unexecuted and unanswered."""
 
@@ -143,7 +145,8 @@ class _Lines:
             self._tell_what_was_left_out()
             self._written.clear()
         if self._written[owner, *kind] >= LINES or self._written.total() >= ALL_LINES:
-            self._left_out[owner] += 1
+            known = owner in self._left_out or len(self._left_out) < ALL_LINES
+            self._left_out[owner if known else OTHERS] += 1
             return False
         self._written[owner, *kind] += 1
         return True

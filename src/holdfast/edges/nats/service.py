@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
 from holdfast.edges.nats import calls, tables
 from holdfast.edges.nats.answers import Answers
@@ -40,7 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.fields import required
 from holdfast.kv import KV
-from holdfast.rates import Bucket
+from holdfast.rates import Buckets
 from holdfast.rules import MAX_TTL
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
@@ -62,6 +63,9 @@ _log = logging.getLogger("holdfast.service")
 
 FARTHEST: Final = MAX_TTL * 1000
 """How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""
+
+KNOWN_NAMES: Final = 4_096
+"""Of how many plugins and projects what serves them is kept; for others it is made again."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +123,9 @@ class NatsService:
         )
         self._endpoints = {one: self._listening.endpoints(one) for one in self._listening.prefixes}
         self._micro = Micro([one for found in self._endpoints.values() for one in found.values()])
-        self._handles: dict[str, KV] = {}
-        self._tables: dict[str, TableCall] = {}
-        self._buckets: dict[str, Bucket] = {} if beside is None else beside._buckets
+        self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
+        self._tables: Bounded[str, TableCall] = Bounded(KNOWN_NAMES)
+        self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._gets: list[tuple[Request, KV]] = []
@@ -202,17 +206,14 @@ class NatsService:
             endpoint=endpoint,
             writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
         )
-        limited = self._settings.rate is not None and not self._admitted(request, self._settings.rate)
+        limited = self._settings.rate is not None and not self._admitted(request)
         if limited or not self._intake.take(request):
             self._refuse_at_the_door(request)
 
-    def _admitted(self, request: Request, rate: float) -> bool:
+    def _admitted(self, request: Request) -> bool:
         if request.route.dialect is ADMIN:
             return True
-        bucket = self._buckets.get(request.line)
-        if bucket is None:
-            bucket = self._buckets[request.line] = Bucket(rate, request.began)
-        request.wait = bucket.take(request.began)
+        request.wait = self._buckets.take(request.line, request.began)
         return request.wait == 0
 
     def _refuse_at_the_door(self, request: Request) -> None:
@@ -348,7 +349,7 @@ class NatsService:
         calls_of = self._tables.get(namespace)
         if calls_of is None:
             calls_of = self._store.table_calls(namespace, writer=request.route.owner)
-            self._tables[namespace] = calls_of
+            self._tables.keep(namespace, calls_of)
         self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
         return True
 
@@ -393,7 +394,7 @@ class NatsService:
         kv = self._handles.get(route.namespace)
         if kv is None:
             verbs = self._store.verbs(route.namespace, root=route.root, writer=route.owner)
-            kv = self._handles[route.namespace] = KV(self._store, verbs)
+            kv = self._handles.keep(route.namespace, KV(self._store, verbs))
         return kv
 
     def _introduce(self, message: Message) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from holdfast.bounded import Bounded
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -28,7 +30,7 @@ class Recent:
     def __init__(self) -> None:
         self._rows: dict[Address, Row] = {}
         self._before: dict[Address, Row] = {}
-        self._namespaces: dict[str, Namespace] = {}
+        self._namespaces: Bounded[str, Namespace] = Bounded(MOST_NAMESPACES)
 
     def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
         """Those of the rows that are known."""
@@ -59,6 +61,4 @@ class Recent:
         if len(self._rows) > MOST:
             self._rows, self._before = {}, self._rows
         for namespace in outcome.namespaces:
-            self._namespaces[namespace.name] = namespace
-        if len(self._namespaces) > MOST_NAMESPACES:
-            self._namespaces.clear()
+            self._namespaces.keep(namespace.name, namespace)
