@@ -60,10 +60,11 @@ async def prepare(path: Path, count: int) -> None:
 
 async def growth(run: Run) -> None:
     """Bars 7 and 9: get, set and list over NATS and embedded, at every size."""
-    from holdfast.engines.sqlite.setup import CACHE_KIB
+    from holdfast.engines.sqlite.setup import READER_KIB, WRITER_KIB
 
     run.book.note(
-        f"growth: files filled with plain SQL, packed; each connection caches {CACHE_KIB // 1024} MB of pages"
+        "growth: files filled with plain SQL, packed; the connection that writes caches "
+        f"{WRITER_KIB // 1024} MB of pages, those that read {READER_KIB // 1024} MB"
     )
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         paths = {}

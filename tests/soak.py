@@ -35,6 +35,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_VANISH_ROUNDS": "{rounds}"},
         20,
     ),
+    "memory": (
+        ["tests/robustness/test_memory.py", "--timeout=0", "-s"],
+        {"HOLDFAST_MEMORY_MINUTES": "{rounds}"},
+        30,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [
@@ -69,7 +74,10 @@ def run(name: str, rounds: int | None) -> int:
     if name == MUTATE:
         return subprocess.run([sys.executable, "-m", "tests.mutate"], check=False).returncode
     tests, variables, usual = CAMPAIGNS[name]
-    settings = {key: value.format(rounds=rounds or usual) for key, value in variables.items()}
+    settings = {
+        key: os.environ[key] if rounds is None and key in os.environ else value.format(rounds=rounds or usual)
+        for key, value in variables.items()
+    }
     print(f"soak: {name} {settings}", flush=True)
     return subprocess.run(
         [sys.executable, "-m", "pytest", *tests], env=os.environ | settings, check=False

@@ -39,6 +39,28 @@ async def read_all(path):
 asyncio.run(read_all(sys.argv[1]))
 """
 
+GETTER = """
+import asyncio, sys, holdfast
+
+def resident():
+    [line] = [line for line in open("/proc/self/status") if line.startswith("VmRSS")]
+    return int(line.split()[1])
+
+async def get_all(path):
+    async with holdfast.open(path) as store:
+        kv = store.kv("p")
+        for number in range(0, 100_000, 1_000):
+            await kv.get(f"key:{number:07}")
+        before = resident()
+        for number in range(0, 100_000, 20):
+            await kv.get(f"key:{number:07}")
+            if number % 1_000 == 0:
+                await kv.list(limit=1_000, prefix=f"key:{number // 1_000:04}")
+        print(resident() - before)
+
+asyncio.run(get_all(sys.argv[1]))
+"""
+
 FILLER = """
 import asyncio, sys, holdfast
 
@@ -73,6 +95,14 @@ def test_many_keys_cost_little_memory(stores: dict[int, Path]) -> None:
     seen, memory = zip(*(_read_all(stores[count]) for count in (0, KEYS)), strict=True)
     assert seen == (0, KEYS)
     assert memory[1] - memory[0] < MEGABYTES * 1024
+
+
+def test_reads_fill_no_memory_while_nobody_writes(stores: dict[int, Path]) -> None:
+    """A process that goes on to read here and there in a large file does not grow by what it reads."""
+    said = subprocess.run(
+        [sys.executable, "-c", GETTER, stores[KEYS]], capture_output=True, text=True, check=True
+    )
+    assert int(said.stdout) < 6 * 1024
 
 
 @pytest.mark.parametrize("statement", statements.totals(owned=True))
