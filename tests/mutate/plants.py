@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutate import bus, decide, engines, flow, recipes, records, servers
+from tests.mutate import bus, deadlines, decide, engines, flow, recipes, records, servers
 from tests.mutate.plant import Plant
 
 PLANTS: Final[tuple[Plant, ...]] = (
     *decide.PLANTS,
+    *deadlines.PLANTS,
     *records.PLANTS,
     *flow.PLANTS,
     *engines.PLANTS,
