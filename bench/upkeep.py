@@ -43,9 +43,6 @@ class Ahead:
         """Milliseconds."""
         return int((time.time() + self._ahead) * 1000)
 
-    def steer(self, offset: float) -> None:
-        """There is nothing to steer by."""
-
     def jump(self, seconds: float) -> None:
         """Go ahead."""
         self._ahead += seconds

@@ -7,10 +7,18 @@ of this module. Nothing else in the library asks the machine what time it is.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+TICKS: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Seconds of a clock that nobody sets. Where it can, it also counts while the machine sleeps."""
+
+NEVER: Final = float("-inf")
 
 
 class Clock(Protocol):
@@ -20,39 +28,59 @@ class Clock(Protocol):
         """Milliseconds since 1970; never less than the answer before."""
         ...
 
-    def steer(self, offset: float) -> None:
-        """Take the wall clock to be wrong by `offset` milliseconds: the storage's clock is ahead by that."""
-        ...
+
+class Reading(NamedTuple):
+    """What another clock showed, in milliseconds since 1970, and where our ticks stood at that instant."""
+
+    time: float
+    ticks: float
 
 
 class SystemClock:
-    """Ticks with the monotonic clock and follows the wall clock.
+    """Ticks with the machine's steady clock, from an instant that it was told.
 
-    A wall clock that jumped forward is adopted at once. One that fell behind is waited for at half speed, so
-    that deadlines come later than they would but time goes on.
+    The wall clock is looked at once, when this is made. What happens to it later moves nothing. Any thread
+    may ask for the time; one store sets it (`holdfast.timekeeper`).
+
+    Args:
+        wall: Tells the wall clock's time, in seconds since 1970.
+        ticks: Tells the steady clock's time, in seconds since any instant.
     """
 
-    def __init__(
-        self, *, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._wall = wall
-        self._ticks = ticks
-        self._offset = 0.0
-        self._last_tick = ticks()
-        self._last = wall() * 1000
+    def __init__(self, *, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = TICKS) -> None:
+        self.wall = wall
+        self.ticks = ticks
+        self._lines = (0.0, NEVER)
+        self.start(self.look_at_wall())
 
     def now(self) -> int:
         """See `Clock.now`."""
-        tick = self._ticks()
-        slow = self._last + (tick - self._last_tick) * 500
-        wall = self._wall() * 1000 + self._offset
-        self._last_tick = tick
-        self._last = now = wall if wall > slow else slow
-        return int(now)
+        tick = self.ticks()
+        # Time is the higher of two lines. One goes with the ticks. The other rises half as fast: on it the
+        # time waits for a clock that turned out to be behind. They are replaced together, and never by lines
+        # that are lower anywhere before that instant, so that no thread sees time go back.
+        line, waiting = self._lines
+        time = tick * 1000.0 + line
+        slow = tick * 500.0 + waiting
+        return int(time if time > slow else slow)
 
-    def steer(self, offset: float) -> None:
-        """See `Clock.steer`."""
-        self._offset = offset
+    def look_at_wall(self) -> Reading:
+        """What the wall clock shows."""
+        return Reading(self.wall() * 1000, self.ticks())
+
+    def at(self, ticks: float) -> float:
+        """The time at a tick, to a fraction of a millisecond."""
+        line, waiting = self._lines
+        return max(ticks * 1000 + line, ticks * 500 + waiting)
+
+    def start(self, reading: Reading) -> None:
+        """Go on from a reading, before anybody has been told a time."""
+        self._lines = (reading.time - reading.ticks * 1000, NEVER)
+
+    def follow(self, reading: Reading) -> None:
+        """Agree with a reading: at once if it is ahead, and by going at half speed while it is behind."""
+        tick = self.ticks()
+        self._lines = (reading.time - reading.ticks * 1000, self.at(tick) - tick * 500)
 
 
 class ManualClock:
@@ -64,9 +92,6 @@ class ManualClock:
     def now(self) -> int:
         """See `Clock.now`."""
         return self._now
-
-    def steer(self, offset: float) -> None:
-        """A manual clock is right by definition: the offset is of no interest."""
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.audit import Keys
+    from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage
@@ -238,8 +239,16 @@ class Engine(Protocol):
         """Ring when others may have changed a namespace; returns what ends that. Need not do anything."""
         ...
 
-    async def clock_offset(self) -> float:
-        """By how many milliseconds the storage's clock is ahead of this machine's wall clock."""
+    async def clock(self, ticks: Callable[[], float]) -> Reading | None:
+        """What the storage's own clock shows at which of these ticks; None if it has none or is not known."""
+        ...
+
+    async def remembered(self) -> int:
+        """The latest time that the storage knows: one that it was told to remember, or that of a change."""
+        ...
+
+    async def remember(self, now: int) -> int:
+        """Keep a time in case it is the latest, if this process may write; the latest that is kept."""
         ...
 
     async def aclose(self) -> None:

@@ -90,6 +90,8 @@ class Reaper:
         self.swept: Callable[[int, float], None] | None = None
         self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
+        self.steady: Callable[[], bool] = lambda: True
+        """Whether the time is known well enough to remove anything by it."""
 
     async def run(self) -> None:
         """Sweep every second and keep house every interval, until cancelled."""
@@ -104,7 +106,7 @@ class Reaper:
         await self._learn()
         while True:
             await asyncio.sleep(min(TICK, self._interval))
-            if self._engine.capabilities.owns_reaper:
+            if self._engine.capabilities.owns_reaper or not self.steady():
                 continue
             try:
                 await self.sweep()

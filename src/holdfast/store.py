@@ -7,7 +7,6 @@ the watchers' bells; what a command means is not its business.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ from holdfast.rates import Rates
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.selection import select
+from holdfast.timekeeper import UNSURE, Timekeeper
 from holdfast.verbs import Verbs, id_maker
 from holdfast.view import View
 from holdfast.watch import Bell
@@ -54,12 +54,10 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.table import Tables
 
-CLOCK_INTERVAL = 30.0
-"""Every how many seconds the offset to the storage's clock is measured."""
 GETS_PER_TURN = 64
 """After how many gets the loop gets a turn: a caller who only reads would otherwise never let it go."""
 
-_log = logging.getLogger("holdfast")
+CLOSED = "the store is not open"
 
 
 class Store(Operations):
@@ -94,7 +92,8 @@ class Store(Operations):
         self._sweep_interval = sweep_interval
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._tasks: list[asyncio.Task[None]] = []
-        self._open = False
+        self._refusal: str | None = CLOSED
+        self.timekeeper = Timekeeper(self._clock, engine, self._trust_time)
         self._gets = 0
         self._batching = self.capabilities.batching
 
@@ -110,14 +109,15 @@ class Store(Operations):
 
         reaper = Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
         reaper.found = self._rates.learn
+        reaper.steady = lambda: self.timekeeper.steady
         return reaper
 
     async def start(self) -> None:
         """Open the store; `async with` does it for you."""
         await self._engine.start()
-        self._open = True
-        await self._steer()
-        self._tasks.append(asyncio.create_task(self._keep_time(), name="holdfast clock"))
+        self._refusal = None
+        await self.timekeeper.open()
+        self._tasks.append(asyncio.create_task(self.timekeeper.run(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
@@ -128,7 +128,7 @@ class Store(Operations):
 
     async def aclose(self) -> None:
         """Close the store: nothing more is accepted, and all that was is finished first."""
-        self._open = False
+        self._refusal = CLOSED
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -137,6 +137,7 @@ class Store(Operations):
         for bells in self._bells.values():
             for bell in bells:
                 bell.close()
+        await self.timekeeper.close()
         await self._engine.aclose()
 
     async def __aenter__(self) -> Self:
@@ -281,7 +282,7 @@ class Store(Operations):
             with self._batcher.reading(namespace, [key]) if self._batching else nullcontext():
                 seen = await self._engine.read([address], now)
             if self.capabilities.owns_clock:
-                await self._steer()
+                await self.timekeeper.listen()
                 now = self.now()
         else:
             self._gets += 1
@@ -364,6 +365,7 @@ class Store(Operations):
         return bell
 
     async def _make_room(self, namespace: str) -> list[Record]:
+        self._reading()
         return await self._reaper.sweep_inline(namespace)
 
     def _put_away(self, namespace: str, bell: Bell) -> None:
@@ -372,9 +374,15 @@ class Store(Operations):
             del self._bells[namespace]
 
     def _reading(self) -> Engine:
-        if not self._open:
-            raise Unavailable("the store is not open")
+        if self._refusal is not None:
+            raise Unavailable(self._refusal)
+        self.timekeeper.answered = True
         return self._engine
+
+    def _trust_time(self, sure: bool) -> None:
+        """Answer, or refuse to while the time is not known."""
+        if self._refusal != CLOSED:
+            self._refusal = None if sure else UNSURE
 
     def _tell(self, outcome: Outcome) -> None:
         """Ring for those who watch, and pass the changes on to whoever asked for them."""
@@ -387,17 +395,6 @@ class Store(Operations):
                     bell.ring()
         for listener in self._listeners:
             listener(outcome.journal)
-
-    async def _keep_time(self) -> None:
-        while True:
-            await asyncio.sleep(CLOCK_INTERVAL)
-            await self._steer()
-
-    async def _steer(self) -> None:
-        try:
-            self._clock.steer(await self._engine.clock_offset())
-        except HoldfastError as error:
-            _log.warning("the storage's clock could not be read: %s", error.message)
 
 
 def _default_writer(engine: Engine) -> str:

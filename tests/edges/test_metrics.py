@@ -74,6 +74,7 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         "holdfast_batch_size_sum": 6,
         "holdfast_events_published_total": 4,
         "holdfast_store_up": 1,
+        "holdfast_clock_sure": 1,
         'holdfast_audit_head{plugin="acme/web"}': 1,
         'holdfast_audit_records{plugin="acme/web"}': 1,
         "holdfast_nats_connected": 1,

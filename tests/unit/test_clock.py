@@ -1,4 +1,4 @@
-"""The clock: never back, never standing still, forward at once.
+"""The clock: it goes with the ticks, is moved by nobody's wall clock, and never goes back.
 
 Law: wall and ticks are moved by hand; nothing here waits.
 """
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.clock import ManualClock, SystemClock
+from holdfast.clock import ManualClock, Reading, SystemClock
 
 
 class Machine:
@@ -26,8 +26,12 @@ class Machine:
         self.wall += seconds if wall is None else wall
         return self.clock.now()
 
+    def off_by(self, seconds: float) -> Reading:
+        """A reading of a clock that is that far from ours."""
+        return Reading(self.clock.at(self.ticks) + seconds * 1000, self.ticks)
 
-def test_it_follows_a_wall_that_is_right() -> None:
+
+def test_it_begins_with_the_wall() -> None:
     """While wall and ticks agree, the time is the wall's, in milliseconds."""
     machine = Machine()
     assert machine.passes(0) == 1_700_000_000_000
@@ -35,40 +39,58 @@ def test_it_follows_a_wall_that_is_right() -> None:
     assert machine.passes(0.25) == 1_700_000_001_750
 
 
-def test_it_adopts_forward_jumps() -> None:
-    """A wall that jumped ahead is believed at once."""
+@pytest.mark.parametrize("jump", [3600, -3600, 0])
+def test_a_wall_that_jumps_moves_nothing(jump: float) -> None:
+    """Forward, back or standing still: the time goes on evenly with the ticks."""
     machine = Machine()
-    assert machine.passes(1, wall=3600) == 1_700_003_600_000
-    assert machine.passes(1) == 1_700_003_601_000
+    assert machine.passes(1, wall=jump) == 1_700_000_001_000
+    assert machine.passes(1) == 1_700_000_002_000
 
 
-def test_it_never_goes_back() -> None:
-    """A wall that was set back does not take time with it."""
+def test_it_follows_a_clock_that_is_ahead() -> None:
+    """A clock that we go by and that is ahead is followed at once."""
     machine = Machine()
-    before = machine.passes(10)
-    assert machine.passes(0, wall=-3600) == before
-    shown = [machine.passes(1) for _ in range(100)]
-    assert shown == sorted(shown)
-    assert shown[0] > before
+    machine.clock.follow(machine.off_by(5))
+    assert machine.passes(0) == 1_700_000_005_000
+    assert machine.passes(1) == 1_700_000_006_000
 
 
 def test_it_waits_at_half_speed() -> None:
-    """Behind the wall's back it goes on at half speed, until the wall has caught up."""
+    """A clock that is behind is waited for at half speed: time never goes back and never stands still."""
     machine = Machine()
     start = machine.passes(0)
-    assert machine.passes(0, wall=-10) == start
+    machine.clock.follow(machine.off_by(-10))
+    assert machine.passes(0) == start
     assert machine.passes(4) == start + 2_000
     assert machine.passes(8) == start + 6_000
     assert machine.passes(8) == start + 10_000
     assert machine.passes(1) == start + 11_000
 
 
-def test_it_never_stands_still() -> None:
-    """With a wall that has stopped for good, time passes all the same."""
+def test_following_again_while_it_waits() -> None:
+    """Whatever the readings say, time never goes back."""
     machine = Machine()
-    shown = [machine.passes(0.5, wall=0) for _ in range(10)]
-    assert len(set(shown)) == 10
-    assert shown[-1] == 1_700_000_000_000 + 2_500
+    shown = [machine.passes(0)]
+    for off in (-10, -3, 2, -1, -20, 0.5):
+        machine.clock.follow(machine.off_by(off))
+        shown += [machine.passes(0), machine.passes(0.7)]
+    assert shown == sorted(shown)
+
+
+def test_a_reading_from_a_while_ago() -> None:
+    """A reading counts for the tick at which it was taken."""
+    machine = Machine()
+    reading = machine.off_by(2)
+    machine.passes(30)
+    machine.clock.follow(reading)
+    assert machine.passes(0) == 1_700_000_032_000
+
+
+def test_starting_anew() -> None:
+    """Before anybody has been told the time it may be set to any, also to an earlier one."""
+    machine = Machine()
+    machine.clock.start(Reading(5_000.0, 49.0))
+    assert machine.passes(0) == 6_000
 
 
 def test_small_steps_are_not_lost() -> None:
@@ -76,25 +98,7 @@ def test_small_steps_are_not_lost() -> None:
     machine = Machine()
     for _ in range(10_000):
         machine.passes(0.0001, wall=0)
-    assert machine.passes(0, wall=0) == pytest.approx(1_700_000_000_500, abs=2)
-
-
-def test_steering_forward() -> None:
-    """A storage whose clock is ahead is followed at once."""
-    machine = Machine()
-    machine.clock.steer(5_000)
-    assert machine.passes(1) == 1_700_000_006_000
-
-
-def test_steering_back() -> None:
-    """A storage whose clock is behind is approached without going back."""
-    machine = Machine()
-    before = machine.passes(1)
-    machine.clock.steer(-2_000)
-    assert machine.passes(0) == before
-    assert machine.passes(2) == before + 1_000
-    assert machine.passes(2) == before + 2_000
-    assert machine.passes(2) == before + 4_000
+    assert machine.passes(0, wall=0) == pytest.approx(1_700_000_001_000, abs=2)
 
 
 def test_the_machine_that_it_runs_on() -> None:
@@ -113,8 +117,6 @@ def test_the_manual_clock() -> None:
     clock.advance(1.5)
     clock.advance(0.001)
     clock.advance(0)
-    assert clock.now() == 2501
-    clock.steer(99_999)
     assert clock.now() == 2501
     with pytest.raises(ValueError, match="back"):
         clock.advance(-0.001)

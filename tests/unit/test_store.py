@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-import holdfast.store
-from holdfast.clock import ManualClock, SystemClock
+from holdfast.clock import ManualClock
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import (
     DatabaseError,
+    HoldfastError,
     InternalError,
     OutcomeUnknown,
     Unavailable,
@@ -44,7 +44,7 @@ class Engine(MemoryEngine):
         super().__init__()
         self.poison: Exception | None = None
         self.failure: Exception | None = None
-        self.offset: float | Exception = 0.0
+        self.forgetful: HoldfastError | None = None
         self.groups: list[int] = []
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
@@ -56,11 +56,11 @@ class Engine(MemoryEngine):
             raise self.poison
         return await super().transact(commands, now)
 
-    async def clock_offset(self) -> float:
+    async def remembered(self) -> int:
         """What the test says."""
-        if isinstance(self.offset, Exception):
-            raise self.offset
-        return self.offset
+        if self.forgetful is not None:
+            raise self.forgetful
+        return await super().remembered()
 
 
 @pytest.fixture
@@ -260,31 +260,18 @@ async def test_a_stored_value_that_can_not_be_read(
     assert await kv.delete("spoilt") is True
 
 
-async def test_the_clock_follows_the_storage(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The offset to the storage's clock is measured when the store is opened, and again and again."""
-    monkeypatch.setattr(holdfast.store, "CLOCK_INTERVAL", 0.001)
-    steered: list[float] = []
-    measured = asyncio.Event()
-
-    class Clock(SystemClock):
-        def steer(self, offset: float) -> None:
-            steered.append(offset)
-            if len(steered) == 3:
-                measured.set()
-
-    engine.offset = 250.0
-    async with asyncio.timeout(10), Store(engine, clock=Clock(), reap=False):
-        assert steered == [250.0]
-        await measured.wait()
-    assert steered[:3] == [250.0] * 3
-
-
-async def test_a_clock_that_can_not_be_read(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """A storage that does not tell the time is no reason not to open it."""
-    engine.offset = Unavailable("no answer")
+async def test_a_time_that_can_not_be_read(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A storage that does not tell its time can be opened; it answers once its time is known."""
+    engine.forgetful = Unavailable("no answer")
     async with Store(engine, reap=False) as store:
+        assert "no answer" in caplog.text
+        with refusal(Unavailable, says="measuring"):
+            await store.kv("a").set("k", 1)
+        with refusal(Unavailable, says="measuring"):
+            await store.ready()
+        engine.forgetful = None
+        await store.timekeeper.beat()
         await store.kv("a").set("k", 1)
-    assert "no answer" in caplog.text
 
 
 async def test_changes_are_passed_on(store: Store) -> None:

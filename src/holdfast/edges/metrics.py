@@ -164,6 +164,7 @@ class Metrics:
         yield make.histogram("batch_size", "Commands that shared a commit.", self._group_sizes)
         yield from self._cleanup_families()
         yield from self._gauges.collect()
+        yield from self._clock_families()
         yield from self._traffic_families()
 
     def _unusual(self, operation: Operation) -> None:
@@ -246,6 +247,15 @@ class Metrics:
         yield make.counter("kv_cleanup_deleted", "Expired entries that sweeps removed.", self._removed)
         yield make.counter("kv_cleanup_failures", "Sweeps that failed.", self._failed_sweeps)
         yield make.gauge("reaper_lag_seconds", "How late the last expiries were noticed.", self._lag)
+
+    def _clock_families(self) -> Iterator[Metric]:
+        kept, make = self._store.timekeeper, self._families
+        jumps = Counts(make.name("clock_jumps"), "Times that a clock was seen to jump.", ("clock",))
+        yield jumps.family(**kept.jumps)
+        yield make.gauge("clock_sure", "Whether this instance is sure of the time.", kept.sure)
+        yield make.gauge(
+            "clock_ahead_seconds", "How far the store's time is ahead of its clock.", kept.ahead / 1000
+        )
 
     def _traffic_families(self) -> Iterator[Metric]:
         seen, make = self._traffic, self._families

@@ -152,9 +152,16 @@ class MemoryEngine:
         """Nobody else can change anything."""
         return no_hint
 
-    async def clock_offset(self) -> float:
-        """The storage's clock is this machine's."""
-        return 0.0
+    async def clock(self, ticks: Callable[[], float]) -> None:
+        """There is no clock but this machine's."""
+
+    async def remembered(self) -> int:
+        """See `Engine.remembered`: what is kept is gone with the process, and so is its time."""
+        return max((namespace.changed_at for namespace in self._namespaces.values()), default=0)
+
+    async def remember(self, now: int) -> int:
+        """There is nothing that could outlive this process."""
+        return now
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""

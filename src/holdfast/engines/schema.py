@@ -111,7 +111,7 @@ meta = Table(
     Column("value", Text, nullable=False),
     **_STRICT,
 )
-"""What is known of the store itself: `epoch` names its life."""
+"""What is known of the store itself: `epoch` names its life, `clock` is the latest time it answered with."""
 
 
 class Readable(FunctionElement[str]):

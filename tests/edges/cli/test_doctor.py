@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
+from holdfast.clock import ManualClock
 from holdfast.edges.cli import checks, doctor
 from holdfast.engines.migrate import Need
 
@@ -36,7 +38,7 @@ def test_a_healthy_store(cli: Cli) -> None:
     cli.did("set", "k", "1")
     outcome = cli.did("doctor")
     found = [line.split()[:2] for line in outcome.out.splitlines()]
-    names = "python libraries sqlite clock disk fsync schema store offset writing"
+    names = "python libraries sqlite clock disk fsync schema store time writing"
     assert found == [["ok", name] for name in names.split()]
 
 
@@ -84,8 +86,39 @@ def test_other_engines(cli: Cli, kind: str, request: pytest.FixtureRequest) -> N
     cli.did("stats", "--url", url)
     outcome = cli("doctor", "--url", url, "--json")
     assert outcome.code == 0
-    assert {"store", "offset", "writing"} <= levels(outcome).keys()
+    assert {"store", "time", "writing"} <= levels(outcome).keys()
+    assert ("offset" in levels(outcome)) is (kind == "postgresql")
     assert "fsync" not in levels(outcome)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_store_whose_time_is_ahead(cli: Cli, url: str, kind: str, request: pytest.FixtureRequest) -> None:
+    """A store that was written with a clock a year ahead is told apart, with the cure; nothing is changed."""
+    db = url if kind == "sqlite" else str(request.getfixturevalue("pg_url"))
+    asyncio.run(written_in_the_future(db, days=366))
+    for _ in range(2):
+        outcome = cli("doctor", "--url", db, "--json")
+        [finding] = [found for found in outcome.json["checks"] if found["check"] == "time"]
+        assert (outcome.code, finding["level"]) == (0, "warn")
+        assert "36" in finding["message"]
+        assert "holdfast migrate --reset-clock" in finding["advice"]
+    cli.did("migrate", "--reset-clock", "--db", db, "--yes")
+    outcome = cli("doctor", "--url", db, "--json")
+    assert levels(outcome)["time"] == "ok"
+
+
+def test_the_doctor_leaves_the_time_alone(cli: Cli, url: str) -> None:
+    """Looking at a store has nothing remembered, so that a wrong clock of the one who looks does no harm."""
+    cli.did("set", "k", "1")
+
+    def remembered() -> Any:
+        with contextlib.closing(sqlite3.connect(url)) as connection:
+            return connection.execute("SELECT value FROM holdfast_meta WHERE name = 'clock'").fetchone()
+
+    before = remembered()
+    assert before is not None
+    cli.did("doctor")
+    assert remembered() == before
 
 
 def test_a_password_is_not_shown(cli: Cli) -> None:
@@ -154,6 +187,13 @@ def test_an_old_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
     """A SQLite that can't hold a store is a failure."""
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 0))
     assert checks.sqlite().level == "fail"
+
+
+async def written_in_the_future(db: str, *, days: int) -> None:
+    """Write to a store and read, by a clock that is far ahead."""
+    clock = ManualClock(round(time.time() * 1000) + days * 86_400_000)
+    async with holdfast.open(db, clock=clock, reap=False) as store:
+        await store.kv("cli").set("k", 1, ttl=60)
 
 
 @contextlib.asynccontextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
 from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from tests.edges.cli.test_doctor import written_in_the_future
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,3 +112,43 @@ def test_an_unreachable_database(cli: Cli) -> None:
     address = "postgresql://nobody@127.0.0.1:1/x"
     assert cli("migrate", "current", "--db", address).code == 5
     assert cli("migrate", "down", "--yes", "--db", address).code == 5
+
+
+def test_resetting_the_clock(cli: Cli, db: str) -> None:
+    """A store that was written a year ahead goes on from the present, and so do its versions."""
+    asyncio.run(written_in_the_future(db, days=366))
+    refused = cli("migrate", "--reset-clock", "--db", db)
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    done = cli.did("migrate", "--reset-clock", "--db", db, "--yes", "--json").json
+    before, after = (datetime.fromisoformat(done[name]) for name in ("before", "after"))
+    assert timedelta(days=365) < before - after < timedelta(days=367)
+    assert abs(datetime.now(UTC) - after) < timedelta(minutes=5)
+    assert done["namespaces"] == 1
+    written = asyncio.run(_written(db))
+    assert written.version == 2
+    assert abs(datetime.now(UTC) - written.updated_at) < timedelta(minutes=5)
+    again = cli.did("migrate", "--reset-clock", "--db", db, "--yes")
+    assert again.out.endswith("namespaces whose last change was later: 0\n")
+
+
+def test_resetting_the_clock_of_a_store_in_use(cli: Cli, db: str) -> None:
+    """Whoever has the store open would have the old time remembered again: it is refused."""
+
+    async def refused() -> Any:
+        async with holdfast.open(db) as store:
+            await store.kv("a").set("k", 1)
+            return await asyncio.to_thread(cli, "migrate", "--reset-clock", "--db", db, "--yes")
+
+    outcome = asyncio.run(refused())
+    assert (outcome.code, "stop" in outcome.err) == (5, True)
+
+
+def test_resetting_the_clock_of_nothing(cli: Cli, db: str) -> None:
+    """A database that holds no store is left as it is."""
+    assert cli("migrate", "--reset-clock", "--db", db, "--yes").code == 2
+    assert cli.did("migrate", "current", "--db", db).out == "base\n"
+
+
+async def _written(db: str) -> holdfast.Entry:
+    async with holdfast.open(db, reap=False) as store:
+        return await store.kv("cli").set("k", 2, expected_version=1)

@@ -96,6 +96,7 @@ migrate.command("holdfast.edges.cli.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.migrate:down", name="down")
 migrate.command("holdfast.edges.cli.migrate:current", name="current")
 migrate.command("holdfast.edges.cli.migrate:check", name="check")
+migrate.command("holdfast.edges.cli.clock:reset_clock", name="--reset-clock")
 
 app.command(namespace := App(name="namespace", help="Namespaces, and what is asked of each."))
 namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list")

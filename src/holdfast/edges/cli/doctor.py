@@ -5,8 +5,10 @@ Law: nothing is changed. A store that opening would create or migrate is not ope
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli import checks
 from holdfast.edges.cli.checks import Finding
 from holdfast.edges.cli.exit_codes import ERROR, OK
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 OFFSET: Final = 1000
 """From how many milliseconds on two clocks that should agree do not."""
+AHEAD: Final = 2000
+"""From how many milliseconds on a store's time is ahead of the clock that it goes by."""
 
 
 async def doctor(*, nats: str | None = None, target: Place = STORE) -> int:
@@ -73,9 +77,17 @@ async def _of_store(url: str, schema: Schema | None) -> AsyncIterator[Finding]:
             if finding.level != "ok":
                 return
         engine = engine_for(url)
-        async with Store(engine, writer=WRITER, reap=False) as store:
+        clock = SystemClock()
+        # A store with a clock that stands still has nothing remembered: a doctor changes nothing.
+        async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
             yield Finding("store", "ok", f"{shown(url)} opens; namespaces: {len(await store.namespaces())}")
-            yield offset(await engine.clock_offset())
+            theirs = await engine.clock(clock.ticks)
+            if theirs is not None:
+                yield offset(theirs.time - clock.at(theirs.ticks))
+            if not store.capabilities.owns_clock:
+                reference = clock.now() if theirs is None else theirs.time
+                whose = "the wall clock" if theirs is None else "the database's clock"
+                yield ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
@@ -116,10 +128,25 @@ async def _writable(store: Store) -> Finding:
 
 
 def offset(milliseconds: float) -> Finding:
+    """Whether the storage's clock and this machine's agree."""
     message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
     if abs(milliseconds) > OFFSET:
         return Finding("offset", "warn", message, "look after the time service of both machines")
     return Finding("offset", "ok", message)
+
+
+def ahead(milliseconds: float, whose: str) -> Finding:
+    """Whether the store's time is that of the clock it goes by, or was once set by one that was ahead."""
+    if milliseconds <= AHEAD:
+        return Finding("time", "ok", f"the store's time is not ahead of {whose}")
+    return Finding(
+        "time",
+        "warn",
+        f"the store's time is {timedelta(seconds=milliseconds // 1000)} ahead of {whose}: an earlier process "
+        "answered with it, and time does not go back",
+        "a ttl lasts as long as it says; to go back all the same, stop every process and run "
+        "holdfast migrate --reset-clock",
+    )
 
 
 def _line(finding: Finding) -> str:

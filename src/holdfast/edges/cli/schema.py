@@ -92,8 +92,13 @@ async def _read(connection: Any) -> str | None:
     return found
 
 
-def _downgrade_file(path: Path, revision: str) -> None:
-    from holdfast.engines.migrate import downgrade_sqlite
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold the right to write to a file, with the driver's errors turned into ours.
+
+    Raises:
+        Unavailable: Another process has it.
+    """
     from holdfast.engines.sqlite.files import WriterLock
 
     lock = WriterLock(path.with_name(f"{path.name}.lock"))
@@ -101,9 +106,16 @@ def _downgrade_file(path: Path, revision: str) -> None:
         raise Unavailable(f"{path} is being written to by {lock.holder()}: stop it and try again")
     try:
         with _our_errors(path):
-            downgrade_sqlite(path, revision)
+            yield
     finally:
         lock.release()
+
+
+def _downgrade_file(path: Path, revision: str) -> None:
+    from holdfast.engines.migrate import downgrade_sqlite
+
+    with writing(path):
+        downgrade_sqlite(path, revision)
 
 
 async def _downgrade_database(dsn: str, revision: str) -> None:

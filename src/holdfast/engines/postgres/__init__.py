@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.audit import Keys
+    from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
@@ -113,9 +114,17 @@ class PostgresEngine:
         """See `Engine.hint`: others are noticed by looking."""
         return no_hint
 
-    async def clock_offset(self) -> float:
-        """See `Engine.clock_offset`."""
-        return await self._walks.run(queries.clock_offset)
+    async def clock(self, ticks: Callable[[], float]) -> Reading:
+        """See `Engine.clock`."""
+        return await self._walks.run(partial(queries.clock, ticks=ticks))
+
+    async def remembered(self) -> int:
+        """See `Engine.remembered`."""
+        return await self._walks.run(queries.remembered)
+
+    async def remember(self, now: int) -> int:
+        """See `Engine.remember`: a statement of its own, so that no group waits for it."""
+        return await self._walks.run(partial(queries.remember, now=now))
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""

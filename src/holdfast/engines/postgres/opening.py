@@ -13,7 +13,8 @@ import asyncpg
 
 from holdfast.engines import layout
 from holdfast.engines.migrate import Need, needed, upgrade_postgres
-from holdfast.errors import Unsupported
+from holdfast.engines.postgres import statements
+from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
@@ -24,6 +25,16 @@ _FIND_REVISIONS: Final = (
     "WHERE relname = 'alembic_version' AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
 )
 _ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
+
+_OTHERS: Final = (
+    "SELECT count(*) FROM pg_catalog.pg_stat_activity "
+    "WHERE datname = current_database() AND application_name = 'holdfast' AND pid <> pg_backend_pid()"
+)
+_CHANGES_BEFORE: Final = (
+    "WITH moved AS (UPDATE holdfast_namespaces SET changed_at = to_timestamp($1::bigint / 1000.0) "
+    "WHERE changed_at > to_timestamp($1::bigint / 1000.0) RETURNING 1) SELECT count(*) FROM moved"
+)
+_RESET_CLOCK: Final = "UPDATE holdfast_meta SET value = $1 WHERE name = 'clock'"
 
 
 async def prepare(connection: Connection, dsn: str) -> None:
@@ -59,3 +70,22 @@ async def _create(connection: Connection) -> None:
             await connection.execute(layout.ddl("postgresql"))
         except asyncpg.DuplicateTableError as error:
             raise Unsupported("the database has tables of these names that Holdfast did not make") from error
+
+
+async def reset_clock(connection: Connection) -> tuple[int, int, int]:
+    """Take a store's time back to the server's; that before and after, and how many namespaces it moved.
+
+    Raises:
+        Unavailable: Somebody else has the store open.
+    """
+    others: int = await connection.fetchval(_OTHERS)
+    if others:
+        raise Unavailable(
+            f"{others} other connections of Holdfast are open: stop every process and try again"
+        )
+    async with connection.transaction():
+        before = int(await connection.fetchval(statements.REMEMBERED))
+        after = min(before, int(await connection.fetchval(statements.CLOCK)))
+        moved: int = await connection.fetchval(_CHANGES_BEFORE, after)
+        await connection.execute(_RESET_CLOCK, str(after))
+    return before, after, moved

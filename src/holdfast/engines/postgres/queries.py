@@ -1,13 +1,14 @@
-"""Reads that walk: scans, what is due, the journal, totals, and a look at the server's clock.
+"""Reads that walk: scans, what is due, the journal, totals, and the server's clock.
 
-Law: each answer comes from one statement, so that all of it is of the same instant.
+Law: each answer comes from one statement, so that all of it is of the same instant. Nothing is written but
+the time to remember.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import Reading
 from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.postgres import statements
@@ -15,6 +16,8 @@ from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
 from holdfast.rows import KV, Namespace, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engines.postgres.connections import Connection
 
 
@@ -122,15 +125,25 @@ async def follows_another(connection: Connection) -> bool:
     return bool(await connection.fetchval("SELECT pg_is_in_recovery()"))
 
 
-async def clock_offset(connection: Connection) -> float:
-    """See `Engine.clock_offset`: of three looks the quickest, taken to have been answered half way."""
-    looks = [await _look(connection) for _ in range(3)]
+async def clock(connection: Connection, ticks: Callable[[], float]) -> Reading:
+    """See `Engine.clock`: of three looks the quickest, taken to have been answered half way."""
+    looks = [await _look(connection, ticks) for _ in range(3)]
     return min(looks)[1]
 
 
-async def _look(connection: Connection) -> tuple[float, float]:
-    """How long a look at the server's clock took, and how far it was ahead."""
-    wall, began = time.time(), time.monotonic()
+async def _look(connection: Connection, ticks: Callable[[], float]) -> tuple[float, Reading]:
+    """How long a look at the server's clock took, and what it showed."""
+    began = ticks()
     theirs: float = await connection.fetchval(statements.READ_CLOCK)
-    took = time.monotonic() - began
-    return took, theirs - (wall + took / 2) * 1000
+    took = ticks() - began
+    return took, Reading(theirs, began + took / 2)
+
+
+async def remembered(connection: Connection) -> int:
+    """See `Engine.remembered`."""
+    return int(await connection.fetchval(statements.REMEMBERED))
+
+
+async def remember(connection: Connection, now: int) -> int:
+    """See `Engine.remember`."""
+    return int(await connection.fetchval(statements.REMEMBER, str(now)))

@@ -171,6 +171,15 @@ READ_OTHERS: Final = (
 """Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
 
 READ_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
+REMEMBERED: Final = (
+    "SELECT greatest(0, (SELECT value::bigint FROM holdfast_meta WHERE name = 'clock'), "
+    "(SELECT (extract(epoch FROM max(changed_at)) * 1000)::bigint FROM holdfast_namespaces))"
+)
+REMEMBER: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('clock', $1) ON CONFLICT (name) DO UPDATE "
+    "SET value = greatest(holdfast_meta.value::bigint, excluded.value::bigint)::text RETURNING value"
+)
+"""Parameter: the time. The latest that anybody has had remembered."""
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
+from holdfast.clock import Reading
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide import Outcome
@@ -243,9 +244,17 @@ class RemoteEngine:
         pattern = event_pattern(self._address.prefix, namespace)
         return self._mailbox.listen(pattern, lambda message: ring()).cancel
 
-    async def clock_offset(self) -> float:
-        """See `Engine.clock_offset`: as the replies so far have shown it."""
-        return self._mailbox.offset
+    async def clock(self, ticks: Callable[[], float]) -> Reading | None:
+        """See `Engine.clock`: as the replies so far have shown it."""
+        return Reading(self._mailbox.time(), ticks()) if self._mailbox.told else None
+
+    async def remembered(self) -> int:
+        """The service remembers its time itself."""
+        return 0
+
+    async def remember(self, now: int) -> int:
+        """The service remembers its time itself."""
+        return now
 
     async def aclose(self) -> None:
         """Disconnect."""
@@ -353,7 +362,7 @@ class RemoteEngine:
 
         Before its first reply its clock is taken to be ours. If that is wrong the reply, a TIMEOUT, says so.
         """
-        return {"deadline": int((time.time() + seconds) * 1000 + self._mailbox.offset)}
+        return {"deadline": int(self._mailbox.time() + seconds * 1000)}
 
 
 def _no_reply(subject: str, seconds: float) -> Unavailable:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.clock import TICKS
 from holdfast.errors import PermissionDenied, Unavailable, ValueTooLarge
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Pending:
         self.subject = subject
         self.late = late
         self.reply = reply
-        self.sent = time.monotonic()
+        self.sent = TICKS()
 
 
 class Mailbox:
@@ -58,8 +59,9 @@ class Mailbox:
         self._pending: dict[str, _Pending] = {}
         self._denied: str | None = None
         self._best = float("inf")
-        self._latest = 0.0
-        self.offset = 0.0
+        self._line = self._latest = (time.time() - TICKS()) * 1000
+        self.told = False
+        """Whether the service has told its time."""
 
     async def open(self) -> None:
         """Connect.
@@ -123,20 +125,25 @@ class Mailbox:
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
         pending.reply.set_result(message.data)
 
+    def time(self) -> float:
+        """The service's time in milliseconds; until it has told us, that of this machine."""
+        return TICKS() * 1000 + self._line
+
     def _learn_time(self, text: str | None, sent: float) -> None:
         """Take the service's clock from its reply; the quicker the reply, the better it is known."""
         if text is None or not text.isdecimal():
             return
-        took = time.monotonic() - sent
-        self._latest = int(text) - (time.time() - took / 2) * 1000
+        took = TICKS() - sent
+        self._latest = int(text) - (sent + took / 2) * 1000
+        self.told = True
         if took <= self._best:
             self._best = took
-            self.offset = self._latest
+            self._line = self._latest
         self._best *= 1.01  # an old look is worth a little less with every reply
 
     def relearn_time(self) -> None:
         """The service's clock is not where it was thought to be: believe its last word."""
-        self.offset = self._latest
+        self._line = self._latest
 
     def _on_error(self, error: Exception) -> None:
         found = _VIOLATION.search(str(error))

@@ -221,9 +221,19 @@ class SqliteEngine:
         """See `Engine.hint`: a file does not tell."""
         return no_hint
 
-    async def clock_offset(self) -> float:
-        """The storage's clock is this machine's."""
-        return 0.0
+    async def clock(self, ticks: Callable[[], float]) -> None:
+        """There is no clock but this machine's."""
+
+    async def remembered(self) -> int:
+        """See `Engine.remembered`."""
+        return await self._aside(queries.remembered)
+
+    async def remember(self, now: int) -> int:
+        """See `Engine.remember`: only the process that writes does."""
+        if self._lock.held and not self._temporary:
+            await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
+            return now
+        return await self._aside(queries.kept_time)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""

@@ -150,3 +150,15 @@ def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> l
         )
         for found in map(_namespace, rows)
     ]
+
+
+def remembered(connection: sqlite3.Connection) -> int:
+    """See `Engine.remembered`."""
+    [changed_at] = connection.execute(statements.LAST_CHANGE).fetchone()
+    return max(int(changed_at), kept_time(connection))
+
+
+def kept_time(connection: sqlite3.Connection) -> int:
+    """The latest time that a process was told to remember."""
+    [kept] = connection.execute(statements.KEPT_TIME).fetchone()
+    return int(kept)

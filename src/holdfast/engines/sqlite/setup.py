@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engines.layout import SCHEMA_REVISION, ddl
 from holdfast.engines.migrate import Need, needed, upgrade_sqlite
+from holdfast.engines.sqlite import statements
+from holdfast.engines.sqlite.queries import remembered
 from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -67,6 +69,24 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
+    """Take a store's time back to `now`; that before and after, and how many namespaces it moved.
+
+    Whoever calls holds the right to write.
+    """
+    connection = prepare(path, keeps=True)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        before = remembered(connection)
+        after = min(before, now)
+        moved = connection.execute(statements.CHANGES_BEFORE, [after, after]).rowcount
+        connection.execute(statements.RESET_CLOCK, [str(after)])
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    return before, after, moved
 
 
 def require_current(connection: sqlite3.Connection, where: str) -> None:

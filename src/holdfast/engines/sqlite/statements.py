@@ -70,6 +70,14 @@ _RUN_GONE: Final = (
     "SELECT key FROM holdfast_journal WHERE namespace = ? AND version >= ? AND version < ?)"
 )
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
+KEPT_TIME: Final = "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM holdfast_meta WHERE name = 'clock'"
+LAST_CHANGE: Final = "SELECT coalesce(max(changed_at), 0) FROM holdfast_namespaces"
+REMEMBER: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('clock', ?) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)"
+)
+CHANGES_BEFORE: Final = "UPDATE holdfast_namespaces SET changed_at = ? WHERE changed_at > ?"
+RESET_CLOCK: Final = "UPDATE holdfast_meta SET value = ? WHERE name = 'clock'"
 JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces WHERE name = ?"
 
 

@@ -102,6 +102,22 @@ class Writer:
         self._log_pages += pages
         self._checkpointed = False
 
+    def note(self, sql: str, parameters: Sequence[object]) -> None:
+        """Write something that need not survive the machine, so that no disk is waited for.
+
+        It survives the process. On the writer's thread only.
+        """
+        assert self._connection is not None
+        try:
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._connection.execute(sql, parameters)
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+        self._log_pages += 1  # and no checkpoint when idle, which would wait for the disk twice
+
     def make_sure(self) -> None:
         """See that nobody else has written, without writing. On the writer's thread only.
 

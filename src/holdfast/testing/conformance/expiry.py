@@ -32,9 +32,6 @@ class WrongClock:
         """What it shows."""
         return self.time
 
-    def steer(self, offset: float) -> None:
-        """It stays wrong."""
-
 
 class Expiry(Fixtures):
     """The rules of deadlines and expiry."""

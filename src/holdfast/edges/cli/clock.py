@@ -1,0 +1,90 @@
+"""`holdfast migrate --reset-clock`: takes a store's time back to the present.
+
+Law: this is the one place where a store's time goes back, and nobody may have the store open meanwhile: a
+process that runs would go on with the time it has, and have it remembered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import holdfast
+from holdfast.edges.cli.migrate import DATABASE, Database
+from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.schema import BASE, schema_of
+from holdfast.model import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from holdfast.edges.cli.schema import Schema
+
+
+class Reset(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done: the store's time before and after, and how many namespaces had a change ahead of it."""
+
+    before: datetime
+    after: datetime
+    namespaces: int
+
+
+async def reset_clock(*, yes: bool = False, database: Database = DATABASE) -> None:
+    """Take the time of a store that was written with a clock far ahead back to the present.
+
+    The time that the store remembers goes back, and so does the last change of each namespace. Entries,
+    versions and deadlines stay as they are: an entry that was seen to be gone may be there again, until its
+    deadline by the right clock. No process may have the store open.
+
+    Parameters
+    ----------
+    yes
+        That expired entries may be back is understood.
+    """
+    schema = schema_of(database.address)
+    if await schema.revision() == BASE:
+        raise holdfast.ValidationError("there is no store whose clock could be reset", field="db")
+    if not yes:
+        raise holdfast.ValidationError(
+            "going back may show entries again that were seen to be gone: make a backup, then add --yes",
+            field="yes",
+        )
+    done = await _reset(schema)
+    if database.json:
+        document(done)
+    else:
+        line(
+            f"the store's time was {done.before.isoformat()} and is {done.after.isoformat()}; "
+            f"namespaces whose last change was later: {done.namespaces}"
+        )
+
+
+async def _reset(schema: Schema) -> Reset:
+    if schema.file is not None:
+        before, after, changed = await asyncio.to_thread(_in_file, schema.file)
+    else:
+        before, after, changed = await _in_database(schema.dsn or "")
+    return Reset(before=moment(before), after=moment(after), namespaces=changed)
+
+
+def _in_file(path: Path) -> tuple[int, int, int]:
+    from holdfast.edges.cli.schema import writing
+    from holdfast.engines.sqlite.setup import reset_clock
+
+    with writing(path):
+        return reset_clock(path, round(time.time() * 1000))
+
+
+async def _in_database(dsn: str) -> tuple[int, int, int]:
+    from holdfast.engines.postgres.connections import Connections
+    from holdfast.engines.postgres.opening import reset_clock
+
+    connections = Connections(dsn)
+    try:
+        return await connections.use(reset_clock)
+    finally:
+        await connections.aclose()

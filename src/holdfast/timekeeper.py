@@ -1,0 +1,266 @@
+"""Keeps a store's clock right: sets it at opening, compares it, and has the storage remember it.
+
+Deadlines are judged by the store's time. On PostgreSQL that is the database's clock, measured again and
+again; elsewhere it is the wall clock as it was at opening. It never goes back, not even across a restart: the
+storage remembers the latest time that was answered with, and whoever opens it begins no earlier than that.
+
+Law: what a clock says is believed at once only where it is close to what was expected. Until a larger
+difference has lasted, the store is unsure of its time: it removes nothing and answers nothing that depends on
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.clock import NEVER, Reading, SystemClock
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.clock import Clock
+    from holdfast.engine import Engine
+
+BEAT: Final = 1.0
+"""Every how many seconds the clocks are looked at, and the time is remembered at the most."""
+INTERVAL: Final = 30.0
+"""Every how many seconds the storage's clock is measured while all is well."""
+LASTS: Final = 5.0
+"""For how many seconds the storage's clock has to agree with itself before it is believed."""
+TOLERANCE: Final = 2_000.0
+"""By how many milliseconds the storage's clock may differ from what was expected without raising doubts."""
+JUMP: Final = 3_000.0
+"""From how many milliseconds on a step of the wall clock is called a jump."""
+STALE: Final = 300.0
+"""For how many seconds a measurement is good."""
+
+UNSURE: Final = (
+    "this instance is not sure of the time and is measuring the database's clock again: "
+    "try again in a few seconds"
+)
+
+_log = logging.getLogger("holdfast.clock")
+
+
+class Doubt(NamedTuple):
+    """A clock that is not where it was expected: how far it is from our ticks, and since when."""
+
+    line: float
+    since: float
+
+
+class Timekeeper:
+    """Keeps the clock of one store. A clock that is moved by hand is right by definition and is left alone.
+
+    Args:
+        clock: What to keep right.
+        engine: Whose clock counts, and what remembers the time.
+        trust: Is told whether the store may answer.
+    """
+
+    def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
+        self._clock = clock if isinstance(clock, SystemClock) else None
+        self._engine = engine
+        self._trust = trust
+        self._drift = 0.0
+        self._begun = False
+        self._measured: float | None = None
+        self._settled_at = NEVER
+        self._doubt: Doubt | None = None
+        self._failed: set[str] = set()
+        self.sure = True
+        """Whether the time is known: while it is not, the store answers nothing."""
+        self.answered = False
+        """Whether anybody has been answered since the time was last remembered."""
+        self.ahead = 0.0
+        """By how many milliseconds the store's time is ahead of the clock that it goes by."""
+        self.jumps = {"wall": 0, "database": 0}
+        """How often each clock was seen to jump."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether what is past its deadline may be removed unasked."""
+        return self.sure and (self._clock is None or self._clock.ticks() >= self._settled_at)
+
+    async def open(self) -> None:
+        """Set the clock: by the storage's or the wall's, but to nothing before what the storage remembers."""
+        clock = self._clock
+        if clock is None:
+            return
+        self._drift = _drift(clock)
+        if self._engine.capabilities.owns_clock:
+            await self.listen()
+        else:
+            await self._begin(clock)
+
+    async def run(self) -> None:
+        """Look at the clocks every second, until cancelled."""
+        while True:
+            await asyncio.sleep(BEAT)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Look at the clocks, and have the time remembered if anybody was answered since."""
+        clock = self._clock
+        if clock is None:
+            return
+        jumped = self._look_for_jump(clock)
+        if self._engine.capabilities.owns_clock:
+            await self.listen()
+            return
+        if not self._begun:
+            await self._begin(clock)
+        elif self._measured is not None:
+            await self._measure(clock, self._measured, at_once=jumped)
+        if self.sure and (self.answered or self.ahead):
+            await self._remember(clock)
+
+    async def close(self) -> None:
+        """Have the time remembered if anybody was answered since it last was."""
+        if self._clock is not None and self.answered and not self._engine.capabilities.owns_clock:
+            await self._remember(self._clock)
+
+    async def listen(self) -> None:
+        """Follow a service, which tells its time with every reply."""
+        told = None if self._clock is None else await self._engine.clock(self._clock.ticks)
+        if self._clock is None or told is None:
+            return
+        if self._begun:
+            self._clock.follow(told)
+        else:  # until now nobody has told us the time
+            self._clock.start(told)
+            self._begun = True
+
+    async def _begin(self, clock: SystemClock) -> None:
+        try:
+            remembered = await self._engine.remembered()
+            measured = await self._engine.clock(clock.ticks)
+        except HoldfastError as error:
+            self._complain("the storage's time could not be read", error)
+            self._be(sure=False)
+            return
+        reading = clock.look_at_wall() if measured is None else measured
+        clock.start(Reading(max(reading.time, remembered), reading.ticks))
+        if measured is not None:
+            self._measured, self._settled_at = measured.ticks, measured.ticks + LASTS
+        if remembered - reading.time > TOLERANCE:
+            self.ahead = remembered - reading.time
+            _log.warning(
+                "the store's time is %.1f s ahead of %s and stays ahead: an earlier process answered with "
+                "that time, and time does not go back. A ttl lasts as long as it says; times that are shown "
+                "are ahead. If that is too much, stop every process and run holdfast migrate --reset-clock",
+                self.ahead / 1000,
+                self._reference,
+            )
+        self._begun = True
+        self._be(sure=True)
+
+    def _look_for_jump(self, clock: SystemClock) -> bool:
+        """Whether the wall clock has jumped against the ticks since the last look."""
+        before, self._drift = self._drift, _drift(clock)
+        jump = self._drift - before
+        if abs(jump) < JUMP:
+            return False
+        self.jumps["wall"] += 1
+        until = "" if self._measured is not None else " until it is opened again"
+        _log.warning(
+            "the wall clock of this machine jumped by %+.1f s: the store's time goes on evenly%s, so that no "
+            "deadline moves; look after the machine's time service",
+            jump / 1000,
+            until,
+        )
+        return True
+
+    async def _measure(self, clock: SystemClock, before: float, *, at_once: bool) -> None:
+        """Compare with the database's clock if it is time to, or if there are doubts."""
+        age = clock.ticks() - before
+        if self.steady and not at_once and age < INTERVAL:
+            return
+        try:
+            reading = await self._engine.clock(clock.ticks)
+        except HoldfastError as error:
+            self._complain("the database's clock could not be measured", error)
+            if age > STALE:
+                self._be(sure=False)
+            return
+        self._failed.discard("the database's clock could not be measured")
+        if reading is not None:
+            self._measured = reading.ticks
+            self._weigh(clock, reading)
+
+    def _weigh(self, clock: SystemClock, reading: Reading) -> None:
+        """Follow the database's clock if it is near where it was expected, else once that has lasted."""
+        expected = clock.at(reading.ticks)
+        off = reading.time + self.ahead - expected
+        line = reading.time - reading.ticks * 1000
+        if abs(off) <= TOLERANCE:
+            clock.follow(Reading(reading.time + self.ahead, reading.ticks))
+            self._be(sure=True)
+        elif self._doubt is None or abs(line - self._doubt.line) > TOLERANCE:
+            self._doubt = Doubt(line, reading.ticks)
+            self.jumps["database"] += 1
+            _log.warning(
+                "the database's clock is %+.1f s from where it was expected: nothing is answered or removed "
+                "until it is back or has stayed there for %g s",
+                off / 1000,
+                LASTS,
+            )
+            self._be(sure=False)
+        elif reading.ticks - self._doubt.since >= LASTS:
+            self._adopt(clock, reading, expected)
+
+    def _adopt(self, clock: SystemClock, reading: Reading, expected: float) -> None:
+        """Believe a database's clock that has jumped and stays there. The store's time does not go back."""
+        self.ahead = max(0.0, expected - reading.time)
+        if reading.time > expected:
+            clock.follow(reading)
+            change = f"the store's time follows it, {(reading.time - expected) / 1000:.1f} s ahead"
+        else:
+            change = f"the store's time goes on {self.ahead / 1000:.1f} s ahead of it"
+        _log.warning("the database's clock stays where it is: %s", change)
+        self._be(sure=True)
+
+    async def _remember(self, clock: SystemClock) -> None:
+        self.answered = False
+        try:
+            latest = await self._engine.remember(clock.now())
+        except HoldfastError as error:
+            self.answered = True
+            self._complain("the store's time could not be remembered", error)
+            return
+        self._failed.discard("the store's time could not be remembered")
+        tick = clock.ticks()
+        behind = latest - clock.at(tick)
+        if behind > TOLERANCE:
+            self.ahead += behind
+            clock.follow(Reading(latest, tick))
+            _log.warning(
+                "another process has answered with a time %.1f s later: going on from that", behind / 1000
+            )
+
+    def _be(self, *, sure: bool) -> None:
+        if sure:
+            self._doubt = None
+        if sure is not self.sure:
+            self.sure = sure
+            self._trust(sure)
+            _log.warning("this instance is %s of the time", "sure again" if sure else "not sure")
+
+    def _complain(self, what: str, error: HoldfastError) -> None:
+        """Tell of a failure, once until it has gone well again."""
+        if what not in self._failed:
+            self._failed.add(what)
+            _log.warning("%s: %s", what, error.message)
+
+    @property
+    def _reference(self) -> str:
+        return "the wall clock" if self._measured is None else "the database's clock"
+
+
+def _drift(clock: SystemClock) -> float:
+    """How far the wall clock is from the ticks, in milliseconds."""
+    time, ticks = clock.look_at_wall()
+    return time - ticks * 1000

@@ -1,0 +1,205 @@
+"""On PostgreSQL the database's clock counts: instances agree by it, and doubt it when it jumps.
+
+Law: the database is a real one; only what its clock shows is set by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import reaper
+from holdfast.errors import Unavailable
+from holdfast.testing.exact import present, refusal
+from tests.clocks.world import HOUR
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from tests.clocks.world import Storage, World
+
+
+async def test_one_of_two_instances_has_a_wrong_wall_clock(database: Storage, world: World) -> None:
+    """An instance on a machine whose clock is an hour off, and jumps, sweeps and shows what all others do."""
+    wrong = world.machine(off=HOUR)
+    async with database.opened(world.machine()) as right_store, database.opened(wrong) as wrong_store:
+        ours, theirs = right_store.kv("a"), wrong_store.kv("a")
+        await ours.set_many([{"key": f"k{n}", "value": n, "ttl": 1800} for n in range(100)])
+        for off in (HOUR, 2 * HOUR, -HOUR, 0):
+            wrong.off = off
+            await database.passes(10)
+            assert await wrong_store.sweep() == 0
+            assert len((await theirs.list(limit=1000)).keys) == 100
+            assert abs(right_store.now() - wrong_store.now()) <= 1
+        await theirs.set("brief", 1, ttl=1)
+        assert present(await ours.get("brief")).value == 1
+        await database.passes(1)
+        assert await ours.get("brief") is None
+        assert await theirs.get("brief") is None
+
+
+def sure(store: Store) -> bool:
+    """Whether a store is sure of the time."""
+    return store.timekeeper.sure
+
+
+async def until_unsure(storage: Storage, store: Store) -> None:
+    """Let time pass until a store doubts the database's clock, which takes 30 s at the most."""
+    for _ in range(30):
+        await storage.passes(1)
+        if not sure(store):
+            return
+    raise AssertionError("the store has noticed nothing")
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_the_database_jumps_for_two_seconds(
+    database: Storage, world: World, jump: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the database's clock is elsewhere nothing is answered or removed; then all is as before."""
+    async with database.opened(world.machine()) as store:
+        kv = store.kv("a")
+        await kv.set_many([{"key": f"k{n}", "value": n, "ttl": 1800} for n in range(100)])
+        world.database = jump
+        await until_unsure(database, store)
+        for call in (kv.get("k1"), kv.set("k1", 2), kv.list(), store.sweep(), store.ready()):
+            with refusal(Unavailable, says="measuring the database's clock"):
+                await call
+        world.database = 0
+        await database.passes(1)
+        assert sure(store)
+        await store.ready()
+        assert await store.sweep() == 0
+        assert len((await kv.list(limit=1000)).keys) == 100
+        assert await kv.get_ttl("k1") == 1800 - world.elapsed
+        assert store.timekeeper.jumps["database"] == 1
+        assert f"{jump:+.1f} s from where it was expected" in caplog.text
+
+
+async def test_the_database_is_set_ahead_for_good(database: Storage, world: World) -> None:
+    """A clock that has stayed ahead for five seconds is believed, by all instances."""
+    async with database.opened(world.machine()) as one, database.opened(world.machine()) as other:
+        await one.kv("a").set("k", 1, ttl=1800)
+        began = one.now()
+        world.database = HOUR
+        await until_unsure(database, one)
+        await database.passes(4)
+        assert not sure(one)
+        assert one.now() - began == pytest.approx(world.elapsed * 1000, abs=1)
+        await database.passes(1)
+        assert sure(one)
+        assert one.now() - began == pytest.approx((HOUR + world.elapsed) * 1000, abs=1)
+        assert abs(one.now() - other.now()) <= 1
+        assert await other.kv("a").get("k") is None
+
+
+async def test_the_database_is_set_back_for_good(database: Storage, world: World) -> None:
+    """Time goes on evenly past the database's clock, for instances that are open and those opened later."""
+    async with database.opened(world.machine()) as one, database.opened(world.machine()) as other:
+        await one.kv("a").set("gone", 1, ttl=5)
+        await one.kv("a").set("there", 1, ttl=1800)
+        await database.passes(10)
+        assert await one.kv("a").get("gone") is None
+        began = one.now()
+        world.database = -HOUR
+        await database.passes(40)
+        assert sure(one)
+        assert one.now() - began == pytest.approx(40_000, abs=1)
+        await database.passes(60)
+        assert abs(one.now() - other.now()) <= 1
+        async with database.opened(world.machine()) as late:
+            assert abs(one.now() - late.now()) <= 1000
+            for store in (one, other, late):
+                assert await store.kv("a").get("gone") is None
+                assert await store.kv("a").get_ttl("there") == pytest.approx(1800 - 110, abs=2)
+            await late.kv("a").set("brief", 1, ttl=1)
+            await database.passes(2)
+            for store in (one, other, late):
+                assert await store.kv("a").get("brief") is None
+        world.database = 0
+        await database.passes(40)
+        assert sure(one)
+        assert one.timekeeper.ahead == 0
+        assert one.now() - began == pytest.approx(142_000, abs=1)
+
+
+async def test_small_differences(database: Storage, world: World) -> None:
+    """A second ahead is followed at once, a second behind is waited for at half speed; nothing is refused."""
+    async with database.opened(world.machine()) as store:
+        began = store.now()
+        world.database = 1
+        await database.passes(1)
+        assert store.now() - began == pytest.approx(2_000, abs=1)
+        world.database = 0
+        await database.passes(1)
+        assert store.now() - began == pytest.approx(3_000, abs=1)
+        world.elapsed += 1
+        assert store.now() - began == pytest.approx(3_500, abs=1)
+        await database.passes(10)
+        assert store.now() - began == pytest.approx(13_000, abs=1)
+        assert sure(store)
+        assert store.timekeeper.jumps["database"] == 0
+
+
+async def test_a_database_that_is_away(
+    database: Storage, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After five minutes without a measurement an instance is no longer sure, until it has measured."""
+    async with database.opened(world.machine()) as store:
+        await store.kv("a").set("k", 1)
+        world.reachable = False
+        await database.passes(300)
+        assert present(await store.kv("a").get("k")).value == 1
+        await database.passes(30)
+        with refusal(Unavailable, says="measuring"):
+            await store.kv("a").get("k")
+        assert caplog.text.count("could not be measured: the database is away") == 1
+        world.reachable = True
+        await database.passes(1)
+        assert present(await store.kv("a").get("k")).value == 1
+
+
+async def test_a_database_whose_clock_can_not_be_read_at_opening(database: Storage, world: World) -> None:
+    """The store opens and answers once it knows the time."""
+    world.reachable = False
+    async with database.opened(world.machine(off=HOUR)) as store:
+        with refusal(Unavailable, says="measuring"):
+            await store.kv("a").set("k", 1)
+        world.reachable = True
+        await database.passes(1)
+        await store.kv("a").set("k", 1)
+        assert store.now() == pytest.approx(1_700_000_001_000, abs=1)
+
+
+async def test_nothing_is_swept_while_the_time_is_not_known(
+    database: Storage, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reaper leaves what is due alone in the first seconds and while the database's clock is in doubt."""
+    monkeypatch.setattr(reaper, "TICK", 0.001)
+    async with database.opened(world.machine(), reap=True) as store:
+        looked: list[int] = []
+        store.measure(grouped=lambda size: None, swept=lambda removed, seconds: looked.append(removed))
+        await store.kv("a").set("k", 1, ttl=2)
+        await database.passes(3)
+        await asyncio.sleep(0.05)
+        assert looked == []
+        await database.passes(3)
+        async with asyncio.timeout(10):
+            while not sum(looked):  # noqa: ASYNC110 - a sweep has no event
+                await asyncio.sleep(0.01)
+        await store.kv("a").set("k", 1, ttl=40)
+        world.database = HOUR
+        await database.passes(30)
+        assert not sure(store)
+        for _ in range(20):
+            world.database += 60
+            await database.passes(1)
+        removed = sum(looked)
+        await asyncio.sleep(0.05)
+        assert sum(looked) == removed
+        world.database = 0
+        await database.passes(1)
+        async with asyncio.timeout(10):
+            while sum(looked) == removed:  # noqa: ASYNC110 - a sweep has no event
+                await asyncio.sleep(0.01)

@@ -1,0 +1,210 @@
+"""A wall clock that is set while a store is open, or between two openings, moves no deadline.
+
+Law: on every engine, through the calls that a program makes: entries neither go early nor come back, a ttl
+lasts as long as it says, and reads and writes agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import Unavailable, VersionConflict
+from holdfast.testing.exact import present, refusal
+from tests.clocks.world import HOUR
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import holdfast
+    from tests.clocks.world import Storage, World
+
+
+async def lasts_a_second(storage: Storage, kv: holdfast.KV) -> None:
+    """A ttl of a second and a lock of a second are over after a second, and not before, for every verb."""
+    await kv.set("brief", 1, ttl=1)
+    lock = await kv.set("lock", 1, ttl=1, expected_version=0)
+    await storage.passes(0.9)
+    assert (await kv.list()).keys == ["brief", "lock"]
+    with refusal(VersionConflict):
+        await kv.set("lock", 2, expected_version=0)
+    await storage.passes(0.1)
+    assert await kv.get("brief") is None
+    assert await kv.get("lock") is None
+    assert (await kv.set("lock", 2, expected_version=0)).version > lock.version
+    await kv.delete("lock")
+
+
+async def test_the_wall_jumps_an_hour_for_two_seconds(
+    storage: Storage, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """100 entries with 30 minutes left survive a wall clock that is an hour ahead for two seconds."""
+    machine = world.machine()
+    async with storage.opened(machine) as store:
+        kv = store.kv("a")
+        await kv.set_many([{"key": f"k{n}", "value": n, "ttl": 1800} for n in range(100)])
+        machine.off = HOUR
+        await storage.passes(2)
+        assert await store.sweep() == 0
+        machine.off = 0
+        await storage.passes(40)
+        assert await store.sweep() == 0
+        assert len((await kv.list(limit=1000)).keys) == 100
+        assert await kv.get_ttl("k0") == 1800 - 42
+        told = [record for record in caplog.records if "jumped" in record.getMessage()]
+        assert [record.levelno for record in told] == [logging.WARNING] * 2
+        assert ["+3600.0 s" in told[0].getMessage(), "-3600.0 s" in told[1].getMessage()] == [True] * 2
+        assert store.timekeeper.jumps == {"wall": 2, "database": 0}
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR, 4.0, -4.0])
+async def test_the_wall_is_set_for_good(storage: Storage, world: World, jump: float) -> None:
+    """Whatever the wall clock says from now on, a second is a second, and what is gone stays gone."""
+    machine = world.machine()
+    async with storage.opened(machine) as store:
+        kv = store.kv("a")
+        await kv.set("gone", 1, ttl=5)
+        await kv.set("there", 1, ttl=1800)
+        await storage.passes(6)
+        assert await kv.get("gone") is None
+        machine.off = jump
+        await storage.passes(1)
+        assert await kv.get("gone") is None
+        assert await kv.get_ttl("there") == 1800 - 7
+        await kv.delete("there")
+        await lasts_a_second(storage, kv)
+
+
+async def test_a_wall_that_is_slewed_is_no_jump(storage: Storage, world: World) -> None:
+    """A time service that moves the wall clock little by little raises no alarm, and moves nothing either."""
+    machine = world.machine()
+    async with storage.opened(machine) as store:
+        began = store.now()
+        for _ in range(60):
+            machine.off += 0.5
+            await storage.passes(1)
+        assert store.timekeeper.jumps["wall"] == 0
+        assert store.now() - began == pytest.approx(60_000, abs=1)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_restart_with_the_clock_set_back(
+    lasting: Storage, world: World, caplog: pytest.LogCaptureFixture, read_only: bool
+) -> None:
+    """What was shown to be gone stays gone, for reads and writes, and a second is a second."""
+    machine = world.machine()
+    async with lasting.opened(machine) as store:
+        kv = store.kv("a")
+        await kv.set("gone", 1, ttl=1800)
+        await kv.set("there", 1, ttl=3 * 3600)
+        await lasting.passes(1801)
+        assert await kv.get("gone") is None
+        if not read_only:
+            await kv.set("other", 1, ttl=1)
+            await lasting.passes(1)
+        last = store.now()
+    machine.off = world.database = -HOUR
+    async with lasting.opened(machine) as store:
+        kv = store.kv("a")
+        assert store.now() >= last
+        assert await kv.get("gone") is None
+        assert (await kv.list()).keys == ["there"]
+        assert (await kv.set("gone", 2, expected_version=0)).value == 2
+        assert await kv.get_ttl("there") == pytest.approx(3 * 3600 - 1801, abs=1)
+        await kv.delete_many(["there", "gone"])
+        await lasts_a_second(lasting, kv)
+        assert "ahead of the" in caplog.text
+        assert "holdfast migrate --reset-clock" in caplog.text
+        assert store.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=2000)
+
+
+async def test_a_killed_store_remembers_within_a_second(lasting: Storage, world: World) -> None:
+    """A store that is not closed has remembered its time a second ago at the latest."""
+    machine = world.machine()
+    async with lasting.opened(machine) as store:
+        await store.kv("a").set("k", 1, ttl=5)
+        await lasting.passes(6.5)
+        assert await store.kv("a").get("k") is None
+        await lasting.passes(1)
+        remembered = await store._engine.remembered()
+        assert store.now() - 1000 <= remembered <= store.now()
+
+
+async def test_only_what_was_answered_is_remembered(file: Storage, world: World, tmp_path: Path) -> None:
+    """The time is written at most once a second, and not at all while nobody asks."""
+    async with file.opened(world.machine()) as store:
+        times = set()
+        for _ in range(5):
+            await file.passes(1)
+            times.add(_remembered(tmp_path))
+        assert times == {None}
+        for _ in range(5):
+            await store.kv("a").get("k")
+            await store.kv("a").get("k")
+            await file.passes(1)
+            times.add(_remembered(tmp_path))
+        assert len(times) == 6
+        await file.passes(20)
+        assert _remembered(tmp_path) in times
+
+
+async def test_a_reading_process_remembers_nothing(
+    file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that only reads goes by the writer's time, also when its own wall clock is behind."""
+    async with file.opened(world.machine(off=HOUR)) as writer:
+        await writer.kv("a").set("k", 1, ttl=60)
+        await file.passes(1)
+        async with file.opened(world.machine()) as reader:
+            assert abs(reader.now() - writer.now()) <= 1000
+            await file.passes(61)
+            assert await writer.kv("a").get("k") is None
+            assert await reader.kv("a").get("k") is None
+            before = _remembered(tmp_path)
+            world.elapsed += 100
+            assert await reader.kv("a").get("k") is None
+            await reader.timekeeper.beat()
+            assert _remembered(tmp_path) == before
+
+
+async def test_a_reader_learns_that_the_writer_is_ahead(file: Storage, world: World) -> None:
+    """A reader that was opened before a writer with a fast clock goes on from the writer's time."""
+    async with file.opened(world.machine()) as first, file.opened(world.machine()) as reader:
+        await first.aclose()
+        async with file.opened(world.machine(off=HOUR)) as writer:
+            await writer.kv("a").set("k", 1, ttl=60)
+            await file.passes(1)
+            await reader.kv("a").get("k")
+            await file.passes(1)
+            assert abs(reader.now() - writer.now()) <= 1500
+
+
+async def test_a_time_that_can_not_be_remembered(
+    file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A storage that takes no writes is read on: the failure is told once, until it has gone well again."""
+    async with file.opened(world.machine()) as store:
+        await store.kv("a").set("k", 1)
+        engine = store._engine
+
+        async def fail(now: int) -> int:
+            raise Unavailable("no room")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "remember", fail)
+            for _ in range(3):
+                assert present(await store.kv("a").get("k")).value == 1
+                await file.passes(1)
+        assert caplog.text.count("could not be remembered: no room") == 1
+        await file.passes(1)
+        assert _remembered(tmp_path) is not None
+
+
+def _remembered(folder: Path) -> int | None:
+    with contextlib.closing(sqlite3.connect(folder / "store.db")) as connection:
+        found = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'clock'").fetchone()
+    return None if found is None else int(found[0])
