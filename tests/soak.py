@@ -51,6 +51,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_LOCK_ROUNDS": "{rounds}", "HOLDFAST_CHAOS_SEEDS": "{rounds}"},
         50,
     ),
+    "clocks": (
+        ["tests/clocks", "--timeout=0", "-s"],
+        {"HOLDFAST_CLOCK_ROUNDS": "{rounds}", "HOLDFAST_CLOCK_SECONDS": "2"},
+        50,
+    ),
 }
 
 MUTATE: Final = "mutate"
