@@ -57,8 +57,8 @@ class SystemClock:
         """See `Clock.now`."""
         tick = self.ticks()
         # Time is the higher of two lines. One goes with the ticks. The other rises half as fast: on it the
-        # time waits for a clock that turned out to be behind. They are replaced together, and never by lines
-        # that are lower anywhere before that instant, so that no thread sees time go back.
+        # time waits for a clock that turned out to be behind. They are replaced together, by lines that are
+        # no lower at that instant; so ask for the tick first, and no thread sees time go back.
         line, waiting = self._lines
         time = tick * 1000.0 + line
         slow = tick * 500.0 + waiting

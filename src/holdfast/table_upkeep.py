@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.errors import HoldfastError, TableNotFound
 from holdfast.reaper import LONGEST_PAUSE, SLOW_SWEEP
 from holdfast.table_walks import Source, fill_index, sweep, tables_at
+from holdfast.timekeeper import BEAT
 
 if TYPE_CHECKING:
     from holdfast.model import Stats
+    from holdfast.timekeeper import Timekeeper
 
 _log = logging.getLogger("holdfast.reaper")
 
 
 class Keeper(Source, Protocol):
     """What upkeep needs of a store."""
+
+    @property
+    def timekeeper(self) -> Timekeeper:
+        """What knows how sure the time is."""
+        ...
 
     async def namespaces(self) -> list[Stats]:
         """What every namespace holds."""
@@ -72,6 +79,8 @@ async def reap_tables(store: Keeper, interval: float) -> None:
     _log.info("cleanup of expired items started")
     try:
         while True:
+            while not store.timekeeper.steady:  # noqa: ASYNC110 - a clock has no event
+                await asyncio.sleep(BEAT)
             try:
                 await _reap_once(store)
             except Exception as error:

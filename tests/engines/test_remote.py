@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import pytest
 from nats.aio.msg import Msg
 
 import holdfast
@@ -197,6 +199,49 @@ async def test_the_service_clock_jumps(nats_server: NatsServer) -> None:
         codes = [operation.code for operation in running.recorder.operations]
         assert codes == [None, "TIMEOUT", None, None]
         assert engine.executed == 3
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+async def test_the_wall_clock_of_a_client_jumps(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """Deadlines are in the service's time: what happens to the client's wall clock does not move them."""
+    clock, wall = ManualClock(), time.time
+    deadlines: list[int] = []
+
+    async def note(message: Msg) -> None:
+        deadlines.append(json.loads(message.data)["deadline"])
+
+    async with (
+        serving(nats_server.url, clock=clock) as running,
+        library_client(nats_server.url) as spy,
+        holdfast.open(f"{nats_server.url}?timeout=5") as store,
+    ):
+        kv = store.kv("trivia")
+        await kv.set("k", 0)
+        await kv.get("k")
+        await spy.subscribe("db.kv.trivia.set", cb=note)
+        await spy.flush()
+        before = store.now()
+        monkeypatch.setattr(time, "time", lambda: wall() + jump)
+        for number in range(5):
+            await kv.set("k", number)
+        await kv.get("k")
+        await until(lambda: len(deadlines) == 5)
+        codes = [operation.code for operation in running.recorder.operations]
+    assert codes == [None] * 8
+    assert all(abs(deadline - clock.now() - 5_000) < 2_000 for deadline in deadlines)
+    assert abs(store.now() - before) < 60_000
+
+
+async def test_a_client_whose_wall_clock_is_ahead(nats_server: NatsServer) -> None:
+    """A client goes by the service's time from its first reply on, also if its own clock is far ahead."""
+    clock = ManualClock()
+    async with serving(nats_server.url, clock=clock), holdfast.open(nats_server.url) as store:
+        kv = store.kv("trivia")
+        await kv.set("k", 1, ttl=60)
+        await kv.get("k")
+        assert abs(store.now() - clock.now()) < 5_000
 
 
 async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:
