@@ -44,12 +44,21 @@ class Lookout:
         engine: What to look through.
         expire: Has entries expire that are due; how many did.
         clock: The time to go by.
+        steady: Says whether the time is known well enough to remove anything by it.
     """
 
-    def __init__(self, engine: Engine, expire: Callable[[list[Due]], Awaitable[int]], clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        expire: Callable[[list[Due]], Awaitable[int]],
+        clock: Clock,
+        *,
+        steady: Callable[[], bool],
+    ) -> None:
         self._engine = engine
         self._expire = expire
         self._clock = clock
+        self._steady = steady
         self._since = 0
         self._failing = False
 
@@ -57,7 +66,8 @@ class Lookout:
         """Look again and again, until cancelled."""
         while True:
             began = time.monotonic()
-            wait = HORIZON if self._engine.capabilities.owns_reaper else await self._try()
+            idle = self._engine.capabilities.owns_reaper or not self._steady()
+            wait = HORIZON if idle else await self._try()
             pause = max(wait, GATHERING) - (time.monotonic() - began)
             await asyncio.sleep(max(pause, BREATH))
 

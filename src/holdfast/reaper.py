@@ -86,7 +86,7 @@ class Reaper:
         self._removed = 0
         self._seconds = 0.0
         self._heads: Bounded[str, int] = Bounded(MOST_HEADS)
-        self._lookout = Lookout(engine, self._expire_in_time, clock)
+        self._lookout = Lookout(engine, self._expire_in_time, clock, steady=self._may_sweep)
         self.swept: Callable[[int, float], None] | None = None
         self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
@@ -106,7 +106,7 @@ class Reaper:
         await self._learn()
         while True:
             await asyncio.sleep(min(TICK, self._interval))
-            if self._engine.capabilities.owns_reaper or not self.steady():
+            if self._engine.capabilities.owns_reaper or not self._may_sweep():
                 continue
             try:
                 await self.sweep()
@@ -119,6 +119,9 @@ class Reaper:
                     self.failed()
                 _log.error("sweeping failed and goes on after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
+
+    def _may_sweep(self) -> bool:
+        return self.steady()
 
     async def sweep(self) -> int:
         """Expire every entry that is due; how many that was."""

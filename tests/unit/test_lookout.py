@@ -177,3 +177,15 @@ async def test_somebody_else_notices(store: Store, engine: Engine, time: Time) -
     await reap(store, time, 5)
     assert await lags(store.kv("a")) == []
     assert set(time.looked) == {HORIZON}
+
+
+async def test_nothing_is_noticed_by_a_time_that_is_not_known(store: Store, time: Time) -> None:
+    """An instance that is not sure of its time lets nothing expire; once it is, it misses nothing."""
+    kv = store.kv("a")
+    await kv.set("k", 1, ttl=1, semantics=MEANT)
+    store._reaper.steady = lambda: False
+    await reap(store, time, 10)
+    assert await lags(kv) == []
+    store._reaper.steady = lambda: True
+    await reap(store, time, 2)
+    assert len(await lags(kv)) == 1

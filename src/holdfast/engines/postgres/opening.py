@@ -85,7 +85,7 @@ async def reset_clock(connection: Connection) -> tuple[int, int, int]:
         )
     async with connection.transaction():
         before = int(await connection.fetchval(statements.REMEMBERED))
-        after = min(before, int(await connection.fetchval(statements.CLOCK)))
+        after = min(before, int(await connection.fetchval(statements.READ_CLOCK)))
         moved: int = await connection.fetchval(_CHANGES_BEFORE, after)
         await connection.execute(_RESET_CLOCK, str(after))
     return before, after, moved
