@@ -2,7 +2,11 @@
 
 A namespace's records are numbered without a gap. Each carries the signature of the one before it and is
 signed with a key that the database does not hold, so a record that is edited, removed, put in or moved with
-plain SQL breaks the chain there. The head, signed too, says where the chain ends, so it can't be cut short.
+plain SQL breaks the chain there. The head, signed too, says where the chain ends, so it can't be cut short,
+and what the policy asks of the audit, so that nobody can switch it off unnoticed.
+
+Where the head can't be followed, or the namespace was changed with SQL, the next record says so in place of
+the signature before it. So writing goes on, no record is replaced, and the chain stays broken there for ever.
 
 Law: pure functions over records and keys. Values are never here, only their hashes. What is recorded and when
 is known to `holdfast.decide`, where keys come from to `holdfast.keyring`.
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from holdfast.errors import DatabaseError, Unsupported
-from holdfast.rows import Address, Row
+from holdfast.rows import Address, Ends, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +33,19 @@ _RECORD: Final = b"holdfast audit record\n"
 _HEAD: Final = b"holdfast audit head\n"
 _WIDTH: Final = 8
 _ENCODE: Final = msgspec.json.Encoder().encode
-_UNTRUSTED: Final = "the head before this was edited"
+_LAST: Final = 2 ** (8 * _WIDTH) - 1
+
+EDITED: Final = "the head before this was edited"
+REMOVED: Final = "the head before this was removed"
+ANEW: Final = "the row of the namespace before this was removed"
+OUTSIDE: Final = "the policy before this was changed outside Holdfast"
+"""What a record says of the state that it found, in place of the signature before it."""
+_SAID: Final = {
+    EDITED: "the head had been edited",
+    REMOVED: "the head had been removed",
+    ANEW: "the row of the namespace had been removed, and its versions began anew",
+    OUTSIDE: "what the policy asks of the audit had been changed outside Holdfast",
+}
 
 
 class Keys(Protocol):
@@ -65,7 +81,12 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The ends of a chain: its last record, and below it the last record that was pruned."""
+    """The ends of a chain: its last record, and below it the last record that was pruned.
+
+    Beside them stand the version of the last record, and what the policy asks: whether changes are recorded
+    and for how many seconds records are kept. The heads of earlier versions of Holdfast lack these three;
+    they are then no part of what is signed.
+    """
 
     number: int = 0
     last: str = ""
@@ -73,6 +94,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     anchor: str = ""
     signed_by: str = ""
     signature: str = ""
+    version: int | msgspec.UnsetType = msgspec.UNSET
+    audited: bool | msgspec.UnsetType = msgspec.UNSET
+    retention: int | msgspec.UnsetType | None = msgspec.UNSET
+
+    @property
+    def broken(self) -> bool:
+        """Whether the next record will have to say what was wrong."""
+        return self.last in _SAID
 
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,28 +172,56 @@ def record_of(row: Row) -> AuditRecord:
         raise DatabaseError("a record of the audit can't be read: verify it") from None
 
 
-def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head:
-    """The head that the next record hangs on.
+def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head | None:
+    """The head that the next record hangs on; None if there is none, or one that somebody has edited.
 
-    A head that somebody has edited is not taken at its word, since signing what comes next would make it
-    good: the next record says so in place of the signature before it, and the chain stays broken there.
+    An edited head is not taken at its word, since signing what comes next would make it good: see
+    `head_behind`.
 
     Raises:
         Unsupported: It is signed with a key that is not known, so that nobody can tell.
         DatabaseError: It can't be read.
     """
-    head = head_of(row)
     if row is None:
-        return head
+        return None
+    head = head_of(row)
     secret = keys.secret(head.signed_by)
     if secret is None:
         raise Unsupported(
             f"the audit of {namespace} is signed with the key {head.signed_by!r}, which is not known here: "
             "add it to audit_key or audit_key_file"
         )
-    if _signature(secret, _HEAD, namespace, head) != head.signature:
-        return msgspec.structs.replace(head, last=_UNTRUSTED)
-    return head
+    return head if _signature(secret, _HEAD, namespace, head) == head.signature else None
+
+
+def head_behind(namespace: str, ends: Ends, says: str) -> Head:
+    """A head in place of one that can't be followed: behind the newest record, so that none is replaced.
+
+    Args:
+        namespace: Whose audit it is.
+        ends: The oldest and the newest record that are there.
+        says: What the next record says of the head that was there: `EDITED` or `REMOVED`.
+
+    Raises:
+        DatabaseError: There is no number left behind the newest record.
+    """
+    (oldest, row), (newest, _) = ends.first, ends.last
+    number, floor = _position(newest), max(0, _position(oldest) - 1)
+    if number == _LAST:
+        raise DatabaseError(
+            f"the audit of {namespace} has lost its head, and a row was put in at the greatest number, so "
+            "that no record fits behind it: run holdfast audit verify, export the audit, and remove that row"
+        )
+    try:
+        anchor = record_of(row).previous
+    except DatabaseError:
+        anchor = ""
+    return Head(number=number, last=says, floor=floor, anchor=anchor)
+
+
+def _position(key: bytes) -> int:
+    """The number that a key stands at, also that of a row which is no record."""
+    return int.from_bytes(key[:_WIDTH].ljust(_WIDTH, b"\0"), "big")
 
 
 def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
@@ -220,8 +277,8 @@ def _wrong(
         return f"record {found} was edited or put in"
     if found != expected or record.number != found:
         return f"record {found} was moved"
-    if record.previous == _UNTRUSTED:
-        return f"the head had been edited when record {found} was written"
+    if record.previous in _SAID:
+        return f"{_SAID[record.previous]} when record {found} was written"
     if record.previous != previous:
         return f"record {found} does not follow the one before it"
     return record

@@ -13,17 +13,21 @@ import msgspec
 from holdfast import rules
 from holdfast.audit import (
     AUDIT,
+    REMOVED,
     Break,
     Head,
     address_of,
     first_break,
+    head_behind,
     head_break,
     head_of,
     number_of,
     record_of,
 )
-from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan
-from holdfast.errors import ValidationError
+from holdfast.audits import unlike
+from holdfast.decide.policies import audited
+from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan, ends_of
+from holdfast.errors import DatabaseError, ValidationError
 from holdfast.model import AuditEntry, AuditPage, Verdict, moment
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     from holdfast.audit import AuditRecord
     from holdfast.engine import Engine, Scanned
+    from holdfast.rows import Namespace
 
 STEP: Final = 500
 """How many records are read at a time."""
@@ -109,6 +114,9 @@ class Audit:
     async def verify(self, *, heads: Iterable[str] = ()) -> Verdict:
         """Whether every record is there, unchanged and in its place, from the oldest to the head.
 
+        The namespace must still have its row, and its policy must ask for the audit that it was last told to
+        ask for through Holdfast.
+
         Args:
             heads: Heads that were noted earlier, as `number:signature`, such as the log tells now and then.
                 An audit that does not lead to them has been cut off or put in place of another.
@@ -148,7 +156,7 @@ class Audit:
             if not more:
                 break
         if broken is None and not more:
-            broken = await self._ended(head, number, signature)
+            broken = await self._ended(head, number, signature) or await self._changed_outside()
         if broken is not None and (pruned := await self._pruned_past(number)) is not None:
             return AuditPart(number=pruned.floor, signature=pruned.anchor, floor=pruned.floor, complete=False)
         return AuditPart(
@@ -166,7 +174,15 @@ class Audit:
         return head if broken is None and head.floor > number else None
 
     async def _head(self) -> tuple[Head, Break | None]:
+        """The head and what is wrong with it. One that was removed is told from the records that are left."""
         [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
+        if row is None and (ends := await ends_of(self._engine.scan, self._namespace, AUDIT)) is not None:
+            [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
+            if row is None:
+                try:
+                    return head_behind(self._namespace, ends, REMOVED), None
+                except DatabaseError as error:
+                    return Head(), Break(number=0, reason=error.message)
         broken = head_break(self._namespace, self._engine.keys, row)
         return (head_of(row), None) if broken is None else (Head(), broken)
 
@@ -176,11 +192,34 @@ class Audit:
             head, broken = await self._head()
             if broken is not None or head.number > number:
                 return broken
+        if head.last == REMOVED and not head.signed_by:
+            return Break(number=number, reason="the head was removed")
         if number < head.number:
             return Break(number=number + 1, reason=f"record {number + 1} was removed, and all after it")
         if (number, signature) != (head.number, head.last):
             return Break(number=number, reason=f"the head does not lead to record {number}")
         return None
+
+    async def _changed_outside(self) -> Break | None:
+        """What somebody has done with SQL to the row of the namespace, which has its policy."""
+        while True:
+            head, _ = await self._head()
+            found = await self._engine.totals(self._now(), namespace=self._namespace)
+            namespace = found[0].namespace if found else None
+            reason = unlike(head, namespace) or await self._ended_unasked(head, namespace)
+            if reason is None:
+                return None
+            if (await self._head())[0] == head:  # no policy was set between the two looks
+                return Break(number=head.number, reason=reason)
+
+    async def _ended_unasked(self, head: Head, namespace: Namespace | None) -> str | None:
+        """Whether an audit whose head does not tell was switched off: its last record would be a policy."""
+        if head.audited is not msgspec.UNSET or namespace is None or audited(namespace):
+            return None
+        [row] = await self._engine.read([address_of(self._namespace, head.number)], self._now())
+        if not head.number or row is None or record_of(row).op == "policy":
+            return None
+        return "the audit was switched off outside Holdfast"
 
     async def _compared(
         self, noted: list[tuple[int, str]], floor: int, last: int

@@ -8,12 +8,17 @@ meaning. A change goes through `transact`, which every engine writes in the same
     loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
     more    = further(commands, wanted, loaded)   what to load besides, as a policy or a table asks
     outcome = decide(loaded, commands, now(), keys) pure; the keys sign the audit
+    <while outcome.wants: load them, decide again>
     <save outcome; commit>                        all of it or nothing, durable before the return
 
 Many entries expire at once, and most leave nothing but a record. So `wanted.runs` may ask for the sums of
 what is due in a namespace (`holdfast.rows.Overdue`), and `outcome.runs` says that these entries go and which
 versions their records get (`holdfast.rows.Run`), without a row or a record for each. An engine that sums up
 nothing does no wrong: its entries expire one by one.
+
+The first record of an audit, and one whose head was tampered with, can't be decided before it is known which
+records are there. Then `outcome.wants` names the space: an engine saves nothing, puts its `ends_of` into
+`loaded.ends`, in the same transaction, and decides again.
 
 What must hold:
 
@@ -39,8 +44,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
+from holdfast.rows import Ends
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.audit import Keys
     from holdfast.clock import Reading
@@ -231,6 +238,10 @@ class Engine(Protocol):
         """The row of a namespace (none if it has never been written to) or of all, by name."""
         ...
 
+    async def owners(self, space: str) -> list[str]:
+        """The namespaces that have rows in a space other than `kv`, by name, also those without a row."""
+        ...
+
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
         ...
@@ -363,6 +374,10 @@ class Auditor(Protocol):
         """Records of an audit."""
         ...
 
+    async def audits(self) -> list[str]:
+        """The namespaces that have an audit or should have one, by name."""
+        ...
+
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
         """Verify what follows a record whose signature is `anchor`, as far as one part goes."""
         ...
@@ -383,6 +398,28 @@ class LetterBox(Protocol):
     async def drop_letter(self, namespace: str, number: int) -> bool:
         """Remove a letter; whether it was there."""
         ...
+
+
+async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: str, space: str) -> Ends | None:
+    """The first and the last row of a space whose rows have no deadlines; None if it is empty."""
+    first, last = [
+        await scan(
+            Scan(
+                namespace=namespace,
+                space=space,
+                start=b"",
+                limit=1,
+                max_bytes=1,
+                values=True,
+                reverse=reverse,
+            ),
+            0,
+        )
+        for reverse in (False, True)
+    ]
+    if not first.keys or not last.keys:
+        return None
+    return Ends(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
 
 
 def no_hint() -> None:

@@ -226,6 +226,12 @@ class Operations(ABC):
 
         return Audit(self._reading(), rules.namespace(namespace), self.now)
 
+    async def audits(self) -> list[str]:
+        """The namespaces that have an audit or should have one, by name, for operators."""
+        from holdfast.audits import audits
+
+        return await audits(self._reading(), self.now)
+
     def letters(self, namespace: str) -> Letters:
         """The dead letters of a namespace, for operators."""
         from holdfast.letters import Letters

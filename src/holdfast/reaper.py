@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
 from holdfast.audit import AUDIT, address_of, head_of, record_of
+from holdfast.audits import suspects
 from holdfast.bounded import Bounded
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, policy_of
@@ -173,6 +174,8 @@ class Reaper:
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)
             await self._keep_audit(namespace, now)
+        for name, reason in (await suspects(self._engine, self._clock.now)).items():
+            _log.error("the audit of %s was tampered with: %s; run holdfast audit verify", name, reason)
 
     async def _learn(self) -> None:
         """Find the namespaces once at the beginning; should that fail, the next upkeep does it."""

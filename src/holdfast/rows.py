@@ -71,6 +71,13 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
     policy: str | None = None
 
 
+class Ends(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The first and the last row of a space, with their keys."""
+
+    first: tuple[bytes, Row]
+    last: tuple[bytes, Row]
+
+
 class Overdue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Plain entries of a namespace past their deadline: the longest overdue, as many as were asked for.
 

@@ -40,6 +40,7 @@ NOW: Final = 1_700_000_000_123
         ),
         (statements.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
         (statements.scan_others(values=False, bounded=False, after=False), (NOW, 9, 9, b"", "n", "s"), 1),
+        (statements.OWNERS, ("s",), 2),
         (statements.due_kv(one=True), (NOW, 9, "p"), 1),
         (statements.FALLING_DUE, (NOW, NOW + 1000, 9), 1),
         (statements.OVERDUE, (NOW, 9, "p", 9), 1),

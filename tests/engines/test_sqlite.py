@@ -336,6 +336,7 @@ async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_befo
         (statements._drop_kv(2), ("p", "a", "b"), "PRIMARY KEY"),
         (statements._drop_rows(2), ("n", "s", b"k", b"l"), "PRIMARY KEY"),
         (statements._load_kv(2, shown=True), ("p", "a", "p", "b"), "PRIMARY KEY"),
+        (statements.OWNERS, ("s",), "PRIMARY KEY"),
     ],
 )
 async def test_statements_use_an_index(

@@ -80,6 +80,7 @@ OPERATORS: Final[dict[str, dict[str, Any]]] = {
     "set_policy": {"namespace": "kv/spare", "policy": {"quota_keys": 1_000}},
     "audit": {"namespace": "kv/spare", "after": 0, "limit": 10, "op": "set", "since": "2031-05-01T12:30:00Z"},
     "rescue": {"path": "no/such/folder/copy.db"},
+    "audits": {},
     "audit_verify": {"namespace": "kv/spare", "after": 0, "anchor": ""},
     "ready": {},
     "sweep": {},

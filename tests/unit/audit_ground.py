@@ -15,6 +15,10 @@ import asyncpg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import holdfast
+
+RECORDS = 6
+"""How many changes of one key an audit tells of at the beginning of a test."""
 COLUMNS = "value, created_at, updated_at, version, last_writer"
 
 
@@ -79,3 +83,40 @@ class Table:
             " WHERE namespace = ? AND space = 'audit' AND key = ?"
         )
         await self.run(sql, key, self._namespace, key_of(number))
+
+    async def rows(self) -> list[tuple[Any, ...]]:
+        """All records with their numbers, without the head, as they are stored."""
+        sql = "SELECT key, value FROM holdfast_rows WHERE namespace = ? AND space = 'audit' ORDER BY key"
+        found = await self.run(sql, self._namespace)
+        return [(int.from_bytes(key, "big"), value) for key, value in found if key]
+
+    async def set_policy(self, policy: str | None) -> None:
+        """Change the policy of the namespace."""
+        sql = "UPDATE holdfast_namespaces SET policy = ? WHERE name = ?"
+        await self.run(sql, policy, self._namespace)
+
+    async def remove_namespace(self) -> None:
+        """Remove the row of the namespace."""
+        await self.run("DELETE FROM holdfast_namespaces WHERE name = ?", self._namespace)
+
+
+class Ground:
+    """An audit of six records, and the table that holds it."""
+
+    def __init__(self, store: holdfast.Store, kv: holdfast.KV, url: str) -> None:
+        self.store = store
+        self.kv = kv
+        self.name = kv.namespace
+        self.audit = store.audit(kv.namespace)
+        self.table = Table(url, kv.namespace)
+
+    async def fill(self) -> None:
+        """Make the records."""
+        for number in range(RECORDS):
+            await self.kv.set("k", number, writer="alice", spec_ref="doc", semantics={"purpose": "config"})
+
+    async def found(self, **noted: Any) -> tuple[int | None, str]:
+        """Where the audit is broken, and how."""
+        verdict = await self.audit.verify(**noted)
+        assert verdict.whole == (verdict.reason is None) == (verdict.broken_at is None)
+        return verdict.broken_at, verdict.reason or "whole"

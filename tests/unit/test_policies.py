@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.audit import address_of
+from holdfast.audit import AUDIT, address_of
 from holdfast.clock import ManualClock
 from holdfast.decide import Decision, Loaded, needs
 from holdfast.keyring import Keyring
@@ -42,7 +42,7 @@ def test_a_part_of_a_group_goes_by_the_policy_that_an_earlier_one_set() -> None:
     """Where the audit is switched on in a group, later changes are decided with the values that it hashes."""
     verbs = Verbs("kv/p", writer="w", new_id=lambda: "id", now=lambda: 0)
     known = Address("kv/p", KV, "k")
-    loaded = Loaded(namespaces={"kv/p": Namespace(name="kv/p")}, rows={})
+    loaded = Loaded(namespaces={"kv/p": Namespace(name="kv/p")}, rows={}, ends={("kv/p", AUDIT): None})
     decision = Decision(loaded, 0, Keyring([b"a-secret-of-sixteen"]))
     later = [verbs.set("k", 1)]
     wanted = needs(later)

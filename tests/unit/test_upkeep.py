@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.audit import AUDIT
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide import Loaded, decide
 from holdfast.keyring import Keyring
-from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Overdue, Row, Run
+from holdfast.rows import KV, REQUEST, TRASH, Address, Ends, Namespace, Overdue, Row, Run
 from holdfast.verbs import Verbs, id_maker
 
 NAMESPACE = "kv/p"
 NOW = 1_000
+NO_AUDIT: dict[tuple[str, str], Ends | None] = {(NAMESPACE, AUDIT): None}
 RUN = ExpireRun(namespace=NAMESPACE, limit=3)
 
 
@@ -104,7 +106,7 @@ def test_the_audit_is_pruned_from_its_beginning_and_by_its_policy_alone() -> Non
         ({"audit": True}, 10_000, 1, 2, 0),
         ({"audit": True, "audit_retention": 10}, 10_000, 1, 2, 2),
     ):
-        made = decide(Loaded({}, {}), [verbs.set_policy(policy), verbs.set("k", 1)], NOW, keys)
+        made = decide(Loaded({}, {}, ends=NO_AUDIT), [verbs.set_policy(policy), verbs.set("k", 1)], NOW, keys)
         rows = {address: row for address, row in made.rows.items() if row is not None}
         found = Loaded({space.name: space for space in made.namespaces}, rows)
         command = PruneAudit(namespace=NAMESPACE, first=first, upto=upto)

@@ -10,14 +10,29 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import AUDIT, AuditRecord, address_of, hash_of, head_to_follow, signed_head, signed_record
-from holdfast.decide.policies import audited, audited_unasked
+from holdfast.audit import (
+    ANEW,
+    AUDIT,
+    EDITED,
+    OUTSIDE,
+    REMOVED,
+    AuditRecord,
+    Head,
+    address_of,
+    hash_of,
+    head_behind,
+    head_of,
+    head_to_follow,
+    signed_head,
+    signed_record,
+)
+from holdfast.decide.policies import audit_seconds, audited, audited_unasked, changed_outside
 from holdfast.rows import KV, Row
 
 if TYPE_CHECKING:
-    from holdfast.audit import Head, Keys
+    from holdfast.audit import Keys
     from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.rows import Record
+    from holdfast.rows import Namespace, Record
 
 
 def audit(
@@ -33,7 +48,7 @@ def add_record(
 ) -> None:
     """Record a change whatever the policy says."""
     keys = draft.keys
-    head = _head(draft)
+    head = head_now(draft)
     made = signed_record(
         draft.name,
         keys,
@@ -51,11 +66,15 @@ def add_record(
             before=_hash(keys, before),
             after=_hash(keys, after),
             signed_by="",
-            previous=head.last,
+            previous=_previous(head, record.version),
         ),
     )
     _put(draft, made.number, msgspec.json.encode(made), record.version)
-    put_head(draft, msgspec.structs.replace(head, number=made.number, last=made.signature))
+    if record.op == "policy" or head.audited is msgspec.UNSET:
+        head = _as_asked(head, draft.namespace)
+    put_head(
+        draft, msgspec.structs.replace(head, number=made.number, last=made.signature, version=record.version)
+    )
 
 
 def put_head(draft: Draft, head: Head) -> None:
@@ -65,13 +84,46 @@ def put_head(draft: Draft, head: Head) -> None:
     draft.heads[draft.name] = row, sealed
 
 
-def _head(draft: Draft) -> Head:
-    """The head that the next record hangs on. One that this very draft has signed need not be verified."""
+def note_changed_outside(draft: Draft) -> bool:
+    """Have the next record say so if the policy was changed with SQL; whether it was.
+
+    The head that tells is verified when that record is made. Most namespaces have none.
+    """
+    row = draft.row(address_of(draft.name, 0))
+    if changed_outside(draft.namespace, head_of(row)) is None:
+        return False
+    head = head_now(draft)
+    if not head.broken:
+        put_head(draft, msgspec.structs.replace(head, last=OUTSIDE))
+    return True
+
+
+def head_now(draft: Draft) -> Head:
+    """The head that the next record hangs on. One that this very draft has signed need not be verified.
+
+    Where there is none, or an edited one, the records themselves are asked for where they end.
+    """
     row = draft.row(address_of(draft.name, 0))
     known, head = draft.heads.get(draft.name, (None, None))
     if head is None or row is not known:
         head = head_to_follow(draft.name, draft.keys, row)
-    return head
+    if head is not None:
+        return head
+    ends = draft.ends(AUDIT)
+    if ends is None:
+        return Head() if row is None else Head(last=EDITED)
+    return head_behind(draft.name, ends, REMOVED if row is None else EDITED)
+
+
+def _previous(head: Head, version: int) -> str:
+    """What a record says of the one before it. Versions only grow, unless the namespace has lost its row."""
+    anew = head.version is not msgspec.UNSET and version <= head.version
+    return ANEW if anew and not head.broken else head.last
+
+
+def _as_asked(head: Head, namespace: Namespace) -> Head:
+    """The head with what the policy asks of the audit."""
+    return msgspec.structs.replace(head, audited=audited(namespace), retention=audit_seconds(namespace))
 
 
 def need_audit(wanted: Needs) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Timeout
-from holdfast.rows import Address, Namespace, Overdue, Record, Row, Run
+from holdfast.errors import DatabaseError, HoldfastError, Timeout
+from holdfast.rows import Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +40,15 @@ class Needs:
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What was found of what was needed; what is not in here does not exist."""
+    """What was found of what was needed; what is not in here does not exist.
+
+    `ends` holds, by namespace and space, what an outcome has wanted; None where the space is empty.
+    """
 
     namespaces: dict[str, Namespace]
     rows: dict[Address, Row]
     runs: dict[str, Overdue] = {}
+    ends: dict[tuple[str, str], Ends | None] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -54,6 +58,9 @@ class Outcome(msgspec.Struct, frozen=True):
     version up to which the journal is to be dropped. `runs` are entries that go unseen: they are no part of
     `rows`, and their records no part of `journal`. `deadline` is the earliest of the commands that were not
     refused: after it the outcome must not be saved any more, but decided anew.
+
+    `wants` are spaces, by namespace, whose ends must be known first: an engine then saves nothing, loads them
+    into `Loaded.ends` and decides again. That is rare.
     """
 
     results: list[Result | HoldfastError]
@@ -63,6 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
     trims: dict[str, int]
     runs: list[Run] = []
     deadline: int | None = None
+    wants: set[tuple[str, str]] = set()
 
     @property
     def empty(self) -> bool:
@@ -98,6 +106,7 @@ class Draft:
         self._trims: dict[str, int] = {}
         self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
+        self._wants: set[tuple[str, str]] = set()
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
@@ -146,6 +155,18 @@ class Draft:
         self._blind.add(address)
         self.put(address, None)
 
+    def ends(self, space: str) -> Ends | None:
+        """The first and the last row of a space of the namespace, as they were loaded; None if it is empty.
+
+        Raises:
+            DatabaseError: They were not loaded. The outcome wants them.
+        """
+        wanted = self.name, space
+        if wanted not in self._loaded.ends:
+            self._wants.add(wanted)
+            raise DatabaseError(f"this engine has not told where the space {space} of {self.name} ends")
+        return self._loaded.ends[wanted]
+
     def version(self, *, at_least: int = 0) -> int:
         """A new version: the next in the namespace, or a later one that is asked for; never given before."""
         namespace = self.namespace
@@ -188,6 +209,7 @@ class Draft:
             trims=self._trims,
             runs=self._runs,
             deadline=self._deadline,
+            wants=self._wants,
         )
 
     def _require_runs_alone(self) -> None:

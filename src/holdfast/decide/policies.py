@@ -15,6 +15,7 @@ from holdfast.errors import QuotaExceeded, ValidationError
 from holdfast.model import Policy
 
 if TYPE_CHECKING:
+    from holdfast.audit import Head
     from holdfast.decide.draft import Draft
     from holdfast.rows import Namespace
 
@@ -42,6 +43,22 @@ def audited_unasked(name: str) -> bool:
 def audit_seconds(namespace: Namespace) -> int | None:
     """For how long records of the audit are kept, None if for ever."""
     return None if namespace.policy is None else policy_of(namespace.policy).audit_retention
+
+
+def changed_outside(namespace: Namespace, head: Head) -> str | None:
+    """How what a policy asks of the audit differs from what the audit's head has; None if it does not.
+
+    While the audit is on, every policy that is set through Holdfast is in the head; so is the one that
+    switches it off. What differs was changed with SQL. Heads of earlier versions don't tell.
+    """
+    if head.audited is msgspec.UNSET:
+        return None
+    on = audited(namespace)
+    if on != head.audited:
+        return f"the audit was switched {'on' if on else 'off'} outside Holdfast"
+    if on and audit_seconds(namespace) != head.retention:
+        return "the time for which records are kept was changed outside Holdfast"
+    return None
 
 
 def trash_seconds(namespace: Namespace, *, semantic: bool, purpose: str | None) -> int | None:

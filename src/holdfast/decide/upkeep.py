@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.audit import address_of, head_to_follow, record_of
+from holdfast.audit import address_of, record_of
 from holdfast.commands import Done, Expire, ExpireRun, PruneAudit, Removed, SetPolicy, Trim
-from holdfast.decide.audit import add_record, put_head
+from holdfast.decide.audit import add_record, head_now, note_changed_outside, put_head
 from holdfast.decide.entries import expire, expire_run
-from holdfast.decide.policies import audit_seconds, audited
+from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.rows import REQUEST, Address, Record, Row
 
 if TYPE_CHECKING:
@@ -56,9 +56,12 @@ def _trim(draft: Draft, command: Trim) -> Removed:
 
 
 def _set_policy(draft: Draft, command: SetPolicy) -> Done:
-    """Take a policy. The audit knows of it if it is on before or after: switching it off is recorded."""
+    """Take a policy. The audit knows of it if it is on before or after: switching it off is recorded.
+
+    It counts as on, too, if it was switched off with SQL.
+    """
     namespace = draft.namespace
-    recorded = audited(namespace)
+    recorded = note_changed_outside(draft) or audited(namespace)
     old = None if namespace.policy is None else _policy_row(draft, namespace.policy)
     namespace.policy = command.policy
     if recorded or audited(namespace):
@@ -82,11 +85,18 @@ def _policy_row(draft: Draft, policy: str) -> Row:
 
 
 def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
-    """Drop records from the beginning of a chain; the last of them stays known as what the rest hangs on."""
-    head = head_to_follow(draft.name, draft.keys, draft.row(address_of(draft.name, 0)))
-    row = draft.row(address_of(draft.name, command.upto))
+    """Drop records from the beginning of a chain; the last of them stays known as what the rest hangs on.
+
+    Nothing is dropped where somebody has tampered with the head or with the policy: it is evidence.
+    """
     kept = audit_seconds(draft.namespace)
-    if row is None or kept is None or command.first != head.floor + 1:
+    if kept is None:
+        return Removed(0)
+    head = head_now(draft)
+    row = draft.row(address_of(draft.name, command.upto))
+    if row is None or command.first != head.floor + 1:
+        return Removed(0)
+    if head.broken or changed_outside(draft.namespace, head):
         return Removed(0)
     last = record_of(row)
     if last.at > draft.now - kept * 1000:

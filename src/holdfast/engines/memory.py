@@ -22,7 +22,7 @@ from holdfast.engine import (
     row_size,
 )
 from holdfast.keyring import Keyring
-from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row, Run
+from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +63,9 @@ class MemoryEngine:
             loaded.rows.update(self._load(more))
         loaded.runs.update({name: self._overdue(name, at, most) for name, most in wanted.runs.items()})
         outcome = decide(loaded, commands, at, self.keys)
+        while outcome.wants:
+            loaded.ends.update({place: self._ends(*place) for place in outcome.wants})
+            outcome = decide(loaded, commands, at, self.keys)
         self._save(outcome)
         return outcome
 
@@ -145,6 +148,10 @@ class MemoryEngine:
             if namespace in (None, name)
         ]
 
+    async def owners(self, space: str) -> list[str]:
+        """See `Engine.owners`."""
+        return sorted({address.namespace for address in self._rows if address.space == space})
+
     async def ready(self) -> None:
         """There is nothing in the way."""
 
@@ -168,6 +175,10 @@ class MemoryEngine:
 
     def _load(self, wanted: Needs) -> dict[Address, Row]:
         return {address: self._rows[address] for address in wanted.rows if address in self._rows}
+
+    def _ends(self, namespace: str, space: str) -> Ends | None:
+        pairs = list(self._range(namespace, space, b"", None))
+        return Ends(first=pairs[0], last=pairs[-1]) if pairs else None
 
     def _overdue(self, namespace: str, now: int, limit: int) -> Overdue:
         due = self._plain(namespace, now)[:limit]

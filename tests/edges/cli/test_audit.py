@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from tests.edges.nats.ground import serving
+from tests.edges.nats.ground import calling, serving
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
@@ -125,6 +125,50 @@ def test_a_broken_audit_is_exit_1(cli: Cli, filled: str, monkeypatch: pytest.Mon
     assert cli("audit", "verify").code == 1
 
 
+def test_all_audits_are_found_by_their_records(
+    cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a name no audit is passed over, also if the row of its namespace is gone."""
+    assert cli("namespace", "set", "kv/jobs", "--audit").code == 0
+    cli.did("set", "k", "1")
+    cli.did("set", "k", "1", "--plugin", "plain")
+    monkeypatch.delenv("HOLDFAST_PLUGIN")
+    names = [line.split("\t")[:2] for line in cli.did("audit", "verify").out.splitlines()]
+    assert names == [["kv/jobs", "whole"], [WEB, "whole"]]
+    alter(filled, "DELETE FROM holdfast_namespaces WHERE name = 'kv/jobs'")
+    found = cli("audit", "verify")
+    gone = "the row of the namespace was removed, although it has an audit"
+    assert (found.code, found.out.splitlines()[0]) == (1, f"kv/jobs\tbroken\t2\t{gone}")
+    assert found.out.splitlines()[1].startswith(f"{WEB}\twhole\t4\t")
+    doctor = {one["check"]: one for one in cli("doctor", "--json").json["checks"]}
+    assert doctor["audit"]["level"] == "fail"
+    assert doctor["audit"]["message"] == f"kv/jobs: {gone}"
+
+
+def test_an_audit_that_was_switched_off_is_exit_1(cli: Cli, filled: str) -> None:
+    """A policy that was changed with SQL is told by `audit verify` and by the doctor."""
+    assert cli("namespace", "set", "kv/jobs", "--audit", "--ttl-default", "60").code == 0
+    assert cli.did("audit", "verify").out.startswith("kv/jobs\twhole\t1\t")
+    alter(filled, "UPDATE holdfast_namespaces SET policy = '{\"ttl_default\":60}' WHERE name = 'kv/jobs'")
+    found = cli("audit", "verify", "kv/jobs")
+    off = "the audit was switched off outside Holdfast"
+    assert (found.code, found.out) == (1, f"kv/jobs\tbroken\t1\t{off}\n")
+    outcome = cli("doctor")
+    assert outcome.code == 1
+    assert f"fail  audit      kv/jobs: {off} (somebody changed the database" in outcome.out
+
+
+def test_records_outlive_the_head(cli: Cli, filled: str) -> None:
+    """After the head was removed the next record follows the newest, and the break is told for ever."""
+    alter(filled, "DELETE FROM holdfast_rows WHERE space = 'audit' AND key = x''")
+    before = cli.did("audit", "log", *ON, "--json").jsons
+    cli.did("set", "k", "1", *ON)
+    assert cli.did("audit", "log", *ON, "--json").jsons[:4] == before
+    found = cli("audit", "verify", *ON)
+    said = "the head had been removed when record 5 was written"
+    assert (found.code, found.out) == (1, f"{WEB}\tbroken\t5\t{said}\n")
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_heads_of_a_log_are_compared(
     cli: Cli, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
@@ -216,6 +260,34 @@ def test_rotate_makes_a_configured_file(cli: Cli, tmp_path: Path, monkeypatch: p
     assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t1\t")
     monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(tmp_path / "nowhere" / "key"))
     assert cli("audit", "rotate").code == 2
+
+
+async def test_tampering_is_told_over_nats(
+    cli: Cli, nats_server: NatsServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service finds the audits of its store by their records, and tells what was done to them."""
+    async with serving(nats_server.url, storage=url) as running, calling(nats_server.url) as caller:
+        await running.store.semantic("acme", "web").set("k", 1)
+        await running.store.semantic("acme", "web").set("k", 2)
+        await running.store.set_policy("kv/jobs", {"audit": True})
+        listed = await caller.ask("db.admin.audits", {})
+        assert listed == {"success": True, "namespaces": ["kv/jobs", WEB], "count": 2}
+        alter(url, "DELETE FROM holdfast_namespaces WHERE name = ?", WEB)
+        alter(url, "UPDATE holdfast_namespaces SET policy = NULL WHERE name = 'kv/jobs'")
+        assert (await caller.ask("db.admin.audits", {}))["namespaces"] == ["kv/jobs", WEB]
+        part = await caller.ask("db.admin.audit_verify", {"namespace": "kv/jobs"})
+        assert (part["broken_at"], part["reason"]) == (1, "the audit was switched off outside Holdfast")
+        monkeypatch.delenv("HOLDFAST_PLUGIN")
+        found = await asyncio.to_thread(cli, "audit", "verify", "--url", nats_server.url)
+        assert found.code == 1
+        assert [line.split("\t")[:3] for line in found.out.splitlines()] == [
+            ["kv/jobs", "broken", "1"],
+            [WEB, "broken", "2"],
+        ]
+        async with holdfast.open(nats_server.url) as client:
+            verdict = await client.audit(WEB).verify()
+            assert (await client.audits(), verdict.whole) == (["kv/jobs", WEB], False)
+            assert "the row of the namespace was removed" in str(verdict.reason)
 
 
 async def test_over_nats(cli: Cli, nats_server: NatsServer, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_healthy_store(cli: Cli) -> None:
     cli.did("set", "k", "1")
     outcome = cli.did("doctor")
     found = [line.split()[:2] for line in outcome.out.splitlines()]
-    names = "python libraries sqlite clock disk fsync schema store time writing"
+    names = "python libraries sqlite clock disk fsync schema store time writing audit"
     assert found == [["ok", name] for name in names.split()]
 
 

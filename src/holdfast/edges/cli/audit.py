@@ -111,8 +111,11 @@ async def verify(
 ) -> int:
     """Find out whether every record is there, unchanged and in its place; exit with 1 if not.
 
-    Without a namespace all of a store are verified. A chain that was cut short or put back together with its
-    own older head looks whole by itself: name heads that were noted earlier to find that too.
+    Without a namespace all audits of a store are verified, also that of a namespace whose own row is gone.
+    What the policy asks of the audit must be what was last set through Holdfast.
+
+    A chain that was cut short or put back together with its own older head looks whole by itself: name heads
+    that were noted earlier to find that too.
 
     Parameters
     ----------
@@ -132,7 +135,7 @@ async def verify(
         elif head:
             raise holdfast.MissingField("of which namespace is the head? Name it", field="namespace")
         else:
-            names = sorted({one.namespace for one in await store.namespaces()} | noted.keys())
+            names = sorted({*await store.audits(), *noted})
         verdicts = {}
         for name in names:
             verdict = await store.audit(name).verify(heads=[*head, *noted.get(name, ())])

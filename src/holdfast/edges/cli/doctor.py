@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from holdfast.audits import suspects
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli import checks
 from holdfast.edges.cli.checks import Finding
@@ -16,6 +17,7 @@ from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.config import read_config, shown
+from holdfast.engine import Auditor
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
@@ -24,6 +26,8 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from holdfast.engine import Engine
 
 OFFSET: Final = 1000
 """From how many milliseconds on two clocks that should agree do not."""
@@ -89,6 +93,8 @@ async def _of_store(url: str, schema: Schema | None) -> AsyncIterator[Finding]:
                 whose = "the wall clock" if theirs is None else "the database's clock"
                 yield ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
+            if not isinstance(engine, Auditor):
+                yield await _audits(engine, store)
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
 
@@ -125,6 +131,15 @@ async def _writable(store: Store) -> Finding:
     except HoldfastError as error:
         return Finding("writing", "warn", error.message, "reading works; write through that process")
     return Finding("writing", "ok", "a write would be accepted")
+
+
+async def _audits(engine: Engine, store: Store) -> Finding:
+    """Whether audits look as they should at first sight; to read their records would take too long."""
+    found = await suspects(engine, store.now)
+    if not found:
+        return Finding("audit", "ok", f"nothing wrong at first sight; audits: {len(await store.audits())}")
+    told = "; ".join(f"{name}: {reason}" for name, reason in found.items())
+    return Finding("audit", "fail", told, "somebody changed the database with SQL: run holdfast audit verify")
 
 
 def offset(milliseconds: float) -> Finding:

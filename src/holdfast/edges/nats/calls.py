@@ -223,6 +223,11 @@ async def _audit(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"records": page.records, "count": len(page.records), "next": page.next}
 
 
+async def _audits(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = await store.audits()
+    return {"namespaces": found, "count": len(found)}
+
+
 async def _audit_verify(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     anchor = fields.get("anchor", "")
     if not isinstance(anchor, str):
@@ -273,6 +278,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "policy": _policy,
     "set_policy": _set_policy,
     "audit": _audit,
+    "audits": _audits,
     "audit_verify": _audit_verify,
     "load": _load,
     "trash": _trash,

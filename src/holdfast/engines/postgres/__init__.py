@@ -101,6 +101,10 @@ class PostgresEngine:
         """See `Engine.totals`."""
         return await self._walks.run(partial(queries.totals, now=now, namespace=namespace))
 
+    async def owners(self, space: str) -> list[str]:
+        """See `Engine.owners`."""
+        return await self._walks.run(partial(queries.owners, space=space))
+
     async def ready(self) -> None:
         """See `Engine.ready`: a server that only reads takes no writes.
 

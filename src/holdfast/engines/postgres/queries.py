@@ -120,6 +120,11 @@ async def totals(connection: Connection, now: int, *, namespace: str | None) -> 
     ]
 
 
+async def owners(connection: Connection, space: str) -> list[str]:
+    """See `Engine.owners`."""
+    return sorted(name for (name,) in await connection.fetch(statements.OWNERS, space))
+
+
 async def follows_another(connection: Connection) -> bool:
     """Whether the server is a standby."""
     return bool(await connection.fetchval("SELECT pg_is_in_recovery()"))

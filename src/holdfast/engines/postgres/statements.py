@@ -170,6 +170,16 @@ READ_OTHERS: Final = (
 )
 """Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
 
+OWNERS: Final = (
+    "WITH RECURSIVE owner AS ((SELECT namespace FROM holdfast_rows ORDER BY namespace LIMIT 1) UNION ALL "
+    "SELECT following.namespace FROM owner CROSS JOIN LATERAL (SELECT namespace FROM holdfast_rows AS other "
+    "WHERE other.namespace > owner.namespace ORDER BY namespace LIMIT 1) AS following) "
+    "SELECT owner.namespace FROM owner CROSS JOIN LATERAL (SELECT FROM holdfast_rows AS other "
+    "WHERE other.namespace = owner.namespace AND space = $1 LIMIT 1) AS found"
+)
+"""The namespaces that have rows in a space: from each the next is searched, whatever lies between them. With
+EXISTS the server would look at all rows of the space."""
+
 READ_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
 REMEMBERED: Final = (
     "SELECT greatest(0, (SELECT value::bigint FROM holdfast_meta WHERE name = 'clock'), "

@@ -14,13 +14,15 @@ server's clock: past the deadline of a command it fails, and the group is decide
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
 from holdfast.decide import Loaded, decide, further, needs
+from holdfast.engine import ends_of
 from holdfast.engines.layout import WALK, plugin_column
-from holdfast.engines.postgres import statements
+from holdfast.engines.postgres import queries, statements
 from holdfast.engines.postgres.changes import changes
 from holdfast.engines.postgres.columns import COUNTERS, ROW, row_of
 from holdfast.engines.postgres.saving import save
@@ -96,7 +98,7 @@ class Group:
             return None
         marks.found(self.namespace, found.mark)
         more = await self._load_further(connection, found.loaded)
-        outcome = decide(found.loaded, self._commands, self._now(), self._keys)
+        outcome = await self._decide(connection, found.loaded, self._now())
         if outcome.empty:
             return None if more else outcome  # two looks need not have seen the same
         left = await self._save(connection, outcome, found, commits=True)
@@ -118,7 +120,7 @@ class Group:
         now = self._now()
         for name, most in self._wanted.runs.items():
             found.loaded.runs[name] = await self._overdue(connection, most, now)
-        outcome = decide(found.loaded, self._commands, now, self._keys)
+        outcome = await self._decide(connection, found.loaded, now)
         if outcome.empty:
             # Having locked a row, a commit would wait for the disk; a rollback never does.
             await connection.execute("ROLLBACK")
@@ -128,6 +130,14 @@ class Group:
             raise DatabaseError("a namespace has changed while it was locked")
         await commit(connection, _until(outcome, found))
         marks.left(self.namespace, left)
+        return outcome
+
+    async def _decide(self, connection: Connection, loaded: Loaded, now: int) -> Outcome:
+        outcome = decide(loaded, self._commands, now, self._keys)
+        while outcome.wants:
+            for at in outcome.wants:
+                loaded.ends[at] = await ends_of(partial(queries.scan, connection), *at)
+            outcome = decide(loaded, self._commands, now, self._keys)
         return outcome
 
     async def _save(

@@ -110,6 +110,10 @@ class RemoteEngine:
         """The service sweeps by itself."""
         raise Unsupported("what is due is the service's business")
 
+    async def owners(self, space: str) -> list[str]:
+        """The service walks its rows by itself."""
+        raise Unsupported("a service shows entries, not the rows of other spaces")
+
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
         if query.key is not None:
@@ -176,6 +180,11 @@ class RemoteEngine:
             "until": None if query.until is None else moment(query.until),
         }
         return msgspec.convert(await self._ask_operator("audit", fields), AuditPage)
+
+    async def audits(self) -> list[str]:
+        """See `Auditor.audits`: for operators."""
+        found: list[str] = (await self._ask_operator("audits", {}))["namespaces"]
+        return found
 
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
         """See `Auditor.audit_verify`: for operators."""

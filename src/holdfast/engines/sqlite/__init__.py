@@ -33,6 +33,7 @@ from holdfast.engine import (
     Scan,
     Scanned,
     Totals,
+    ends_of,
     no_hint,
 )
 from holdfast.engines.layout import namespace_of, plugin_column
@@ -199,6 +200,10 @@ class SqliteEngine:
         """See `Engine.totals`."""
         return await self._aside(queries.totals, now, namespace)
 
+    async def owners(self, space: str) -> list[str]:
+        """See `Engine.owners`."""
+        return sorted(name for (name,) in await self._aside(queries.fetch, statements.OWNERS, [space]))
+
     async def ready(self) -> None:
         """See `Engine.ready`: another process may have the right to write, or the file may be gone."""
         if not self._lock.held:
@@ -265,11 +270,21 @@ class SqliteEngine:
         return partial(self._writer.commit, plan, pages, partial(_passed, outcome.deadline, now))
 
     async def _decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        loaded = Loaded(namespaces={}, rows={})
+        outcome = await self._decide_parts(commands, now, loaded)
+        while outcome.wants:
+            for at in outcome.wants:
+                loaded.ends[at] = await ends_of(self.scan, *at)
+            outcome = await self._decide_parts(commands, now, loaded)
+        return outcome
+
+    async def _decide_parts(
+        self, commands: Sequence[Command], now: Callable[[], int], loaded: Loaded
+    ) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others.
 
         The time is that at which the first part was loaded. What a later part takes is seen by the writer.
         """
-        loaded = Loaded(namespaces={}, rows={})
         decision: decide.Decision | None = None
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):

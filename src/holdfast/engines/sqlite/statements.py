@@ -69,6 +69,13 @@ _RUN_GONE: Final = (
     "DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ("
     "SELECT key FROM holdfast_journal WHERE namespace = ? AND version >= ? AND version < ?)"
 )
+OWNERS: Final = (
+    "WITH RECURSIVE wanted (name) AS (SELECT min(namespace) FROM holdfast_rows UNION ALL "
+    "SELECT (SELECT min(namespace) FROM holdfast_rows WHERE namespace > name) FROM wanted "
+    "WHERE name IS NOT NULL) SELECT name FROM wanted "
+    "WHERE EXISTS (SELECT 1 FROM holdfast_rows WHERE namespace = name AND space = ?)"
+)
+"""The namespaces that have rows in a space: from each the next is searched, whatever lies between them."""
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
 KEPT_TIME: Final = "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM holdfast_meta WHERE name = 'clock'"
 LAST_CHANGE: Final = "SELECT coalesce(max(changed_at), 0) FROM holdfast_namespaces"

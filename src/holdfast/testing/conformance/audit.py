@@ -269,6 +269,35 @@ class Audit(Fixtures):
         assert [one.before for one in found[4:]] == [one.after for one in found[1:4]]
         assert None not in [one.after for one in found[1:]]
 
+    async def test_audits_are_listed(self, store: Store, kv: KV) -> None:
+        """An operator finds every namespace that has an audit or whose policy asks for one, and no other."""
+        await kv.set("k", 1)
+        assert await store.audits() == []
+        await store.semantic("acme", "web").set("a", 1)
+        await store.set_policy("table/trivia", {"audit": True})
+        assert await store.audits() == [AUDITED, "table/trivia"]
+        await store.set_policy("table/trivia", {"audit": False})
+        await store.set_policy("kv/trivia", {"quota_keys": 5})
+        assert await store.audits() == [AUDITED, "table/trivia"], "it has records"
+
+    async def test_a_switch_that_was_set_is_no_break(self, store: Store, kv: KV, clock: ManualClock) -> None:
+        """Whatever is asked of the audit through Holdfast, the audit is whole after it."""
+        audit = store.audit("kv/trivia")
+        for policy in (
+            {"audit": True},
+            {"audit": True, "audit_retention": 50},
+            {"audit": False},
+            {"audit": False, "audit_retention": 10},
+            {"quota_keys": 5},
+            {"audit": True, "audit_retention": 50},
+        ):
+            await store.set_policy("kv/trivia", policy)
+            await kv.set("k", "v")
+            clock.advance(20)
+            await store.upkeep()
+            verdict = await audit.verify()
+            assert (verdict.whole, verdict.reason) == (True, None), policy
+
     async def test_noted_heads_are_compared(self, store: Store) -> None:
         """An audit that does not lead to a head that was noted is not whole."""
         await store.semantic("acme", "web").set("a", 1)

@@ -1,0 +1,81 @@
+"""Which namespaces have an audit, and what of one can be seen to be wrong without reading its records.
+
+Law: nothing is written here, and the cost goes by the number of namespaces, not by what they hold. Records
+and signatures are verified in `holdfast.auditing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.decide.policies import audited, changed_outside, policy_of
+from holdfast.engine import Auditor
+from holdfast.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.audit import Head
+    from holdfast.engine import Engine
+    from holdfast.rows import Namespace
+
+
+async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
+    """The namespaces that have an audit or should have one, by name.
+
+    They are found by the records themselves, so that none is passed over whose row was removed.
+    """
+    if isinstance(engine, Auditor):
+        return await engine.audits()
+    asked = {
+        totals.namespace.name
+        for totals in await engine.totals(now())
+        if _policy_trouble(totals.namespace) or audited(totals.namespace)
+    }
+    return sorted(asked.union(await engine.owners(AUDIT)))
+
+
+async def suspects(engine: Engine, now: Callable[[], int]) -> dict[str, str]:
+    """What can be seen of tampering at a bounded cost: namespaces, and what is wrong with each.
+
+    Only heads and the rows of namespaces are looked at, twice: a policy may be set between the two.
+    """
+    seen = await _look_for_suspects(engine, now)
+    again = await _look_for_suspects(engine, now) if seen else {}
+    return {name: reason for name, reason in again.items() if seen.get(name) == reason}
+
+
+async def _look_for_suspects(engine: Engine, now: Callable[[], int]) -> dict[str, str]:
+    names = await engine.owners(AUDIT)
+    heads = await engine.read([address_of(name, 0) for name in names], now())
+    rows = {totals.namespace.name: totals.namespace for totals in await engine.totals(now())} if names else {}
+    found = {}
+    for name, row in zip(names, heads, strict=True):
+        try:
+            reason = "the head was removed" if row is None else unlike(head_of(row), rows.get(name))
+        except DatabaseError:
+            reason = "the head can't be read"
+        if reason is not None:
+            found[name] = reason
+    return found
+
+
+def unlike(head: Head, namespace: Namespace | None) -> str | None:
+    """How the row of a namespace differs from what the head of its audit says."""
+    if namespace is None:
+        return "the row of the namespace was removed, although it has an audit" if head.number else None
+    trouble = _policy_trouble(namespace)
+    if trouble is None and not head.number and policy_of(namespace.policy).audit:
+        return "the policy asks for an audit and there is no record of it: it was removed with SQL, or set so"
+    return trouble or changed_outside(namespace, head)
+
+
+def _policy_trouble(namespace: Namespace) -> str | None:
+    try:
+        policy_of(namespace.policy)
+    except msgspec.MsgspecError:
+        return "the policy can't be read: it was changed outside Holdfast"
+    return None
