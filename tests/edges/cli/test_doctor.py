@@ -15,6 +15,7 @@ import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.cli import checks, doctor
 from holdfast.engines.migrate import Need
+from tests.vanishing import unlinked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,22 @@ def test_a_store_that_another_process_writes_to(cli: Cli, url: str) -> None:
 
     outcome = asyncio.run(warned())
     assert (outcome.code, levels(outcome)["writing"]) == (0, "warn")
+
+
+def test_a_store_that_another_process_has_lost(cli: Cli, url: str, tmp_path: Path) -> None:
+    """Of a file that was removed under a process the doctor says who still has it, and makes no new one."""
+
+    async def removed() -> Any:
+        async with holdfast.open(url) as store:
+            await store.kv("p").set("k", 1)
+            unlinked(tmp_path / "state.db")
+            return await asyncio.to_thread(cli, "doctor", "--json")
+
+    outcome = asyncio.run(removed())
+    assert (outcome.code, levels(outcome)["schema"]) == (1, "fail")
+    assert "holdfast rescue" in outcome.out
+    assert "store" not in levels(outcome)
+    assert not (tmp_path / "state.db").exists()
 
 
 @pytest.mark.parametrize("kind", ["memory", "postgresql"])

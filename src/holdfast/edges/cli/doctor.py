@@ -12,6 +12,7 @@ from holdfast.audits import suspects
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli import checks
 from holdfast.edges.cli.checks import Finding
+from holdfast.edges.cli.deep import deep as looked_into
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
@@ -21,12 +22,13 @@ from holdfast.engine import Auditor
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
-from holdfast.registry import engine_for
+from holdfast.registry import engine_for, keyring_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.audit import Keys
     from holdfast.engine import Engine
 
 OFFSET: Final = 1000
@@ -35,7 +37,7 @@ AHEAD: Final = 2000
 """From how many milliseconds on a store's time is ahead of the clock that it goes by."""
 
 
-async def doctor(*, nats: str | None = None, target: Place = STORE) -> int:
+async def doctor(*, nats: str | None = None, deep: bool = False, target: Place = STORE) -> int:
     """Check this machine and the store: each check is a line that begins with ok, warn or fail.
 
     The exit code is 1 if one has failed. Nothing is created or migrated.
@@ -44,9 +46,13 @@ async def doctor(*, nats: str | None = None, target: Place = STORE) -> int:
     ----------
     nats
         The NATS servers of which one should answer; those of the settings if not given.
+    deep
+        Also read all that is stored: every page of the database, every value, the counters of every namespace
+        and every audit. That takes as long as reading everything does.
     """
     servers = read_config(nats=nats).nats
-    findings = [finding async for finding in _findings(target.address, servers)]
+    keys = keyring_for(target.audit_key()) if deep else None
+    findings = [finding async for finding in _findings(target.address, servers, keys, deep=deep)]
     if target.json:
         document({"checks": findings})
     else:
@@ -55,7 +61,7 @@ async def doctor(*, nats: str | None = None, target: Place = STORE) -> int:
     return ERROR if any(finding.level == "fail" for finding in findings) else OK
 
 
-async def _findings(url: str, nats: str | None) -> AsyncIterator[Finding]:
+async def _findings(url: str, nats: str | None, keys: Keys | None, *, deep: bool) -> AsyncIterator[Finding]:
     yield checks.python()
     yield checks.libraries()
     yield checks.sqlite()
@@ -65,22 +71,24 @@ async def _findings(url: str, nats: str | None) -> AsyncIterator[Finding]:
         folder = next(parent for parent in schema.file.absolute().parents if parent.is_dir())
         yield checks.disk(folder)
         yield checks.sync(folder)
-    async for finding in _of_store(url, schema):
+    async for finding in _of_store(url, schema, keys, deep=deep):
         yield finding
     address = nats or (url if url.startswith(("nats://", "tls://")) else None)
     if address:
         yield await checks.nats(address)
 
 
-async def _of_store(url: str, schema: Schema | None) -> AsyncIterator[Finding]:
+async def _of_store(
+    url: str, schema: Schema | None, keys: Keys | None, *, deep: bool
+) -> AsyncIterator[Finding]:
     """The schema's revision, and then the store itself if opening it changes nothing."""
     try:
         if schema is not None:
-            finding = _revision(await schema.revision())
+            finding = _gone(schema) or _revision(await schema.revision())
             yield finding
             if finding.level != "ok":
                 return
-        engine = engine_for(url)
+        engine = engine_for(url, keys)
         clock = SystemClock()
         # A store with a clock that stands still has nothing remembered: a doctor changes nothing.
         async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
@@ -95,8 +103,13 @@ async def _of_store(url: str, schema: Schema | None) -> AsyncIterator[Finding]:
             yield await _writable(store)
             if not isinstance(engine, Auditor):
                 yield await _audits(engine, store)
+            if deep:
+                async for finding in looked_into(store, engine):
+                    yield finding
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
+    except (TypeError, ValueError):  # what a corrupt page holds is not what it should be
+        yield Finding("store", "fail", f"{shown(url)}: it holds what can't be read", "restore a backup")
 
 
 def _schema(url: str) -> Schema | None:
@@ -104,6 +117,19 @@ def _schema(url: str) -> Schema | None:
         return schema_of(url)
     except Unsupported:
         return None
+
+
+def _gone(schema: Schema) -> Finding | None:
+    """A file that a running process has lost."""
+    process = schema.left_by()
+    if process is None:
+        return None
+    return Finding(
+        "schema",
+        "fail",
+        f"{schema.file} is gone, and {process} still has it open",
+        "run holdfast rescue NEW_PATH with --url of that service before it ends",
+    )
 
 
 def _revision(found: str) -> Finding:

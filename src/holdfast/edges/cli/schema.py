@@ -39,6 +39,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             return await asyncio.to_thread(_in_file, self.file) or BASE
         return await self._in_database() or BASE
 
+    def left_by(self) -> str | None:
+        """The process that still has a file open which is gone; None if there is no such file or process."""
+        from holdfast.engines.sqlite.files import WriterLock
+
+        if self.file is None or self.file.exists():
+            return None
+        lock = WriterLock(self.file.with_name(f"{self.file.name}.lock"))
+        return lock.holder() if lock.taken else None
+
     async def downgrade(self, revision: str) -> None:
         """Go back to an older revision.
 

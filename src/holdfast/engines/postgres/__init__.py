@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from holdfast.engine import LATER, Capabilities, Later, no_hint
+from holdfast.engine import LATER, Capabilities, Checkup, Later, no_hint
 from holdfast.engines.postgres import queries
 from holdfast.engines.postgres.connections import Connections
+from holdfast.engines.postgres.examining import examined
 from holdfast.engines.postgres.lookups import Lookups
 from holdfast.engines.postgres.marks import Marks
 from holdfast.engines.postgres.opening import prepare
@@ -113,6 +114,12 @@ class PostgresEngine:
         """
         if await self._walks.run(queries.follows_another):
             raise Unavailable("the PostgreSQL server follows another and takes no writes")
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup:
+        """See `Examined.examine`. A quick look is left to the server, which looks after its own pages."""
+        if seconds is not None:
+            return Checkup(checked="nothing")
+        return await self._walks.run(examined)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: others are noticed by looking."""

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.engine import Checkup
+from holdfast.engines.layout import namespace_of
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.errors import Busy, Unavailable
@@ -118,7 +119,21 @@ def _examined(connection: sqlite3.Connection, seconds: float | None) -> Checkup:
         if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
             return Checkup(checked=name, complete=False)
         return Checkup(checked=name, troubles=["SQLite can't read a page that it needs"])
-    return Checkup(checked=name, troubles=[] if found == ["ok"] else found)
+    troubles = [] if found == ["ok"] else found
+    if seconds is None and not troubles:
+        troubles = _strays(connection)
+    return Checkup(checked=name, troubles=troubles)
+
+
+def _strays(connection: sqlite3.Connection) -> list[str]:
+    """Namespaces that have rows, but no row of their own: nobody who goes by namespaces would find them."""
+    known = {name for (name,) in connection.execute("SELECT name FROM holdfast_namespaces").fetchall()}
+    entries = connection.execute(
+        "SELECT DISTINCT plugin_name FROM plugin_kv_storage WHERE version > 0"
+    ).fetchall()
+    others = connection.execute("SELECT DISTINCT namespace FROM holdfast_rows").fetchall()
+    found = {namespace_of(name) for (name,) in entries} | {name for (name,) in others}
+    return [f"{name} has rows, but none of its own" for name in sorted(found - known)[:FINDINGS]]
 
 
 @contextlib.contextmanager

@@ -46,6 +46,21 @@ class WriterLock:
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         return True
 
+    @property
+    def taken(self) -> bool:
+        """Whether somebody may write now; to look creates nothing."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
     def holder(self) -> str:
         """The process that holds the lock, for a message."""
         try:
