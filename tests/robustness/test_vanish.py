@@ -80,8 +80,8 @@ async def test_the_file_vanishes_under_load(
         tasks = [asyncio.create_task(load.write(number)) for number in range(WRITERS)]
         await load.seen(chance.randint(20, 400))
         await asyncio.sleep(chance.random() / 10)
-        gone, before = way(path), len(load.acknowledged)
-        load.vanished = True
+        gone = await asyncio.to_thread(way, path)
+        load.vanished, before = True, len(load.acknowledged)
         await load.seen(0, refused=REFUSALS)
         for task in tasks:
             task.cancel()

@@ -30,7 +30,7 @@ from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.outage import OutageWatch
-from holdfast.errors import HoldfastError, ValidationError
+from holdfast.errors import DatabaseError, HoldfastError, ValidationError
 from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
@@ -120,7 +120,25 @@ async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
         if not store.capabilities.batching:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()
+        await _require_sound(store, config)
         yield store
+
+
+async def _require_sound(store: holdfast.Store, config: Config) -> None:
+    """Look for corruption for as long as the settings allow, and do not serve a store that has some."""
+    seconds, where = config.startup_check_seconds, shown(config.db)
+    found = await store.examine(seconds=seconds) if seconds else None
+    if found is None:
+        return
+    if found.troubles:
+        raise DatabaseError(
+            f"{where} is corrupt: {found.troubles[0]}. Run holdfast doctor --deep --url {quote(where)} to "
+            "see all that is wrong, and restore a backup. To serve it as is, set startup_check_seconds to 0"
+        )
+    if not found.complete:
+        _log.info(
+            "%s was checked for %g s and the rest was not: holdfast doctor --deep checks all", where, seconds
+        )
 
 
 def _make_folder(folder: Path) -> None:

@@ -70,6 +70,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "Every how many seconds, at the latest, expired entries are removed and records thinned out.",
         ),
     ] = 300.0
+    startup_check_seconds: Annotated[
+        float,
+        Meta(ge=0, le=86_400),
+        About(
+            "database.startup_check_seconds",
+            "For how many seconds `holdfast up` looks for corrupt pages of a SQLite store before it serves "
+            "it; 0 turns that off.",
+        ),
+    ] = 2.0
     table_reaper_interval_seconds: Annotated[
         Annotated[float, Meta(ge=0.1, le=31_536_000)] | None,
         About(

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+STEPS: Final = 1_000
+"""After how many steps of SQLite's machine it is looked whether the time is up."""
 FINDINGS: Final = 20
 """How many findings of SQLite's check are shown."""
 
@@ -138,14 +141,21 @@ def _strays(connection: sqlite3.Connection) -> list[str]:
 
 @contextlib.contextmanager
 def _interrupted_after(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
-    """Have SQLite give up after so many seconds, whatever it is doing."""
+    """Have SQLite give up after so many seconds, whatever it is doing.
+
+    The handler is asked between the steps of a statement, and the walk over the pages of a table is one step.
+    That walk notices an interruption, but one that comes before a statement begins is lost.
+    """
     if seconds is None:
         yield
         return
+    end = time.monotonic() + seconds
     timer = threading.Timer(seconds, connection.interrupt)
     timer.start()
+    connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
     try:
         yield
     finally:
+        connection.set_progress_handler(None, 0)
         timer.cancel()
         timer.join()

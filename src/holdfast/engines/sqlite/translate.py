@@ -25,6 +25,8 @@ def translated(error: sqlite3.Error, where: str) -> HoldfastError:
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return Unavailable(f"{where} can't be opened for this: look at its permissions and its folder")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return DatabaseError(f"{where} is not a database that can be read")
+            return DatabaseError(
+                f"{where} is not a database, or is corrupt: see holdfast doctor --deep, or restore a backup"
+            )
         case _:
             return DatabaseError(f"the database {where} failed")
