@@ -350,6 +350,14 @@ class TestTransactions:
             keys = [address.key for address in addresses]
             assert values == [str(key) if int(key) % 2 == 0 else None for key in keys]
 
+    async def test_each_read_has_a_time_of_its_own(self, engine: PostgresEngine, verbs: Verbs) -> None:
+        """Reads that go together each see what is alive at their own time."""
+        await engine.transact([verbs.set("a", 1, ttl=1)], NOW)
+        address = Address(NAMESPACE, KV, "a")
+        times = (NOW, NOW + 1000, NOW + 999, NOW + 5000)
+        found = await asyncio.gather(*(engine.read([address], now) for now in times))
+        assert [row is not None for [row] in found] == [True, False, True, False]
+
     async def test_a_commit_that_was_none(self) -> None:
         """A server that answers a commit by rolling back has kept nothing, and nobody is told otherwise."""
         with pytest.raises(errors.DatabaseError, match="rolled the transaction back"):

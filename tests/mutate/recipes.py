@@ -10,7 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _FAULTS: Final = ("tests/unit/recipes/test_lock_faults.py", "tests/unit/recipes/test_lock_cancelled.py")
-_LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or flag or wait")
+_LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or wait")
 _RETRY: Final = ("tests/unit/recipes/test_retry.py",)
 _FLAG: Final = ("tests/unit/recipes/test_flag.py", "tests/conformance/test_memory.py", "-k", "flag")
 

@@ -12,8 +12,11 @@ from tests.mutate.plant import Plant
 _LOOKS: Final = ("tests/engines/test_postgres_looks.py", "tests/engines/test_postgres.py")
 _FAULTS: Final = ("tests/engines/test_postgres_faults.py", *_LOOKS)
 _ALIKE: Final = ("tests/engines/test_postgres_alike.py", *_LOOKS)
-_REMOTE: Final = ("tests/engines/test_remote.py", "tests/engines/test_remote_tables.py")
-_SERVICE: Final = (*_REMOTE, "tests/conformance/test_remote.py")
+_REMOTE: Final = (
+    "tests/engines/test_remote_clock.py",
+    "tests/engines/test_remote.py",
+    "tests/engines/test_remote_tables.py",
+)
 
 PLANTS: Final = (
     Plant(
@@ -67,8 +70,6 @@ PLANTS: Final = (
         "            self._shared.add(namespace)",
         "            self._shared.discard(namespace)",
         _FAULTS,
-        "Marks only guess whether a lock pays: a group that was wrongly taken to be alone is told so by the "
-        "statement that saves, and locks the namespace then.",
     ),
     Plant(
         "a changed namespace is taken for the same",
@@ -124,7 +125,7 @@ PLANTS: Final = (
         "engines/postgres/lookups.py",
         "if room < 0 and position:",
         "if room < 0:",
-        _LOOKS,
+        ("tests/conformance/test_postgres.py", "-k", "as_many_as"),
     ),
     Plant(
         "a read goes by the time of another",
@@ -166,21 +167,21 @@ PLANTS: Final = (
         "engines/remote/__init__.py",
         "* 1000 + self._mailbox.offset)",
         "* 1000 + 0 * self._mailbox.offset)",
-        _SERVICE,
+        _REMOTE,
     ),
     Plant(
         "a client never asks again after a jump",
         "engines/remote/__init__.py",
         "_TOO_LATE = (Timeout.code, Timeout.code.lower())",
         "_TOO_LATE = (Timeout.code.title(),)",
-        _SERVICE,
+        _REMOTE,
     ),
     Plant(
         "a client's page of changes is always the last",
         "engines/remote/__init__.py",
         'complete=reply["next"] == reply["head"]',
         "complete=True",
-        _SERVICE,
+        ("tests/conformance/test_remote.py", "-k", "since_and_next"),
     ),
     Plant(
         "nobody there looks like no answer",
@@ -194,20 +195,20 @@ PLANTS: Final = (
         "engines/remote/mailbox.py",
         'reply=f"{self._inbox}.{token}"',
         'reply=f"{self._inbox}.{max(1, self._number - 1)}"',
-        _SERVICE,
+        _REMOTE,
     ),
     Plant(
         "one refused subject fails all requests",
         "engines/remote/mailbox.py",
         "(self._denied or pending.subject.lower() == subject)",
         "(self._denied or pending.subject)",
-        _SERVICE,
+        _REMOTE,
     ),
     Plant(
         "a slow reply spoils the clock",
         "engines/remote/mailbox.py",
         "if took <= self._best:",
         "if took >= 0:",
-        _SERVICE,
+        _REMOTE,
     ),
 )

@@ -280,6 +280,28 @@ async def test_a_journal_that_fails(kv: KV, engine: Faulty, monkeypatch: pytest.
     await last.release()
 
 
+async def test_a_lock_that_somebody_removed(kv: KV, clock: ManualClock) -> None:
+    """A holder whose entry is gone learns that with the next renewal, though its time is not over."""
+    lock = kv.lock("a", ttl=30)
+    await lock.acquire()
+    await kv.delete("lock/a")
+    clock.advance(11)
+    await until(lambda: not lock.held)
+    assert await lock.release() is False
+
+
+async def test_a_gap_wakes_whoever_waits(kv: KV, engine: Faulty) -> None:
+    """Where changes may have been missed, everybody who waits for one looks for themselves."""
+    await kv.set("lock/a", 1)
+    async with asyncio.timeout(20), news_of(kv, "lock/a", since=1) as news:
+        left = news.leaving("lock/a")
+        await steps(20)
+        assert not left.done()
+        engine._epoch = "another storage"
+        await kv.set("other", 1)
+        await left
+
+
 async def test_what_left_before_anybody_listened(kv: KV) -> None:
     """News tell of what was removed since the version that they begin at, though nobody listened then."""
     entry = await kv.set("lock/a", 1)

@@ -88,6 +88,14 @@ class Journal(Fixtures):
         page = await kv.changes(prefix="zz")
         assert (page.changes, page.next) == ([], 7)
 
+    async def test_a_full_page_may_be_the_last(self, kv: KV) -> None:
+        """A page with as many changes as were asked for passes over what follows, if that is not wanted."""
+        for key in ("a1", "a2", "b1", "b2"):
+            await kv.set(key, 0)
+        found = await kv.changes(prefix="a", limit=2)
+        assert ([change.key for change in found.changes], found.next) == (["a1", "a2"], 4)
+        assert (await kv.changes(prefix="a", limit=1)).next == 1
+
     async def test_what_is_no_since(self, kv: KV) -> None:
         """`since` is a version."""
         wrongs: tuple[Any, ...] = (-1, True, 1.0, "0", None, 2**63)

@@ -33,6 +33,13 @@ class Many(Fixtures):
         assert kinds(await kv.get_many(wanted)) == [b, None, bad, a, b, bad, bad]
         assert await kv.get_many([]) == []
 
+    async def test_as_many_as_there_may_be(self, kv: KV) -> None:
+        """A call takes a thousand keys, and answers each."""
+        keys = [f"{number:03}" for number in range(1000)]
+        await kv.batch(writes=[{"key": key, "value": 1} for key in keys])
+        found = await kv.get_many(keys)
+        assert [one.key for one in found if isinstance(one, Entry)] == keys
+
     async def test_set_many(self, kv: KV) -> None:
         """Each item is set as set would; an illegal one is answered with its error, and the rest is done."""
         first = await kv.set("a", 0, ttl=60)

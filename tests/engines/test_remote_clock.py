@@ -1,0 +1,46 @@
+"""What a client makes of the times in a service's replies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.engines.remote import mailbox
+from holdfast.engines.remote.address import remote_address
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Time:
+    """A machine's two clocks, which go together."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def monotonic(self) -> float:
+        """Seconds since some instant."""
+        return self.now
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.now
+
+
+async def test_a_quick_reply_says_more_than_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offset is that of the quickest reply of late: half of a slow one's way is anybody's guess."""
+    time = Time()
+    monkeypatch.setattr(mailbox, "time", time)
+    box = mailbox.Mailbox(remote_address("nats://127.0.0.1:4222"))
+
+    def reply(took: float, offset: int) -> float:
+        sent = time.monotonic()
+        time.now += took
+        box._learn_time(str(int(time.now * 1000) + offset), sent)
+        return box.offset
+
+    quick = reply(0.002, 5_000)
+    assert abs(quick - 5_001) < 1
+    assert reply(4.0, 5_000) == quick
+    for _ in range(500):  # an old look is worth less and less
+        last = reply(0.1, 9_000)
+    assert abs(last - 9_050) < 1
