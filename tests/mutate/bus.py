@@ -10,9 +10,13 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _PROTOCOL: Final = ("tests/bus/test_protocol.py",)
-_BUS: Final = ("tests/bus",)
+_BUS: Final = ("tests/bus/test_session.py", "tests/bus")
 _GUARD: Final = ("tests/edges/nats/test_guard.py",)
-_INTAKE: Final = ("tests/edges/nats/test_lines.py", "tests/edges/nats/test_order.py")
+_INTAKE: Final = (
+    "tests/edges/nats/test_intake.py",
+    "tests/edges/nats/test_order.py",
+    "tests/edges/nats/test_lines.py",
+)
 _SERVICE: Final = (
     "tests/edges/nats/test_verbs.py",
     "tests/edges/nats/test_events.py",

@@ -54,6 +54,7 @@ ODD = [
                 "_R_.>",
                 "_R_.a\n",
                 "_R_x.a",
+                "_R_xa.b",
                 "x._R_.a",
                 "db.kv.trivia.set",
             ],
@@ -82,7 +83,10 @@ ODD = [
             "permissions",
             "",
             ["_INBOX.bot.x", "_INBOX.trivia.x"],
-            [*[one for one in ODD if one != "_INBOX.trivia"], "db.kv.other.set", "$SRV.PING", "anything"],
+            [
+                *[one for one in ODD if one != "_INBOX.trivia"],
+                *("db.kv.other.set", "$SRV.PING", "anything", "_INBOX.HOLDFAST.x", "_INBOX.OPERATOR.x"),
+            ],
         ),
         (
             "open",
