@@ -352,7 +352,7 @@ class TestTransactions:
 
     async def test_each_read_has_a_time_of_its_own(self, engine: PostgresEngine, verbs: Verbs) -> None:
         """Reads that go together each see what is alive at their own time."""
-        await engine.transact([verbs.set("a", 1, ttl=1)], NOW)
+        await engine.transact([verbs.set("a", 1, ttl=1)], lambda: NOW)
         address = Address(NAMESPACE, KV, "a")
         times = (NOW, NOW + 1000, NOW + 999, NOW + 5000)
         found = await asyncio.gather(*(engine.read([address], now) for now in times))

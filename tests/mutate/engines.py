@@ -100,8 +100,8 @@ PLANTS: Final = (
     Plant(
         "namespaces are remembered without end",
         "engines/sqlite/recent.py",
-        "if len(self._namespaces) > MOST_NAMESPACES:",
-        "if len(self._namespaces) < 0:",
+        "self._namespaces.keep(namespace.name, namespace)",
+        "self._namespaces[namespace.name] = namespace",
         _FILE,
     ),
     Plant(

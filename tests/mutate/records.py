@@ -66,15 +66,15 @@ PLANTS: Final = (
     Plant(
         "a record hangs on the pruned one",
         "decide/audit.py",
-        "previous=head.last,",
-        "previous=head.anchor,",
+        "return ANEW if anew and not head.broken else head.last",
+        "return ANEW if anew and not head.broken else head.anchor",
         _AUDIT,
     ),
     Plant(
         "the head forgets the last signature",
         "decide/audit.py",
-        "number=made.number, last=made.signature)",
-        "number=made.number)",
+        "number=made.number, last=made.signature, version=record.version)",
+        "number=made.number, version=record.version)",
         _AUDIT,
     ),
     Plant(

@@ -52,9 +52,9 @@ PLANTS: Final = (
     Plant(
         "a commit that nobody confirmed is tried again",
         "engines/postgres/transaction.py",
-        '        done = await connection.execute("COMMIT")\n'
+        "        raise _Late from None\n"
         "    except DRIVER_ERRORS as error:\n        raise unknown() from error",
-        '        done = await connection.execute("COMMIT")\n    except DRIVER_ERRORS:\n        raise',
+        "        raise _Late from None\n    except DRIVER_ERRORS:\n        raise",
         _FAULTS,
     ),
     Plant(
@@ -67,8 +67,8 @@ PLANTS: Final = (
     Plant(
         "others are never noticed",
         "engines/postgres/marks.py",
-        "            self._shared.add(namespace)",
-        "            self._shared.discard(namespace)",
+        "            self._shared.keep(namespace, None)",
+        "            self._shared.pop(namespace, None)",
         _FAULTS,
     ),
     Plant(
@@ -88,8 +88,8 @@ PLANTS: Final = (
     Plant(
         "a change that counts nothing leaves no mark",
         "engines/postgres/saving.py",
-        'SET name = name WHERE {row} RETURNING {MARK} AS mark"',
-        'SET name = name WHERE {row} AND false RETURNING {MARK} AS mark"',
+        "SET name = name WHERE {row} RETURNING {mark}",
+        "SET name = name WHERE {row} AND false RETURNING {mark}",
         _FAULTS,
     ),
     Plant(
@@ -158,15 +158,15 @@ PLANTS: Final = (
     Plant(
         "a write without a reply is said to be undone",
         "engines/remote/__init__.py",
-        "await self._ask(command.namespace, verb, fields, self._unknown(verb))",
-        "await self._ask(command.namespace, verb, fields)",
+        "await self._ask(command.namespace, verb, fields, late, seconds)",
+        "await self._ask(command.namespace, verb, fields, None, seconds)",
         _REMOTE,
     ),
     Plant(
         "a client's clock is taken for the service's",
         "engines/remote/__init__.py",
-        "* 1000 + self._mailbox.offset)",
-        "* 1000 + 0 * self._mailbox.offset)",
+        "int(self._mailbox.time() + seconds * 1000)",
+        "int((time.time() + seconds) * 1000)",
         _REMOTE,
     ),
     Plant(

@@ -258,9 +258,7 @@ class NatsService:
         if route.dialect is ADMIN:
             return self._operate(request, fields)
         if route.family == "table":
-            fields.pop(
-                "timeout", None
-            )  # what a program says instead of a deadline; on the wire it is unknown
+            fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
         kv = self._handle(route)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
