@@ -135,6 +135,15 @@ async def test_an_edited_head_replaces_no_record(ground: Ground, number: int) ->
     assert await ground.found() == (7, "the head had been edited when record 7 was written")
 
 
+async def test_nothing_is_pruned_by_an_edited_head(ground: Ground, clock: ManualClock) -> None:
+    """Where somebody has edited the head, records stay, however old they are."""
+    await ground.store.set_policy(ground.name, {"audit_retention": 50})
+    await ground.table.edit(0, lambda head: head.update(number=3))
+    clock.advance(60)
+    await ground.store.upkeep()
+    assert len(await ground.table.rows()) == RECORDS + 1
+
+
 async def test_an_edited_head_without_records(ground: Ground) -> None:
     """If nothing is left but an edited head, the first record of the rest says so."""
     await ground.table.edit(0, lambda head: head.update(number=0))

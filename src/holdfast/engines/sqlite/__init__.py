@@ -47,7 +47,7 @@ from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
 from holdfast.keyring import FileKeyring
-from holdfast.rows import KV, Address, Row
+from holdfast.rows import KV, Address, Ends, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -269,22 +269,17 @@ class SqliteEngine:
             return partial(self._writer.commit, plan, pages)
         return partial(self._writer.commit, plan, pages, partial(_passed, outcome.deadline, now))
 
-    async def _decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        loaded = Loaded(namespaces={}, rows={})
-        outcome = await self._decide_parts(commands, now, loaded)
-        while outcome.wants:
-            for at in outcome.wants:
-                loaded.ends[at] = await ends_of(self.scan, *at)
-            outcome = await self._decide_parts(commands, now, loaded)
-        return outcome
-
-    async def _decide_parts(
-        self, commands: Sequence[Command], now: Callable[[], int], loaded: Loaded
+    async def _decide(
+        self,
+        commands: Sequence[Command],
+        now: Callable[[], int],
+        ends: dict[tuple[str, str], Ends | None] | None = None,
     ) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others.
 
         The time is that at which the first part was loaded. What a later part takes is seen by the writer.
         """
+        loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
         decision: decide.Decision | None = None
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
@@ -301,7 +296,11 @@ class SqliteEngine:
                 await self._load(more, loaded)
             decision.take(part)
         assert decision is not None
-        return decision.outcome()
+        outcome = decision.outcome()
+        if outcome.wants:
+            wanted_ends = {at: await ends_of(self.scan, *at) for at in outcome.wants}
+            return await self._decide(commands, now, loaded.ends | wanted_ends)
+        return outcome
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
         loaded.rows.update(self._recent.rows(wanted.rows))
