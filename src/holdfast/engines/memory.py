@@ -97,26 +97,26 @@ class MemoryEngine:
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
-        found = [
-            Due(namespace=address.namespace, key=address.key, expires_at=row.expires_at)
-            for address, row in self._rows.items()
-            if address.space == space
-            and namespace in (None, address.namespace)
-            and row.expires_at is not None
-            and row.expires_at <= now
-        ]
-        return sorted(found, key=lambda due: due.expires_at)[:limit]
+        return [
+            due
+            for due in self._by_deadline(space)
+            if due.expires_at <= now and namespace in (None, due.namespace)
+        ][:limit]
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        found = [
-            due
-            for due in await self.due(KV, until, limit=len(self._rows))
-            if due.expires_at > since and self._has_meaning(Address(due.namespace, KV, due.key))
-        ]
-        return found[:limit]
+        found = [due for due in self._by_deadline(KV) if since < due.expires_at <= until]
+        return [due for due in found if self._is_meant(Address(due.namespace, KV, due.key))][:limit]
 
-    def _has_meaning(self, address: Address) -> bool:
+    def _by_deadline(self, space: str) -> list[Due]:
+        found = [
+            Due(namespace=address.namespace, key=address.key, expires_at=row.expires_at)
+            for address, row in self._rows.items()
+            if address.space == space and row.expires_at is not None
+        ]
+        return sorted(found, key=lambda due: due.expires_at)
+
+    def _is_meant(self, address: Address) -> bool:
         return address.namespace.startswith("semantic/") or self._rows[address].semantics is not None
 
     async def journal(self, query: JournalQuery) -> JournalPage:
