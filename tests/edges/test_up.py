@@ -263,3 +263,14 @@ async def test_it_is_small_when_idle(tmp_path: Path) -> None:
     found = re.search(r"^process_resident_memory_bytes (\S+)$", text, re.MULTILINE)
     assert found is not None
     assert float(found[1]) < MEGABYTES * 1024 * 1024
+
+
+async def test_a_setting_says_how_many_plugins_have_metrics_of_their_own(tmp_path: Path) -> None:
+    """With `metrics_plugins` so many plugins are shown by name, and all requests of the others together."""
+    async with holdfast_up(tmp_path, HOLDFAST_METRICS_PLUGINS="2") as up:
+        async with plain_client(up.url) as client:
+            for plugin in ("a", "b", "c", "d", "d"):
+                await ask(client, f"db.kv.{plugin}.get", key="k")
+        _, text = await up.http("/metrics")
+    found = dict(re.findall(r'^holdfast_kv_get_total\{plugin="(\w+)"\} (\S+)$', text, re.MULTILINE))
+    assert found == {"a": "1.0", "b": "1.0", "OTHER": "3.0"}

@@ -19,9 +19,8 @@ from holdfast.rows import KV, Address
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from prometheus_client.core import Metric
-
-    from holdfast.edges.tallies import Families, Labels
+    from holdfast.edges.labels import Labels
+    from holdfast.edges.tallies import Families
     from holdfast.rows import Record
     from holdfast.store import Store
     from holdfast.survey import Holding, Survey
@@ -100,7 +99,7 @@ class Gauges:
         except (HoldfastError, TimeoutError):
             self._seen = Snapshot()
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Every family."""
         seen, make = self._seen, self._families
         plugin = ("plugin",)

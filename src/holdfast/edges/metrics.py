@@ -1,33 +1,33 @@
 """What is counted and measured of a running service, in Prometheus' form.
 
 Law: counting costs next to nothing and is done on the loop alone. A scrape takes a copy there and renders it
-on a thread, so that nobody waits for it. Labels are bounded: of more than a thousand plugins, the rest count
-together, and so do purposes that are not among the known ones.
+on a thread, so that nobody waits for it. Labels are bounded: the busiest plugins have their own and the rest
+count together, and so do purposes that are not among the known ones.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily
 
+from holdfast.edges.durations import OWN_BOUNDS, Durations
 from holdfast.edges.gauges import Gauges, Sums
+from holdfast.edges.labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.edges.nats import tables
 from holdfast.edges.nats.calls import OPERATIONS, READS
 from holdfast.edges.nats.observer import DROPPED
 from holdfast.edges.outcomes import LOCK, purpose_label, writes_of
-from holdfast.edges.tallies import MOST_PLUGINS, UNKNOWN, Counts, Families, Labels, Tally, together
+from holdfast.edges.tallies import Counts, Families, Tally, counters
 from holdfast.errors import VersionConflict
 from holdfast.wire.subjects import OPERATOR
 from holdfast.wire.writes import WRITING_VERBS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from prometheus_client.core import Metric
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
     from holdfast.edges.nats.connect import Link
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 VERBS: Final = tuple(sorted({*READS, *WRITING_VERBS}))
 TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
 
-DURATIONS: Final = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+RANKING: Final = 60.0
+"""After how many seconds at the earliest a scrape looks anew which plugins are the busiest."""
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -63,15 +64,26 @@ class Metrics:
         prefix: What every name begins with.
         store: What is asked at a scrape, and measured at work.
         most_plugins: How many plugins have labels of their own.
+        ticks: A stopwatch.
     """
 
-    def __init__(self, prefix: str, store: Store, *, most_plugins: int = MOST_PLUGINS) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        store: Store,
+        *,
+        most_plugins: int = MOST_PLUGINS,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._labels = Labels(most_plugins)
         self._families = Families(prefix)
         self._gauges = Gauges(self._families, store, self._labels)
-        self._operations: dict[str, dict[str, Tally]] = {verb: {} for verb in VERBS}
-        self._on_tables: dict[str, dict[str, Tally]] = {verb: {} for verb in TABLE_VERBS}
+        self._durations = Durations(self._labels, keys=VERBS, tables=TABLE_VERBS, forgotten=self._forget)
+        self._operations, self._on_tables = self._durations.keys, self._durations.tables
+        self._ticks = ticks
+        self._ranked = ticks()
+        self._scraping = asyncio.Lock()
         self._group_sizes = Tally(SIZES)
         self._sweeps = Tally(SWEEPS)
         self._removed = 0
@@ -81,10 +93,9 @@ class Metrics:
         self._traffic = Traffic()
         self.services: Sequence[NatsService] = ()
         self.links: Sequence[Link] = ()
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        self.registry.register(self)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
         store.measure(
             grouped=self._group_sizes.add, swept=self._swept, failed=self._failed, decided=self._decided
         )
@@ -106,6 +117,7 @@ class Metrics:
         self._expirations = Counts(
             name("expirations"), "Entries that were noticed to have expired.", ("plugin", "purpose")
         )
+        self._by_plugin = (self._errors, self._conflicts, self._slow, self._writes, self._expirations)
 
     def operation(self, operation: Operation) -> None:
         """See `Counter.operation`."""
@@ -117,7 +129,7 @@ class Metrics:
         ) is not None:
             tally = plugins.get(operation.owner)
             if tally is None:
-                tally = plugins.setdefault(self._labels.of(operation.owner), Tally(DURATIONS))
+                tally = self._durations.tally(plugins, operation.owner)
             tally.add(operation.seconds)
         else:
             self._astray.add(self._labels.of(operation.owner))
@@ -130,42 +142,38 @@ class Metrics:
 
     async def exposition(self) -> bytes:
         """All metrics as text."""
-        await self._gauges.look()
-        self._traffic = self._now_under_way()
-        return await asyncio.to_thread(generate_latest, self.registry)
+        async with self._scraping:  # who has which label does not change while a text is made
+            await self._gauges.look()
+            self._traffic = self._now_under_way()
+            text = await asyncio.to_thread(self._text)
+            if self._ticks() - self._ranked >= RANKING:  # who loses a label has just been shown once more
+                self._ranked = self._ticks()
+                self._durations.rank()
+            return text
 
-    def collect(self) -> Iterator[Metric]:
-        """Every family, as the registry asks for them."""
+    def _text(self) -> bytes:
+        return "".join(self._collect()).encode() + generate_latest(self._process)
+
+    def _collect(self) -> Iterator[str]:
         make = self._families
         for verb, plugins in self._operations.items():
             yield from self._verb_families(verb, plugins.copy())
-        everything = [
-            (plugin, verb, tally)
-            for operations in (self._operations, self._on_tables)
-            for verb, plugins in operations.items()
-            for plugin, tally in plugins.copy().items()
-        ]
-        yield self._requests(everything)
-        whole = {
-            verb: together((tally for _, of, tally in everything if of == verb), DURATIONS)
-            for verb in sorted({*VERBS, *TABLE_VERBS})
-        }
+        yield self._requests()
+        whole = self._durations.whole()
         yield make.histograms("request_duration_seconds", "What requests took, of all.", "verb", whole)
-        for counts in (
-            self._errors,
-            self._conflicts,
-            self._slow,
-            self._admin,
-            self._writes,
-            self._expirations,
-        ):
-            yield counts.family()
-        yield self._dropped.family(**self._traffic.dropped)
+        for counts in self._by_plugin:
+            yield counts.text(shown=self._labels.shown)
+        yield self._admin.text()
+        yield self._dropped.text(elsewhere=self._traffic.dropped)
         yield make.histogram("batch_size", "Commands that shared a commit.", self._group_sizes)
         yield from self._cleanup_families()
         yield from self._gauges.collect()
         yield from self._clock_families()
         yield from self._traffic_families()
+
+    def _forget(self, plugin: str) -> None:
+        for counts in (*self._by_plugin, self._astray):
+            counts.forget(plugin)
 
     def _unusual(self, operation: Operation) -> None:
         plugin = self._labels.of(operation.owner)
@@ -216,48 +224,57 @@ class Metrics:
             connected=sum(link.client.is_connected for link in links),
         )
 
-    def _verb_families(self, verb: str, plugins: dict[str, Tally]) -> Iterator[Metric]:
-        count = CounterMetricFamily(
-            self._families.name(f"kv_{verb}"), f"Requests to {verb} that were answered.", labels=("plugin",)
+    def _verb_families(self, verb: str, plugins: dict[str, Tally]) -> Iterator[str]:
+        yield counters(
+            self._families.name(f"kv_{verb}"),
+            f"Requests to {verb} that were answered.",
+            labels=("plugin",),
+            values={(plugin,): sum(tally.counts) for plugin, tally in plugins.items()},
         )
-        for plugin, tally in plugins.items():
-            count.add_metric((plugin,), sum(tally.counts))
-        yield count
         yield self._families.histograms(
-            f"kv_{verb}_duration_seconds", f"What {verb} took, from receipt to reply.", "plugin", plugins
+            f"kv_{verb}_duration_seconds",
+            f"What {verb} took, from receipt to reply.",
+            "plugin",
+            plugins,
+            bounds=OWN_BOUNDS,
         )
 
-    def _requests(self, everything: list[tuple[str, str, Tally]]) -> Metric:
+    def _requests(self) -> str:
         """All requests in one family, which is what a share of them is taken from."""
-        family = CounterMetricFamily(
-            self._families.name("requests"), "Requests that were answered.", labels=("plugin", "verb")
-        )
         sums: Sums = {}
-        for plugin, verb, tally in everything:
+        for plugin, verb, tally in self._durations.each():
             sums[plugin, verb] = sums.get((plugin, verb), 0) + sum(tally.counts)
         sums |= {(OPERATOR, verb): count for (verb,), count in self._admin.items()}
-        sums |= {(plugin, UNKNOWN): count for (plugin,), count in self._astray.items()}
-        for labels, count in sums.items():
-            family.add_metric(labels, count)
-        return family
+        shown = self._labels.shown
+        sums |= {(plugin, UNKNOWN): count for (plugin,), count in self._astray.items() if shown(plugin)}
+        return counters(
+            self._families.name("requests"),
+            "Requests that were answered.",
+            labels=("plugin", "verb"),
+            values=sums,
+        )
 
-    def _cleanup_families(self) -> Iterator[Metric]:
+    def _cleanup_families(self) -> Iterator[str]:
         make = self._families
         yield make.histogram("kv_cleanup_duration_seconds", "What a sweep took.", self._sweeps)
         yield make.counter("kv_cleanup_deleted", "Expired entries that sweeps removed.", self._removed)
         yield make.counter("kv_cleanup_failures", "Sweeps that failed.", self._failed_sweeps)
         yield make.gauge("reaper_lag_seconds", "How late the last expiries were noticed.", self._lag)
 
-    def _clock_families(self) -> Iterator[Metric]:
+    def _clock_families(self) -> Iterator[str]:
         kept, make = self._store.timekeeper, self._families
-        jumps = Counts(make.name("clock_jumps"), "Times that a clock was seen to jump.", ("clock",))
-        yield jumps.family(**kept.jumps)
+        yield counters(
+            make.name("clock_jumps"),
+            "Times that a clock was seen to jump.",
+            labels=("clock",),
+            values={(clock,): count for clock, count in kept.jumps.items()},
+        )
         yield make.gauge("clock_sure", "Whether this instance is sure of the time.", kept.sure)
         yield make.gauge(
             "clock_ahead_seconds", "How far the store's time is ahead of its clock.", kept.ahead / 1000
         )
 
-    def _traffic_families(self) -> Iterator[Metric]:
+    def _traffic_families(self) -> Iterator[str]:
         seen, make = self._traffic, self._families
         waiting: Sums = {("requests",): seen.requests_waiting, ("commands",): seen.commands_waiting}
         yield make.gauges("queue_depth", "What waits for its turn.", ("queue",), waiting)

@@ -62,7 +62,8 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     _log.info("starting")
     stop = _stop_signal()
     async with contextlib.AsyncExitStack() as outliving, _opened(config) as store:
-        health, metrics = Health(store), Metrics(config.metrics_prefix, store)
+        health = Health(store)
+        metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         if config.http_port:
             served = http_server(application(health, metrics), host=config.http_host, port=config.http_port)
             await outliving.enter_async_context(served)

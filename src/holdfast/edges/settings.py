@@ -243,6 +243,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             form="a name of letters, digits and _, not beginning with a digit",
         ),
     ] = "holdfast"
+    metrics_plugins: Annotated[
+        int,
+        Meta(ge=1, le=10_000),
+        About(
+            "metrics.plugins",
+            "How many plugins have metrics of their own, the busiest ones; the rest count together.",
+        ),
+    ] = 100
 
     log_level: Annotated[Level, About("logging.level", "How much is told.", flag=True)] = "INFO"
     service_log_level: Annotated[

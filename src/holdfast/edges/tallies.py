@@ -1,25 +1,17 @@
-"""Counters and histograms as a running service keeps them, and the families that a scrape shows.
+"""Counters and histograms as a running service keeps them, and the text that a scrape shows of them.
 
-Law: counting is one step in a list or a dictionary, done on the loop alone. What Prometheus' library makes of
-it is made at a scrape, from copies, so that it can be done on a thread.
+Law: counting is one step in a list or a dictionary, done on the loop alone. The text is made at a scrape,
+from copies, so that it can be made on a thread. It is made here and not by Prometheus' library, which takes
+several times as long.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from prometheus_client.core import Metric
-
-MOST_PLUGINS: Final = 1_000
-OTHER: Final = "OTHER"
-UNKNOWN: Final = "UNKNOWN"
-"""Labels for plugins past the bound, and for callers that nobody knows; no plugin can have these names."""
+    from collections.abc import Callable, Container, Mapping, Sequence
 
 
 class Tally:
@@ -37,22 +29,16 @@ class Tally:
         self.counts[bisect_left(self.bounds, amount)] += 1
         self.total += amount
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """For each bound how many were not above it, as a histogram has them."""
-        sums, so_far = [], 0
-        for bound, count in zip((*self.bounds, None), self.counts.copy(), strict=True):
-            so_far += count
-            sums.append(("+Inf" if bound is None else str(float(bound)), float(so_far)))
-        return sums
+    def copy(self) -> Tally:
+        """One of its own with the same figures."""
+        copy = Tally(self.bounds)
+        copy.take_in(self)
+        return copy
 
-
-def together(tallies: Iterable[Tally], bounds: Sequence[float]) -> Tally:
-    """All of these as one; each has these bounds."""
-    whole = Tally(bounds)
-    for tally in tallies:
-        whole.counts = [one + other for one, other in zip(whole.counts, tally.counts, strict=True)]
-        whole.total += tally.total
-    return whole
+    def take_in(self, other: Tally, *, sign: int = 1) -> None:
+        """Add the figures of another of the same bounds, or take them away again."""
+        self.counts = [one + sign * more for one, more in zip(self.counts, other.counts, strict=True)]
+        self.total += sign * other.total
 
 
 class Counts:
@@ -71,50 +57,29 @@ class Counts:
         """What was counted, by labels."""
         return list(self._counts.copy().items())
 
-    def family(self, **elsewhere: int) -> Metric:
-        """As it is shown, with what was counted elsewhere under a label of its own."""
-        family = CounterMetricFamily(*self._about, labels=self._labels)
-        for labels, count in self.items():
-            family.add_metric(labels, count)
-        for label, count in elsewhere.items():
-            family.add_metric((label,), count)
-        return family
+    def forget(self, plugin: str) -> None:
+        """Count no longer what has this plugin for its first label."""
+        for labels in [labels for labels in self._counts if labels[0] == plugin]:
+            del self._counts[labels]
 
+    def text(
+        self, *, shown: Callable[[str], bool] | None = None, elsewhere: Mapping[str, int] | None = None
+    ) -> str:
+        """As it is shown.
 
-class Labels:
-    """The names that plugins have in labels: the first that are met keep their own.
-
-    Args:
-        most: How many.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: set[str] = set()
-        self._namespaces: dict[str, str] = {}
-
-    def of(self, owner: str) -> str:
-        """The label of a plugin."""
-        if not owner:
-            return UNKNOWN
-        if owner not in self._known:
-            if len(self._known) >= self._most:
-                return OTHER
-            self._known.add(owner)
-        return owner
-
-    def of_namespace(self, namespace: str) -> str:
-        """The label of the plugin that a namespace belongs to."""
-        label = self._namespaces.get(namespace)
-        if label is None:
-            label = self.of(namespace.partition("/")[2])
-            if label is not OTHER:  # those are bounded, and so is what is kept of them
-                self._namespaces[namespace] = label
-        return label
+        Args:
+            shown: Whether what has this for its first label is shown; without it all is.
+            elsewhere: What was counted elsewhere, by its only label.
+        """
+        found: dict[tuple[str, ...], float] = {
+            labels: count for labels, count in self.items() if shown is None or shown(labels[0])
+        }
+        found |= {(label,): count for label, count in (elsewhere or {}).items()}
+        return counters(*self._about, labels=self._labels, values=found)
 
 
 class Families:
-    """Makes families whose names begin alike."""
+    """Makes the text of families whose names begin alike."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -123,30 +88,79 @@ class Families:
         """The whole name of a metric."""
         return f"{self._prefix}_{name}"
 
-    def counter(self, name: str, help: str, value: float) -> Metric:
+    def counter(self, name: str, help: str, value: float) -> str:
         """A counter without labels."""
-        return CounterMetricFamily(self.name(name), help, value=value)
+        return counters(self.name(name), help, labels=(), values={(): value})
 
-    def gauge(self, name: str, help: str, value: float) -> Metric:
+    def gauge(self, name: str, help: str, value: float) -> str:
         """A gauge without labels."""
-        return GaugeMetricFamily(self.name(name), help, value=value)
+        return self.gauges(name, help, (), {(): value})
 
     def gauges(
         self, name: str, help: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-    ) -> Metric:
+    ) -> str:
         """A gauge with labels."""
-        family = GaugeMetricFamily(self.name(name), help, labels=labels)
-        for of, value in values.items():
-            family.add_metric(of, value)
-        return family
+        whole = self.name(name)
+        return f"{_head(whole, 'gauge', help)}{_samples(whole, labels, values)}"
 
-    def histogram(self, name: str, help: str, tally: Tally) -> Metric:
+    def histogram(self, name: str, help: str, tally: Tally) -> str:
         """A histogram without labels."""
-        return HistogramMetricFamily(self.name(name), help, buckets=tally.buckets(), sum_value=tally.total)
+        whole = self.name(name)
+        return f"{_head(whole, 'histogram', help)}{_histogram(whole, '', tally, tally.bounds)}"
 
-    def histograms(self, name: str, help: str, label: str, tallies: Mapping[str, Tally]) -> Metric:
-        """A histogram with a label."""
-        family = HistogramMetricFamily(self.name(name), help, labels=(label,))
+    def histograms(
+        self,
+        name: str,
+        help: str,
+        label: str,
+        tallies: Mapping[str, Tally],
+        *,
+        bounds: Container[float] | None = None,
+    ) -> str:
+        """A histogram with a label, of which these bounds are shown, or all."""
+        whole = self.name(name)
+        parts = [_head(whole, "histogram", help)]
         for of, tally in tallies.items():
-            family.add_metric((of,), buckets=tally.buckets(), sum_value=tally.total)
-        return family
+            shown = tally.bounds if bounds is None else bounds
+            parts.append(_histogram(whole, f'{label}="{_escaped(of)}"', tally, shown))
+        return "".join(parts)
+
+
+def counters(name: str, help: str, *, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
+    """A counter with labels, or without any."""
+    whole = f"{name}_total"
+    return f"{_head(whole, 'counter', help)}{_samples(whole, labels, values)}"
+
+
+def _head(name: str, kind: str, help: str) -> str:
+    return f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
+
+
+def _samples(name: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
+    if not labels:
+        return "".join(f"{name} {float(value)}\n" for value in values.values())
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    form = ",".join(f'{labels[position]}="{{{position}}}"' for position in order)
+    lines = [f"{name}{{{form.format(*map(_escaped, of))}}} {float(value)}\n" for of, value in values.items()]
+    return "".join(lines)
+
+
+def _histogram(name: str, label: str, tally: Tally, shown: Container[float]) -> str:
+    """The lines of one histogram: for each bound how many were not above it."""
+    rest = f",{label}" if label else ""
+    counts, so_far, lines = tally.counts.copy(), 0, []
+    for bound, count in zip(tally.bounds, counts, strict=False):
+        so_far += count
+        if bound in shown:
+            lines.append(f'{name}_bucket{{le="{float(bound)}"{rest}}} {so_far}.0\n')
+    so_far += counts[-1]
+    own = f"{{{label}}}" if label else ""
+    lines.append(f'{name}_bucket{{le="+Inf"{rest}}} {so_far}.0\n')
+    lines.append(f"{name}_count{own} {so_far}.0\n{name}_sum{own} {tally.total}\n")
+    return "".join(lines)
+
+
+def _escaped(label: str) -> str:
+    if label.isalnum():
+        return label
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
