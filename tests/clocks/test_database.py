@@ -6,12 +6,12 @@ Law: the database is a real one; only what its clock shows is set by hand.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import reaper
-from holdfast.errors import Unavailable
+from holdfast import reaper, table_upkeep
+from holdfast.errors import QuotaExceeded, Unavailable
 from holdfast.testing.exact import present, refusal
 from tests.clocks.world import HOUR
 
@@ -63,6 +63,8 @@ async def test_the_database_jumps_for_two_seconds(
         await kv.set_many([{"key": f"k{n}", "value": n, "ttl": 1800} for n in range(100)])
         world.database = jump
         await until_unsure(database, store)
+        await database.passes(2)
+        assert not sure(store)
         for call in (kv.get("k1"), kv.set("k1", 2), kv.list(), store.sweep(), store.ready()):
             with refusal(Unavailable, says="measuring the database's clock"):
                 await call
@@ -203,3 +205,52 @@ async def test_nothing_is_swept_while_the_time_is_not_known(
         async with asyncio.timeout(10):
             while sum(looked) == removed:  # noqa: ASYNC110 - a sweep has no event
                 await asyncio.sleep(0.01)
+
+
+async def test_a_quota_makes_no_room_while_the_time_is_not_known(
+    database: Storage, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that a quota refuses while doubts arise stays refused, and expires nothing."""
+    async with database.opened(world.machine()) as store:
+        kv = store.kv("a")
+        await store.set_policy("kv/a", {"quota_keys": 1})
+        await kv.set("first", 1, ttl=5)
+        await database.passes(6)
+        transact = store._engine.transact
+
+        async def doubting(commands: Any, now: Any) -> Any:
+            world.database, world.elapsed = HOUR, world.elapsed + 31
+            await store.timekeeper.beat()
+            return await transact(commands, now)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store._engine, "transact", doubting)
+            with refusal(QuotaExceeded):
+                await kv.set("second", 1)
+        world.database = 0
+        await database.passes(1)
+        assert [change.op for change in (await kv.changes(0)).changes] == ["set"]
+        assert (await kv.set("second", 1)).value == 1
+
+
+async def test_no_items_are_swept_while_the_time_is_not_known(
+    database: Storage, monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    """The reaper of tables waits in the first seconds too, and begins when they are over."""
+    swept = asyncio.Event()
+
+    async def sweep(store: object) -> int:
+        swept.set()
+        return 0
+
+    monkeypatch.setattr(table_upkeep, "BEAT", 0.001)
+    monkeypatch.setattr(table_upkeep, "sweep_tables", sweep)
+    async with database.opened(world.machine()) as store:
+        reaping = asyncio.create_task(table_upkeep.reap_tables(store, HOUR))
+        await asyncio.sleep(0.05)
+        assert not swept.is_set()
+        await database.passes(6)
+        async with asyncio.timeout(10):
+            await swept.wait()
+        reaping.cancel()
+        await asyncio.gather(reaping, return_exceptions=True)
