@@ -115,7 +115,8 @@ class Timekeeper:
             await self._begin(clock)
         elif self._measured is not None:
             await self._measure(clock, self._measured, at_once=jumped)
-        if self.sure and (self.answered or self.ahead):
+        if self.sure and (self.answered or self.ahead or self._engine.capabilities.owns_reaper):
+            # Who is ahead is seen by others this way, and who only reads sees the writer's time.
             await self._remember(clock)
 
     async def close(self) -> None:

@@ -126,6 +126,19 @@ async def test_the_database_is_set_back_for_good(database: Storage, world: World
         assert one.now() - began == pytest.approx(142_000, abs=1)
 
 
+async def test_a_jump_of_the_wall_clock_is_a_reason_to_measure(database: Storage, world: World) -> None:
+    """When the clock of this machine jumps, that of the database is looked at at once: they may be one."""
+    machine = world.machine()
+    async with database.opened(machine) as store:
+        await database.passes(10)
+        world.database = HOUR
+        await database.passes(1)
+        assert sure(store)
+        machine.off = HOUR
+        await database.passes(1)
+        assert not sure(store)
+
+
 async def test_small_differences(database: Storage, world: World) -> None:
     """A second ahead is followed at once, a second behind is waited for at half speed; nothing is refused."""
     async with database.opened(world.machine()) as store:
