@@ -100,7 +100,10 @@ class Timekeeper:
         """Look at the clocks every second, until cancelled."""
         while True:
             await asyncio.sleep(BEAT)
-            await self.beat()
+            try:
+                await self.beat()
+            except Exception as defect:  # a clock that nobody keeps any more would be believed for ever
+                _log.error("the clocks could not be looked at", exc_info=defect)
 
     async def beat(self) -> None:
         """Look at the clocks, and have the time remembered if anybody was answered since."""
@@ -123,6 +126,7 @@ class Timekeeper:
         """Have the time remembered if anybody was answered since it last was."""
         if self._clock is not None and self.answered and not self._engine.capabilities.owns_clock:
             await self._remember(self._clock)
+        self.answered = False
 
     async def listen(self) -> None:
         """Follow a service, which tells its time with every reply."""

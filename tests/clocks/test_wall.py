@@ -6,6 +6,7 @@ lasts as long as it says, and reads and writes agree.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sqlite3
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast import timekeeper
 from holdfast.errors import Unavailable, VersionConflict
 from holdfast.testing.exact import present, refusal
 from tests.clocks.world import HOUR
@@ -200,6 +202,42 @@ async def test_a_time_that_can_not_be_remembered(
         assert caplog.text.count("could not be remembered: no room") == 1
         await file.passes(1)
         assert _remembered(tmp_path) is not None
+
+
+async def test_a_defect_does_not_stop_the_looking(
+    file: Storage, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong in one look at the clocks, the next one takes place."""
+    monkeypatch.setattr(timekeeper, "BEAT", 0.001)
+    async with file.opened(world.machine()) as store:
+        again, looks = asyncio.Event(), 0
+
+        async def fail() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                again.set()
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(store.timekeeper, "beat", fail)
+        async with asyncio.timeout(10):
+            await again.wait()
+    assert "could not be looked at" in caplog.text
+
+
+async def test_closing_twice_after_a_failure(file: Storage, world: World) -> None:
+    """A store whose time could not be remembered at the end can be closed again, and waits for nothing."""
+    async with file.opened(world.machine()) as store:
+        await store.kv("a").set("k", 1)
+
+        async def fail(now: int) -> int:
+            raise Unavailable("no room")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store._engine, "remember", fail)
+            await store.aclose()
+        async with asyncio.timeout(10):
+            await store.aclose()
 
 
 def _remembered(folder: Path) -> int | None:
