@@ -14,8 +14,10 @@ from holdfast import reaper, table_upkeep
 from holdfast.errors import QuotaExceeded, Unavailable
 from holdfast.testing.exact import present, refusal
 from tests.clocks.world import HOUR
+from tests.edges.nats.ground import calling, serving
 
 if TYPE_CHECKING:
+    from holdfast.edges.nats.server import NatsServer
     from holdfast.store import Store
     from tests.clocks.world import Storage, World
 
@@ -267,3 +269,29 @@ async def test_no_items_are_swept_while_the_time_is_not_known(
             await swept.wait()
         reaping.cancel()
         await asyncio.gather(reaping, return_exceptions=True)
+
+
+async def test_callers_over_nats_are_told_to_try_again(
+    database: Storage, world: World, nats_server: NatsServer
+) -> None:
+    """A service that is not sure of the time answers UNAVAILABLE, also to `ready`, and recovers by itself."""
+    clock = world.machine().clock()
+    async with (
+        serving(nats_server.url, engine=database.make(), clock=clock) as running,
+        calling(nats_server.url) as caller,
+    ):
+        database.stores.append(running.store)
+        requests: list[tuple[str, dict[str, Any]]] = [
+            ("db.kv.trivia.set", {"key": "k", "value": 1}),
+            ("db.kv.trivia.get", {"key": "k"}),
+            ("db.kv.trivia.ready", {}),
+        ]
+        assert [(await caller.ask(*request))["success"] for request in requests] == [True] * 3
+        world.database = HOUR
+        await until_unsure(database, running.store)
+        refused = [await caller.ask(*request) for request in requests]
+        assert [(reply["error_code"], reply["retryable"]) for reply in refused] == [("UNAVAILABLE", True)] * 3
+        world.database = 0
+        await database.passes(1)
+        assert [(await caller.ask(*request))["success"] for request in requests] == [True] * 3
+        database.stores.remove(running.store)
