@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from tests.mutate.ground import Run
     from tests.mutate.plant import Plant
 
-FOCUS_SECONDS: Final = 300.0
-FAST_SECONDS: Final = 1_200.0
+LEAST_SECONDS: Final = 60.0
+SLOWER: Final = 5
+"""A run that takes longer than that, and so many times as long as without a bug, is ended: a bug that makes
+tests wait for ever is found by that."""
+MOST_SECONDS: Final = 1_800.0
 
 
 class Verdict(NamedTuple):
@@ -45,7 +48,7 @@ class Campaign:
 
     def __init__(self, grounds: Sequence[Ground]) -> None:
         self._free: queue.SimpleQueue[Ground] = queue.SimpleQueue()
-        self._sound: bool | None = None
+        self._usual: dict[tuple[str, ...], float] = {}
         self._checking = Lock()
         for ground in grounds:
             self._free.put(ground)
@@ -55,44 +58,40 @@ class Campaign:
         selections = dict.fromkeys(plant.tests for plant in plants)
         with ThreadPoolExecutor(self._free.qsize()) as pool:
             for tests, run in zip(selections, pool.map(self._clean, selections), strict=True):
-                if run.failed is not None:
-                    raise SystemExit(
-                        f"mutate: {' '.join(tests)} fails without any bug: {run.failed}\n{run.output}"
-                    )
+                self._note(tests, run)
 
     def judge(self, plant: Plant) -> Verdict:
         """Plant a bug and say what became of it."""
         ground = self._free.get()
         try:
-            with ground.with_bug(plant):
-                run = ground.test(plant.tests, seconds=FOCUS_SECONDS)
+            run = self._planted(ground, plant, plant.tests)
             seconds = run.seconds
             if run.failed is None and plant.equivalent is None:
-                self._require_fast(ground)
-                with ground.with_bug(plant):
-                    run = ground.test(FAST, seconds=FAST_SECONDS)
+                with self._checking:
+                    if FAST not in self._usual:
+                        self._note(FAST, ground.test(FAST, seconds=MOST_SECONDS))
+                run = self._planted(ground, plant, FAST)
                 seconds += run.seconds
         finally:
             self._free.put(ground)
         return Verdict(plant, _word(plant, run), run.failed or plant.equivalent or "", seconds)
 
-    def _clean(self, tests: Sequence[str]) -> Run:
+    def _planted(self, ground: Ground, plant: Plant, tests: tuple[str, ...]) -> Run:
+        with ground.with_bug(plant):
+            return ground.test(tests, seconds=max(LEAST_SECONDS, SLOWER * self._usual[tests]))
+
+    def _clean(self, tests: tuple[str, ...]) -> Run:
         ground = self._free.get()
         try:
-            return ground.test(tests, seconds=FOCUS_SECONDS)
+            return ground.test(tests, seconds=MOST_SECONDS)
         finally:
             self._free.put(ground)
 
-    def _require_fast(self, ground: Ground) -> None:
-        """The same for the whole fast part, once, when it is first wanted."""
-        with self._checking:
-            if self._sound is None:
-                run = ground.test(FAST, seconds=FAST_SECONDS)
-                self._sound = run.failed is None
-                if not self._sound:
-                    print(f"mutate: the fast part fails without any bug: {run.failed}\n{run.output}")
-            if not self._sound:
-                raise SystemExit(1)
+    def _note(self, tests: tuple[str, ...], run: Run) -> None:
+        """Remember how long tests take, if they pass."""
+        if run.failed is not None:
+            raise SystemExit(f"mutate: {' '.join(tests)} fails without any bug: {run.failed}\n{run.output}")
+        self._usual[tests] = run.seconds
 
 
 def _word(plant: Plant, run: Run) -> str:

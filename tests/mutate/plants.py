@@ -21,7 +21,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *bus.PLANTS,
 )
 
-FAST: Final = (
+FAST: Final[tuple[str, ...]] = (
     "tests/unit",
     "tests/wire",
     "tests/bus",

@@ -122,6 +122,15 @@ def test_a_value_that_can_not_be_read(text: str) -> None:
     assert isinstance(results[2], Stored)
 
 
+def test_a_get_in_a_group_goes_by_the_groups_time() -> None:
+    """A get that takes its turn among writes sees an entry until its deadline, and not at it."""
+    entry = row("5", version=3, expires_at=NOW)
+    found = loaded(rows={K: entry})
+    get = Get(namespace=NAME, key="k")
+    assert decide(found, [get], NOW - 1).results == [Got(entry)]
+    assert decide(found, [get], NOW).results == [Got(None)]
+
+
 def test_a_value_that_can_not_be_read_can_be_replaced() -> None:
     """Overwriting and deleting need not read the value."""
     broken = loaded(rows={K: row("{", version=3)})
@@ -285,8 +294,8 @@ def test_a_refusal_leaves_the_others_as_they_are() -> None:
         VERBS.batch(
             writes=[{"key": "a", "value": 5}, {"key": "new", "value": 1}, {"key": "text", "incr": 1}]
         ),
-        VERBS.set("new", 1, expected_version=8, request_id="r"),
         VERBS.batch(writes=[{"key": "a", "value": 5}, {"key": "text", "incr": 1}], request_id="s"),
+        VERBS.set("new", 1, expected_version=8, request_id="r"),
     ]
     mixed = [good[0], *bad, good[1], bad[1], good[2]]
     with_bad, without = decide(loaded(rows=text), mixed, NOW), decide(loaded(rows=text), good, NOW)
