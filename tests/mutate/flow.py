@@ -194,7 +194,6 @@ PLANTS: Final = (
         "        while removed == RUN:\n",
         "        while removed == RUN and not total:\n",
         _REAPER,
-        "The caller looks for due entries again as long as anything was removed, and asks for the next run.",
     ),
     Plant(
         "a sweep counts the last run alone",
