@@ -40,6 +40,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_MEMORY_MINUTES": "{rounds}"},
         30,
     ),
+    "linear": (
+        ["tests/linear/test_linear.py", "--timeout=0", "-s"],
+        {"HOLDFAST_LINEAR_OPERATIONS": "{rounds}"},
+        1_000_000,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [

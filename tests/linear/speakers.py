@@ -1,0 +1,127 @@
+"""How clients ask a service and note the answer: through Holdfast's own client, or in messages of their own.
+
+Law: every way that a call can end becomes one of the four outcomes of a history, by its type or its code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import nats.errors
+
+from holdfast.errors import HoldfastError, OutcomeUnknown, VersionConflict
+from tests.nats import LibraryClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import holdfast
+    from holdfast.model import Entry
+
+HURRIED_MS: Final = 100
+PATIENCE: Final = 1.5
+"""For how many seconds a hurried client waits: far longer than the service may take, so that it hears of a
+TIMEOUT."""
+
+
+class Speaker(Protocol):
+    """Somebody who can ask. `seconds` is how long after a call it may be executed, where that is known."""
+
+    seconds: float | None
+
+    async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Ask for something; the fields of an operation that tell how it ended."""
+        ...
+
+
+class Own:
+    """Holdfast's own client, whose deadline is the time at which it gives up."""
+
+    def __init__(self, store: holdfast.Store, seconds: float) -> None:
+        self.seconds: float | None = seconds
+        self._store = store
+
+    async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """See `Speaker.ask`."""
+        kv = self._store.kv(asked["namespace"])
+        key, verb, expected = asked["key"], asked["verb"], asked.get("expected")
+        try:
+            if verb == "get":
+                return _entry("ok", await kv.get(key))
+            if verb == "delete":
+                return {"outcome": "ok", "found": await kv.delete(key, expected_version=expected)}
+            write = kv.set if verb == "set" else kv.incr
+            return _entry("ok", await write(key, asked["argument"], expected_version=expected))
+        except VersionConflict as conflict:
+            return _entry("conflict", conflict.current)
+        except OutcomeUnknown as error:
+            return {"outcome": "unknown", "code": error.code}
+        except HoldfastError as error:
+            return {"outcome": "refused", "code": error.code}
+
+
+class Hurried:
+    """A program that sends messages of its own, and waits well past the deadline that it names in them.
+
+    The deadline counts from the receipt, which nobody can see from here.
+    """
+
+    seconds: float | None = None
+
+    def __init__(self, client: LibraryClient) -> None:
+        self._client = client
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[Hurried]:
+        """One for the length of a block, which comes back whenever the NATS server does."""
+        client = LibraryClient()
+        await client.connect(url, error_cb=_quiet, max_reconnect_attempts=-1, reconnect_time_wait=1)
+        try:
+            yield cls(client)
+        finally:
+            await client.close()
+
+    async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """See `Speaker.ask`."""
+        verb = asked["verb"]
+        fields = {
+            "key": asked["key"],
+            "by" if verb == "incr" else "value": asked.get("argument"),
+            "expected_version": asked.get("expected"),
+            "deadline_ms": HURRIED_MS,
+        }
+        payload = json.dumps({name: value for name, value in fields.items() if value is not None})
+        subject = f"db.kv.{asked['namespace']}.{verb}"
+        try:
+            reply = json.loads((await self._client.request(subject, payload.encode(), timeout=PATIENCE)).data)
+        except nats.errors.NoRespondersError:
+            return {"outcome": "refused", "code": "UNAVAILABLE"}
+        except (nats.errors.Error, TimeoutError):
+            return {"outcome": "unknown"}
+        return _told(asked, reply)
+
+
+def _told(asked: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    if not reply["success"]:
+        code = reply["error_code"]
+        if code == "VERSION_CONFLICT":
+            current = reply["current"] or {}
+            return {"outcome": "conflict", "found": current.get("value"), "version": current.get("version")}
+        return {"outcome": "unknown" if code == "OUTCOME_UNKNOWN" else "refused", "code": code}
+    if asked["verb"] == "delete":
+        return {"outcome": "ok", "found": reply["deleted"]}
+    found = asked["argument"] if asked["verb"] == "set" else reply.get("value")
+    return {"outcome": "ok", "found": found, "version": reply.get("version")}
+
+
+def _entry(outcome: str, entry: Entry | None) -> dict[str, Any]:
+    if entry is None:
+        return {"outcome": outcome}
+    return {"outcome": outcome, "found": entry.value, "version": entry.version}
+
+
+async def _quiet(error: Exception) -> None:
+    """Take note of nothing."""
