@@ -32,6 +32,8 @@ KEY_SECONDS: Final = 4.0
 TASKS: Final = 32
 HURRIED: Final = 4
 """How many of the tasks speak for themselves, with a deadline that is shorter than their patience."""
+REPEATED: Final = 0.25
+"""The share of writes that have a request id, and are sent again when their outcome is unknown."""
 PAUSE_SECONDS: Final = 0.02
 """After a refusal, before the next call."""
 STEP: Final = 1000
@@ -82,8 +84,7 @@ class Clients:
         end = time.monotonic_ns()
         if told.get("version") is not None:
             self._versions[asked["namespace"], asked["key"]] = told["version"]
-        deadline = None if speaker.seconds is None else call + int(speaker.seconds * 1e9)
-        return Operation(client=number, call=call, end=end, deadline=deadline, **asked, **told)
+        return Operation(client=number, call=call, end=end, **asked, **told)
 
     def _request(self, chance: random.Random) -> dict[str, Any]:
         """What to ask for next."""
@@ -98,6 +99,8 @@ class Clients:
         if verb != "get" and chance.random() < 0.5:
             seen = self._versions.get((asked["namespace"], asked["key"]), 0)
             asked["expected"] = chance.choices([seen, 0], [70, 30])[0]
+        if verb != "get" and chance.random() < REPEATED:
+            asked["request_id"] = f"{self._plan.number}-{len(self.history)}-{chance.getrandbits(32)}"
         return asked
 
     def _key(self, chance: random.Random) -> str:

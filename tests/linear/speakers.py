@@ -5,8 +5,10 @@ Law: every way that a call can end becomes one of the four outcomes of a history
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import nats.errors
@@ -26,10 +28,17 @@ PATIENCE: Final = 1.5
 TIMEOUT."""
 
 
-class Speaker(Protocol):
-    """Somebody who can ask. `seconds` is how long after a call it may be executed, where that is known."""
+ATTEMPTS: Final = 40
+"""How often a write with a request id is sent at the most."""
+PAUSE_SECONDS: Final = 0.05
+"""Before it is sent again."""
 
-    seconds: float | None
+
+_REUSED: Final = "REQUEST_ID_REUSED"
+
+
+class Speaker(Protocol):
+    """Somebody who can ask."""
 
     async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Ask for something; the fields of an operation that tell how it ended."""
@@ -40,26 +49,49 @@ class Own:
     """Holdfast's own client, whose deadline is the time at which it gives up."""
 
     def __init__(self, store: holdfast.Store, seconds: float) -> None:
-        self.seconds: float | None = seconds
         self._store = store
+        self._nanoseconds = int(seconds * 1e9)
 
     async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """See `Speaker.ask`."""
-        kv = self._store.kv(asked["namespace"])
-        key, verb, expected = asked["key"], asked["verb"], asked.get("expected")
+        """See `Speaker.ask`. A write with a request id is sent again while its outcome is unknown."""
+        told = await self._attempt(asked)
+        if told["outcome"] != "unknown" or "request_id" not in asked:
+            return told
+        for _ in range(ATTEMPTS - 1):
+            await asyncio.sleep(PAUSE_SECONDS)
+            again = await self._attempt(asked)
+            if again["outcome"] == "ok" or again.get("code") == _REUSED:
+                return again
+            if again["outcome"] == "unknown":
+                told = again
+            elif again["outcome"] == "conflict":
+                break  # the first attempt may still come to pass, for all that this one tells
+        return told
+
+    async def _attempt(self, asked: dict[str, Any]) -> dict[str, Any]:
+        deadline = time.monotonic_ns() + self._nanoseconds
         try:
-            if verb == "get":
-                return _entry("ok", await kv.get(key))
-            if verb == "delete":
-                return {"outcome": "ok", "found": await kv.delete(key, expected_version=expected)}
-            write = kv.set if verb == "set" else kv.incr
-            return _entry("ok", await write(key, asked["argument"], expected_version=expected))
+            return await self._call(asked)
         except VersionConflict as conflict:
+            if conflict.reason is not None:
+                return {"outcome": "refused", "code": _REUSED}
             return _entry("conflict", conflict.current)
         except OutcomeUnknown as error:
-            return {"outcome": "unknown", "code": error.code}
+            return {"outcome": "unknown", "code": error.code, "deadline": deadline}
         except HoldfastError as error:
             return {"outcome": "refused", "code": error.code}
+
+    async def _call(self, asked: dict[str, Any]) -> dict[str, Any]:
+        kv = self._store.kv(asked["namespace"])
+        key, verb, expected = asked["key"], asked["verb"], asked.get("expected")
+        if verb == "get":
+            return _entry("ok", await kv.get(key))
+        name = asked.get("request_id")
+        if verb == "delete":
+            found = await kv.delete(key, expected_version=expected, request_id=name)
+            return {"outcome": "ok", "found": found}
+        write = kv.set if verb == "set" else kv.incr
+        return _entry("ok", await write(key, asked["argument"], expected_version=expected, request_id=name))
 
 
 class Hurried:
@@ -67,8 +99,6 @@ class Hurried:
 
     The deadline counts from the receipt, which nobody can see from here.
     """
-
-    seconds: float | None = None
 
     def __init__(self, client: LibraryClient) -> None:
         self._client = client
@@ -91,6 +121,7 @@ class Hurried:
             "key": asked["key"],
             "by" if verb == "incr" else "value": asked.get("argument"),
             "expected_version": asked.get("expected"),
+            "request_id": asked.get("request_id"),
             "deadline_ms": HURRIED_MS,
         }
         payload = json.dumps({name: value for name, value in fields.items() if value is not None})

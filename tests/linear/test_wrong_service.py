@@ -1,0 +1,103 @@
+"""What a wrong service does is seen in the histories of its clients: the recording hides nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.commands import Set
+from holdfast.decide import decision, keys
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Timeout
+from holdfast.store import Store
+from tests.edges.nats.ground import serving
+from tests.linear.checker import Verdict, judge
+from tests.linear.history import load
+from tests.linear.load import Plan, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from holdfast.edges.nats.server import NatsServer
+    from holdfast.rows import Address, Row
+
+OPERATIONS = 600
+SELDOM = 0.05
+
+
+def stale_gets(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
+    """Now and then a get is answered with what an earlier one saw."""
+    right, seen = MemoryEngine.glance, dict[Any, Any]()
+
+    def wrong(engine: MemoryEngine, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        rows = right(engine, addresses, now)
+        return [
+            seen.setdefault(address, row) if chance.random() < SELDOM else row
+            for address, row in zip(addresses, rows, strict=True)
+        ]
+
+    patch.setattr(MemoryEngine, "glance", wrong)
+
+
+def checks_skipped(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
+    """Now and then a set takes effect whatever version it expected."""
+    right = decision._APPLY[Set]
+
+    def wrong(draft: Any, command: Set) -> Any:
+        skip = chance.random() < SELDOM
+        return right(draft, msgspec.structs.replace(command, expected=None) if skip else command)
+
+    for table in (keys.APPLY, decision._APPLY):
+        patch.setitem(table, Set, wrong)
+
+
+def timeout_after_the_effect(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
+    """Now and then a write that was done is answered with TIMEOUT."""
+    right = Store.hand_over
+
+    def wrong(store: Store, command: Any, tell: Callable[[Any], None], *rest: Any, **more: Any) -> None:
+        def tell_wrongly(result: Any) -> None:
+            tell(Timeout("too late") if chance.random() < SELDOM else result)
+
+        right(store, command, tell_wrongly, *rest, **more)
+
+    patch.setattr(Store, "hand_over", wrong)
+
+
+async def verdict_on(server: NatsServer, folder: Path) -> Verdict:
+    """What is found in a history of a service that runs here, without faults from outside."""
+    path = folder / "history.jsonl"
+    plan = Plan(
+        url=server.url,
+        path=str(path),
+        number=1,
+        seed=1,
+        operations=OPERATIONS,
+        start=time.monotonic_ns(),
+        timeout=5,
+    )
+    async with serving(server.url, clock=SystemClock()):
+        await run(plan)
+    return judge(load(path))
+
+
+async def test_a_right_service_is_not_blamed(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Nothing is found in the history of a service that is right."""
+    assert await verdict_on(nats_server, tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "bug", [stale_gets, checks_skipped, timeout_after_the_effect], ids=lambda bug: bug.__name__
+)
+async def test_a_wrong_service_is_caught(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
+) -> None:
+    """A service that is wrong in one of twenty answers is caught within 600 operations."""
+    bug(monkeypatch, random.Random(1))
+    assert (await verdict_on(nats_server, tmp_path)).violations
