@@ -33,8 +33,8 @@ PLANTS: Final = (
     Plant(
         "due is only what is overdue",
         "engines/memory.py",
-        "and row.expires_at <= now",
-        "and row.expires_at < now",
+        "if due.expires_at <= now and namespace",
+        "if due.expires_at < now and namespace",
         _MEMORY,
     ),
     Plant(
