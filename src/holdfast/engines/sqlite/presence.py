@@ -37,7 +37,7 @@ class Presence:
 
     def __init__(self, path: Path) -> None:
         self._where = str(path)
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known: list[tuple[bytes, tuple[int, ...]]] = []
         self._looked = 0.0
         self._gone: str | None = None
 
@@ -47,8 +47,8 @@ class Presence:
         The log lies beside the file that a symbolic link leads to, and the working folder may change.
         """
         log = f"{os.path.realpath(self._where)}-wal"
-        found = {path: _identity(path) for path in (os.path.abspath(self._where), log)}
-        self._known = {path: identity for path, identity in found.items() if identity is not None}
+        found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), log)]
+        self._known = [(path, identity) for path, identity in found if identity is not None]
 
     def require(self) -> None:
         """Before a write: look, unless that has been done a moment ago.
@@ -83,12 +83,13 @@ class Presence:
 
     def _there(self) -> bool:
         """Whether every file is the one that was opened. A change of that is logged once."""
+        stat = os.stat
         try:
-            for path, identity in self._known.items():
-                if os.stat(path)[1:3] != identity:
-                    return self._missing(f"{path} was replaced by another file")
+            for path, identity in self._known:  # every commit waits for this
+                if stat(path)[1:3] != identity:
+                    return self._missing(f"{os.fsdecode(path)} was replaced by another file")
         except OSError:
-            return self._missing(f"{path} was removed or moved away")
+            return self._missing(f"{os.fsdecode(path)} was removed or moved away")
         self._looked = time.monotonic()
         if self._gone is not None:
             self._gone = None
