@@ -31,8 +31,8 @@ CAMPAIGNS: Final = {
         30,
     ),
     "vanish": (
-        ["tests/robustness/test_vanish.py", "--timeout=0", "-s"],
-        {"HOLDFAST_VANISH_ROUNDS": "{rounds}"},
+        ["tests/robustness/test_vanish.py", "tests/edges/cli/test_deep.py", "--timeout=0", "-s"],
+        {"HOLDFAST_VANISH_ROUNDS": "{rounds}", "HOLDFAST_CORRUPTION_TRIALS": "{rounds}0"},
         20,
     ),
     "memory": (
