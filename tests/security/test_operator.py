@@ -26,7 +26,7 @@ def address(url: str, credentials: Credentials) -> str:
 
 
 async def test_the_operator_alone_reaches_audit_and_policies(mode: Mode) -> None:
-    """A user with a namespace of its own can neither read its audit nor lift its policy."""
+    """A user with a namespace of its own can neither read its audit, lift its policy nor copy the store."""
     who = permissions(mode)
     known = {user: new_credentials(user, "passwords") for user in who.users}
     async with (
@@ -47,6 +47,7 @@ async def test_the_operator_alone_reaches_audit_and_policies(mode: Mode) -> None
 async def _assert_shut_out(url: str) -> None:
     async with holdfast.open(url) as store:
         audit = store.audit("kv/trivia")
-        for attempt in (audit.log(), audit.verify(), store.set_policy("kv/trivia", {})):
+        policy, rescue = store.set_policy("kv/trivia", {}), store.rescue("copy.db")
+        for attempt in (audit.log(), audit.verify(), policy, rescue):
             with pytest.raises((holdfast.PermissionDenied, holdfast.Unavailable)):
                 await attempt
