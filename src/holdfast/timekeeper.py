@@ -126,7 +126,6 @@ class Timekeeper:
         """Have the time remembered if anybody was answered since it last was."""
         if self._clock is not None and self.answered and not self._engine.capabilities.owns_clock:
             await self._remember(self._clock)
-        self.answered = False
 
     async def listen(self) -> None:
         """Follow a service, which tells its time with every reply."""

@@ -225,21 +225,6 @@ async def test_a_defect_does_not_stop_the_looking(
     assert "could not be looked at" in caplog.text
 
 
-async def test_closing_twice_after_a_failure(file: Storage, world: World) -> None:
-    """A store whose time could not be remembered at the end can be closed again, and waits for nothing."""
-    async with file.opened(world.machine()) as store:
-        await store.kv("a").set("k", 1)
-
-        async def fail(now: int) -> int:
-            raise Unavailable("no room")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store._engine, "remember", fail)
-            await store.aclose()
-        async with asyncio.timeout(10):
-            await store.aclose()
-
-
 def _remembered(folder: Path) -> int | None:
     with contextlib.closing(sqlite3.connect(folder / "store.db")) as connection:
         found = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'clock'").fetchone()
