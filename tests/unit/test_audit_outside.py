@@ -5,6 +5,7 @@ Law: as in `test_audit`. Records are never replaced, whatever becomes of the hea
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -345,3 +346,22 @@ async def test_audits_are_those_of_records_and_of_policies(asked: Ground, ground
     assert found == sorted(found)
     assert {asked.name, ground.name} <= set(found)
     assert "kv/plain" not in found
+
+
+async def test_two_processes_begin_an_audit_at_once(pg_url: str) -> None:
+    """Where two write the first record of a namespace, one of them comes second, and nothing is broken."""
+    async with (
+        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as one,
+        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as two,
+    ):
+        projects = [f"p{number}" for number in range(10)]
+        writes = [
+            store.semantic("t", project).set(f"k{number}", number)
+            for project in projects
+            for store in (one, two)
+            for number in range(2)
+        ]
+        await asyncio.gather(*writes)
+        for project in projects:
+            verdict = await two.audit(f"semantic/t/{project}").verify()
+            assert (verdict.whole, verdict.records) == (True, 4), verdict
