@@ -35,6 +35,8 @@ PARTS: Final = {
     ),
     "count and log": (
         "holdfast/edges/metrics",
+        "holdfast/edges/durations",
+        "holdfast/edges/labels",
         "holdfast/edges/tallies",
         "holdfast/edges/outcomes",
         "holdfast/edges/logs",
