@@ -42,13 +42,14 @@ class Violation(NamedTuple):
     history: list[Operation]
 
     def __str__(self) -> str:
-        before = [one for one in self.history if one.end is not None and one.end < self.operation.call]
+        told = [one for one in self.history if one.end is not None and not one.effectless]
+        before = [one for one in told if (one.end or 0) < self.operation.call]
         lines = [f"{self.operation.namespace}: no order of the operations explains", f"  {self.operation}"]
         lines += ["before it took effect the key could only be"]
         lines += [f"  {state}" for state in self.states[:5]]
         lines += ["and these were under way, or had ended without an answer:"] if self.pending else []
         lines += [f"  {one}" for one in self.pending[:10]]
-        lines += ["the last operations that had ended before it was called:"]
+        lines += ["the last operations that had ended before it was called, without those that were refused:"]
         lines += [f"  {one}" for one in sorted(before, key=lambda one: one.end or 0)[-5:]]
         return "\n".join(lines)
 

@@ -103,7 +103,8 @@ async def play(
             load_ = _Load(server.url, folder, operations, seed)
             await load_.run(target, chance.sample(list(faults), len(faults)), chance)
             history = load_.history()
-            history += await _last_look(server.url, history)
+            async with asyncio.timeout(STALL_SECONDS):
+                history += await _last_look(server.url, history)
     seconds = time.monotonic() - began
     verdict = await asyncio.to_thread(judge, history, slack=SLACK)
     name = f"{storage.partition(':')[0] if '://' in storage else 'sqlite'}/{services}"

@@ -78,6 +78,12 @@ EXPLAINED = {
         op(2, 3, "delete", found=True),
         got(4, 5),
     ],
+    "lost sets are seen in any order": [
+        lost(0, argument=8),
+        lost(1, argument=9),
+        got(4, 5, 9, 1),
+        got(6, 7, 8, 2),
+    ],
     "a lost delete": [put(0, 1, 7, 1), lost(2, "delete"), got(4, 5), put(6, 7, 8, 3, expected=0)],
     "a lost incr": [lost(0, "incr", argument=2), op(3, 4, "incr", argument=1, found=3, version=2)],
     "a lost compare-and-set on a lost set": [
@@ -178,6 +184,8 @@ def test_a_late_effect_is_told_from_a_violation() -> None:
     assert len(verdict.late) == 1
     assert judge([lost(0, argument=8), *tale], slack=5) == ([], [])
     assert judge([lost(0, argument=8, deadline=10), got(50, 51, 8, 2)], slack=5) == ([], [])
+    both = [lost(0, argument=8, deadline=12), lost(1, "incr", argument=1, deadline=10)]
+    assert judge([*both, got(50, 51, 9, 2)], slack=5) == ([], [])
 
 
 @settings(max_examples=200, deadline=None)
