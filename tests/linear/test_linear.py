@@ -67,7 +67,7 @@ async def test_two_services_on_postgresql(pg_server: Server, totals: collections
 
 
 async def _play(storage: str, operations: int, number: int, *, services: int = 1) -> Round:
-    faults = [fault for name in WANTED for fault in FAULTS if fault == name]
+    faults = [FAULTS[FAULTS.index(name)] for name in WANTED]
     seed = SEED + number
     return await play(
         storage, operations=operations, seed=seed, services=services, faults=faults, pause=PAUSE
