@@ -101,7 +101,7 @@ async def _of_store(
                 whose = "the wall clock" if theirs is None else "the database's clock"
                 yield ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
-            if not isinstance(engine, Auditor):
+            if not deep and not isinstance(engine, Auditor):
                 yield await _audits(engine, store)
             if deep:
                 async for finding in looked_into(store, engine):
