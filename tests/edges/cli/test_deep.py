@@ -95,6 +95,7 @@ def test_a_sound_store(
             "audit",
         ),
         ("DELETE FROM holdfast_namespaces WHERE name = 'kv/jobs'", "pages"),
+        ("DELETE FROM holdfast_namespaces WHERE name = 'semantic/acme/web'", "audit"),
     ],
 )
 def test_what_sql_has_spoilt(cli: Cli, url: str, change: str, check: str) -> None:
