@@ -45,6 +45,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_LINEAR_OPERATIONS": "{rounds}"},
         1_000_000,
     ),
+    "attacks": (
+        ["tests/security/test_wire.py", "tests/bus/test_states.py", "--timeout=0"],
+        {"HOLDFAST_ATTACK_ROUNDS": "{rounds}"},
+        500,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [

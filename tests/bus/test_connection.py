@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bus import connection as module
-from holdfast.bus import session
+from holdfast.bus import servers, session
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint
 from holdfast.bus.protocol import Message, block
@@ -143,7 +142,7 @@ async def test_pings_of_the_server_are_answered() -> None:
 async def test_servers_that_are_named_later() -> None:
     """When its server is gone a client goes on to the others of the list, and to those it was told of."""
     async with scribe() as first, scribe() as second, scribe() as third:
-        first.info = {"connect_urls": [f"127.0.0.1:{third.port}", "nonsense://", 7]}
+        first.info = {"connect_urls": [f"127.0.0.1:{third.port}", "nonsense://"]}
         async with reached(first.url, second.url, on_error=quiet) as client:
             first.greeting = second.greeting = b"-ERR 'not now'\r\n"
             first.writers[0].transport.abort()
@@ -166,7 +165,7 @@ async def test_the_first_that_answers_is_taken() -> None:
 
 async def test_who_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """What answers and is no NATS server, or says nothing, is told from one that does."""
-    monkeypatch.setattr(module, "ATTEMPT_SECONDS", 0.2)
+    monkeypatch.setattr(servers, "ATTEMPT_SECONDS", 0.2)
     async with scribe() as who:
         for greeting, error in ((b"220 mail\r\n", ProtocolError), (b"-ERR 'full'\r\n", ServerComplaint)):
             who.greeting = greeting

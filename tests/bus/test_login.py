@@ -15,8 +15,9 @@ import pytest
 import uvloop
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused, ServerComplaint, refusal
+from holdfast.bus.errors import BusError, LoginRefused, ServerComplaint, Untrusted, refusal
 from holdfast.bus.login import Login, Server, server_at, servers_beside
+from holdfast.bus.protocol import Info
 from holdfast.edges.nats.permissions import new_credentials
 from holdfast.errors import Unsupported
 from tests.bus.scribe import scribe
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from tests.nats_fixtures import StartServer
 
 HOST = Server(host="host", name="host")
+
+
+def shown(login: Login, server: Server = HOST, nonce: str = "") -> dict[str, str]:
+    """What goes into the introduction."""
+    return login.shown(server, Info(nonce=nonce), encrypted=False)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def test_what_is_no_address(url: str) -> None:
 def test_servers_that_a_server_names() -> None:
     """They are reached as the one that named them; the name to trust depends on who could hear."""
     server = Server(host="a.example", name="a.example", secure=True, user="me", password="pa55")
-    told = ["b.example:77", "10.0.0.1:4222", "[::1]:4222", 7, "ws://x"]
+    told = ["b.example:77", "10.0.0.1:4222", "[::1]:4222", "7", "ws://x"]
     found = servers_beside(server, told, encrypted=True)
     assert [(one.host, one.port, one.name) for one in found] == [
         ("b.example", 77, "b.example"),
@@ -72,11 +78,43 @@ def test_servers_that_a_server_names() -> None:
     ]
     assert all((one.secure, one.user, one.password) == (True, "me", "pa55") for one in found)
     assert {one.name for one in servers_beside(server, told, encrypted=False)} == {"a.example"}
-    assert servers_beside(server, None, encrypted=True) == []
+    assert all(one.told for one in found)
+
+
+@pytest.mark.parametrize("secure", [True, False])
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_servers_told_of_over_tls_have_to_speak_it(secure: bool, encrypted: bool) -> None:
+    """What was encrypted once is not given up because a server names others."""
+    [found] = servers_beside(Server(host="a", secure=secure), ["b"], encrypted=encrypted)
+    assert found.secure is (secure or encrypted)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("login", "secret"),
+    [
+        (Login(user="me", password="pa55"), True),
+        (Login(token="t0ken"), True),
+        (Login(), True),
+        (Login(nkey=new_credentials("me", "nkeys").secret), False),
+        (Login(nkey=new_credentials("me", "nkeys").secret, token="t0ken"), True),
+    ],
+)
+def test_no_password_in_plain_text_to_a_server_that_nobody_named(
+    login: Login, secret: bool, told: bool, encrypted: bool
+) -> None:
+    """A password goes to a server that another one told of only if nobody can read along."""
+    server = Server(host="h", user="me", password="pa55", told=told)
+    if secret and told and not encrypted:
+        with pytest.raises(BusError, match="no password is sent in plain text"):
+            login.shown(server, Info(nonce="n"), encrypted=encrypted)
+    else:
+        assert login.shown(server, Info(nonce="n"), encrypted=encrypted)
 
 
 @pytest.mark.parametrize(
-    ("login", "server", "shown"),
+    ("login", "server", "expected"),
     [
         ({}, {}, {}),
         ({"user": "me", "password": ""}, {"user": "x", "password": "y"}, {"user": "me", "pass": ""}),
@@ -85,9 +123,9 @@ def test_servers_that_a_server_names() -> None:
         ({}, {"user": "x"}, {"auth_token": "x"}),
     ],
 )
-def test_what_is_shown(login: dict[str, Any], server: dict[str, Any], shown: dict[str, str]) -> None:
+def test_what_is_shown(login: dict[str, Any], server: dict[str, Any], expected: dict[str, str]) -> None:
     """What was given beside the address counts more than what is in it."""
-    assert Login(**login).shown(Server(host="h", **server), {}) == shown
+    assert shown(Login(**login), Server(host="h", **server)) == expected
 
 
 def test_seeds(tmp_path: Path) -> None:
@@ -95,14 +133,12 @@ def test_seeds(tmp_path: Path) -> None:
     credentials = new_credentials("me", "nkeys")
     path = tmp_path / "seed"
     path.write_text(f" {credentials.secret}\n")
-    given = Login(nkey=credentials.secret).shown(HOST, {"nonce": "n0nce"})
-    assert given == Login(nkey_file=str(path)).shown(HOST, {"nonce": "n0nce"})
+    given = shown(Login(nkey=credentials.secret), nonce="n0nce")
+    assert given == shown(Login(nkey_file=str(path)), nonce="n0nce")
     assert given.keys() == {"nkey", "sig"}
     signature = base64.urlsafe_b64decode(given["sig"] + "==")
     assert nkeys.from_seed(credentials.secret.encode()).verify(b"n0nce", signature)
-    with_token = Login(nkey=credentials.secret, token="t", user="x", password="y").shown(
-        HOST, {"nonce": "n0nce"}
-    )
+    with_token = shown(Login(nkey=credentials.secret, token="t", user="x", password="y"), nonce="n0nce")
     assert with_token == given | {"auth_token": "t"}
 
 
@@ -112,18 +148,18 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     path.write_text("nothing of the kind")
     for login in (Login(nkey="SNONSENSE"), Login(nkey_file=str(path)), Login(creds_file=str(path))):
         with pytest.raises(BusError):
-            login.shown(HOST, {})
+            shown(login)
     with pytest.raises(OSError, match="missing"):
-        Login(creds_file=str(tmp_path / "missing")).shown(HOST, {})
+        shown(Login(creds_file=str(tmp_path / "missing")))
 
 
 def test_without_the_package_that_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has an nkey is told what to install; nobody else needs it."""
     missing: Any = None
     monkeypatch.setitem(sys.modules, "nkeys", missing)
-    assert Login(user="me", password="x").shown(HOST, {}) == {"user": "me", "pass": "x"}
+    assert shown(Login(user="me", password="x")) == {"user": "me", "pass": "x"}
     with pytest.raises(Unsupported, match=r"pip install 'holdfast\[nats\]'"):
-        Login(nkey="S").shown(HOST, {})
+        shown(Login(nkey="S"))
 
 
 def test_words_of_a_server() -> None:
@@ -149,23 +185,28 @@ CONTEXT = ssl.create_default_context()
 
 
 @pytest.mark.parametrize(
-    ("url", "tls", "info", "encrypted"),
+    ("url", "login", "offer", "encrypted"),
     [
-        ("nats://h", None, {}, False),
-        ("nats://h", None, {"tls_available": True}, False),
-        ("nats://h", None, {"tls_required": True}, True),
-        ("tls://h", None, {"tls_available": True}, True),
-        ("nats://h", CONTEXT, {"tls_available": True}, True),
-        ("nats://h", CONTEXT, {}, False),
+        ("nats://h", Login(), Info(), False),
+        ("nats://h", Login(), Info(tls_available=True), False),
+        ("nats://h", Login(), Info(tls_required=True), True),
+        ("tls://h", Login(), Info(tls_available=True), True),
+        ("tls://h", Login(), Info(), None),
+        ("nats://h", Login(tls=CONTEXT), Info(tls_available=True), True),
+        ("nats://h", Login(tls=CONTEXT), Info(tls_required=True), True),
+        ("nats://h", Login(tls=CONTEXT), Info(), None),
+        ("nats://h", Login(tls_first=True), Info(), None),
     ],
 )
-def test_when_it_is_encrypted(
-    url: str, tls: ssl.SSLContext | None, info: dict[str, bool], encrypted: bool
-) -> None:
-    """TLS is spoken when the server asks for it, and when it can and the address or the user wants it."""
-    context = Login(tls=tls).context(server_at(url), info)
+def test_when_it_is_encrypted(url: str, login: Login, offer: Info, encrypted: bool | None) -> None:
+    """TLS is spoken when the server asks for it; if the user does, with it or not at all (None)."""
+    if encrypted is None:
+        with pytest.raises(BusError, match="TLS"):
+            login.context(server_at(url), offer)
+        return
+    context = login.context(server_at(url), offer)
     assert (context is not None) is encrypted
-    assert context is None or tls is None or context is tls
+    assert context is None or login.tls is None or context is login.tls
 
 
 async def test_tls_is_not_given_up() -> None:
@@ -200,7 +241,7 @@ def test_large_messages_through_tls(factory: Callable[[], asyncio.AbstractEventL
                 assert all(client.send("there", data) for data in sent)
                 await client.flush()
                 await client.close()
-            with pytest.raises(ssl.SSLCertVerificationError):
+            with pytest.raises(Untrusted, match="self-signed certificate"):
                 await Connection().reach(server.url)
 
     with asyncio.Runner(loop_factory=factory) as runner:

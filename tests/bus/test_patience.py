@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
-from holdfast.bus.session import PATIENCE, Session
+from holdfast.bus.outgoing import PATIENCE
+from holdfast.bus.session import Session
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer

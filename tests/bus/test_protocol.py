@@ -15,6 +15,7 @@ from holdfast.bus.protocol import (
     LARGEST_MESSAGE,
     LONGEST_LINE,
     Control,
+    Info,
     Message,
     Reader,
     block,
@@ -176,11 +177,40 @@ def test_headers(head: bytes, status: str, value: str | None) -> None:
     assert (message.status, message.header("Name")) == (status, value)
 
 
-@pytest.mark.parametrize("text", [b"", b"nonsense", b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b"\xff",
+        b'{"max_payload": 0}',
+        b'{"max_payload": -1}',
+        b'{"max_payload": 1e400}',
+        b'{"max_payload": %d}' % (LARGEST_MESSAGE + 1),
+        b'{"max_payload": "1"}',
+        b'{"nonce": "%b"}' % (b"n" * 257),
+        b'{"nonce": 7}',
+        b'{"connect_urls": "a"}',
+        b'{"connect_urls": [7]}',
+        b'{"tls_required": "false"}',
+        b'{"ldm": 1}',
+        b'{"deep": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+        b'{"deep": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}",
+        b'{"connect_urls": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+    ],
+)
 def test_an_introduction_that_can_not_be_read(text: bytes) -> None:
-    """What a server says of itself is a JSON object."""
+    """What a server says of itself is a JSON object, each field of its kind and size, not nested for ever."""
     with pytest.raises(ProtocolError):
         info_of(Control("INFO", text))
+
+
+def test_an_introduction() -> None:
+    """Of what a server says of itself that is kept which matters; the usual holds for what it leaves out."""
+    text = b'{"x": [[]], "max_payload": 77, "nonce": "n", "connect_urls": ["a:1"], "ldm": true}'
+    assert info_of(Control("INFO", text)) == Info(max_payload=77, nonce="n", connect_urls=["a:1"], ldm=True)
+    assert info_of(Control("INFO", b'{"connect_urls": null}')) == Info(max_payload=1_048_576)
 
 
 def test_commands() -> None:

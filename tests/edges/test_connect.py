@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
+from holdfast.bus import servers
 from holdfast.bus.login import Login
 from holdfast.edges.config import read_config
 from holdfast.edges.nats import connect as module
@@ -15,11 +17,14 @@ from holdfast.edges.nats.connect import Link, login
 from holdfast.edges.nats.permissions import new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
+from tests.edges.nats.ground import until
 from tests.edges.running import ask, free_port, holdfast_up, plain_client
+from tests.security.middle import middle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.engines.remote.mailbox import Mailbox
     from tests.nats_fixtures import StartServer
 
 CERTIFICATE = """\
@@ -104,22 +109,103 @@ async def test_tls(nats_server_with: StartServer, files: Path, monkeypatch: pyte
     settings = {"nats_tls_ca": certificate, "nats_tls_cert": certificate, "nats_tls_key": key}
     async with link(server.url, **settings) as connection:
         await connection.client.flush()
-    with pytest.raises(Unavailable, match="no NATS server can be reached"):
+    with pytest.raises(Unavailable, match=r"its certificate is not trusted: self-signed .* nats_tls_ca"):
         await link(server.url).__aenter__()
+    with pytest.raises(Unavailable, match="can't be used: it ended the connection while"):
+        await link(server.url, nats_tls_ca=certificate).__aenter__()
 
 
 async def test_a_client_that_does_not_trust_the_server_gives_up(
     nats_server_with: StartServer, files: Path
 ) -> None:
-    """A handshake that fails ends a client's attempt too, as UNAVAILABLE."""
+    """A certificate that is not trusted ends a client's attempt too, and is said to be that."""
     certificate, key = files / "certificate.pem", files / "key.pem"
     server = await nats_server_with(f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}')
     async with asyncio.timeout(30):
-        with pytest.raises(Unavailable, match="no NATS server can be reached"):
+        with pytest.raises(Unavailable, match=r"its certificate is not trusted: self-signed .*tls_ca"):
             await holdfast.open(server.url).__aenter__()
         async with holdfast.open(f"{server.url}?tls_ca={certificate}") as store:
             with pytest.raises(Unavailable, match="no Holdfast service answers"):
                 await store.ready()
+
+
+async def test_settings_about_tls_require_it(
+    nats_server_with: StartServer, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any of them a server without TLS is refused before anything is said to it, whatever the scheme."""
+    certificate, key = str(files / "certificate.pem"), str(files / "key.pem")
+    server = await nats_server_with("authorization { user: me, password: pa55 }")
+    pair = {"tls_cert": certificate, "tls_key": key}
+    async with middle(server.port) as wire:
+        for one in ({"tls_ca": certificate}, pair):
+            settings = {f"nats_{name}": path for name, path in one.items()}
+            with pytest.raises(Unavailable, match="can't be used: it does not offer TLS"):
+                await link(wire.url, nats_user="me", nats_password="pa55", **settings).__aenter__()
+            variables = {f"HOLDFAST_{name.upper()}": path for name, path in settings.items()}
+            config = read_config(environment=variables, nats_user="me", nats_password="pa55")
+            with pytest.raises(Unavailable, match="can't be used: it does not offer TLS"):
+                await Link(wire.url, config, name="holdfast").__aenter__()
+            url = wire.url.replace("//", "//me:pa55@") + "?" + "&".join(f"{k}={v}" for k, v in one.items())
+            with pytest.raises(Unavailable, match="can't be used: it does not offer TLS"):
+                await holdfast.open(url).start()
+        assert (wire.connections, wire.heard) == (6, b"")
+
+
+async def test_a_server_that_begins_with_tls(nats_server_with: StartServer, files: Path) -> None:
+    """`tls_first` is for a server with handshake_first; each is told from the other, and nothing is said."""
+    certificate, key = str(files / "certificate.pem"), str(files / "key.pem")
+    tls = f'cert_file: "{certificate}", key_file: "{key}"'
+    first = await nats_server_with(f"tls {{ {tls}, handshake_first: true, timeout: 0.5 }}")
+    usual = await nats_server_with(f"tls {{ {tls} }}")
+    for variables in ({"HOLDFAST_NATS_TLS_FIRST": "true"}, {}):
+        flags: dict[str, Any] = {} if variables else {"nats_tls_first": True}
+        config = read_config(environment=variables, nats_tls_ca=certificate, **flags)
+        async with Link(first.url, config, name="holdfast") as connection:
+            await connection.client.flush()
+    async with holdfast.open(f"{first.url}?tls_ca={certificate}&tls_first=true") as store:
+        with pytest.raises(Unavailable, match="no Holdfast service answers"):
+            await store.ready()
+    with pytest.raises(Unavailable, match="its certificate is not trusted"):
+        await holdfast.open(f"{first.url}?tls_first=true").start()
+    with pytest.raises(Unavailable, match="needs tls_first"):
+        await holdfast.open(f"{first.url}?tls_ca={certificate}").start()
+    with pytest.raises(Unavailable, match="it does not begin with TLS"):
+        await holdfast.open(f"{usual.url}?tls_ca={certificate}&tls_first=true").start()
+
+
+def test_options_in_the_url_of_a_service(files: Path) -> None:
+    """What a client says in its URL is a setting of the service; it is refused rather than overlooked."""
+    with pytest.raises(ValidationError, match="nats_tls_ca") as caught:
+        link(f"nats://127.0.0.1?tls_ca={files}/certificate.pem")
+    assert caught.value.field == "nats"
+
+
+async def test_a_server_that_is_no_longer_trusted(
+    nats_server_with: StartServer,
+    files: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If a server comes back with a certificate that is not trusted, a log and a client's error say so."""
+    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.05)
+    certificate, key = files / "certificate.pem", files / "key.pem"
+    server = await nats_server_with(f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}')
+    async with (
+        link(server.url, nats_tls_ca=str(certificate)) as connection,
+        holdfast.open(f"{server.url}?tls_ca={certificate}") as store,
+    ):
+        mailbox: Mailbox = store._engine._mailbox  # type: ignore[attr-defined]
+        for client in (connection.client, mailbox._client):
+            client._login = Login(tls=ssl.create_default_context())
+        await server.stop()
+        await until(lambda: not connection.client.is_connected)
+        await server.start()
+        await until(lambda: "self-signed" in caplog.text)
+        await until(lambda: mailbox._refused is not None)
+        with pytest.raises(Unavailable, match=r"no connection .*: its certificate is not trusted: self-sig"):
+            await store.kv("trivia").get("k")
+    told = [record for record in caplog.records if "can't be used" in record.message]
+    assert [record.levelname for record in told] == ["WARNING"]
 
 
 async def test_a_wrong_password_is_told_from_no_server(nats_server_with: StartServer) -> None:

@@ -55,6 +55,10 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
             remote_address(f"nats://h?{option}={tmp_path}/none").login()
     with refusal(ValidationError, field="url", says="tls_ca"):
         remote_address(f"tls://h?tls_ca={seed}").login()
+    with refusal(ValidationError, field="url", says="needs tls_cert"):
+        remote_address(f"nats://h?tls_key={seed}").login()
+    assert remote_address("nats://h?tls_first=true").login() == Login(tls_first=True)
+    assert remote_address("nats://h?tls_first=false").login() == Login()
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,8 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
         ("nats://h?prefix=", "prefix"),
         ("nats://h?inbox=_INBOX.*", "inbox"),
         ("nats://h?inbox=_INBOX.", "inbox"),
+        ("nats://h?tls_first=1", "tls_first"),
+        ("nats://h?tls_first=", "tls_first"),
     ],
 )
 def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:

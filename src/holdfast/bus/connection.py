@@ -1,5 +1,8 @@
 """A connection to NATS that comes back by itself, and that no message can derail.
 
+A server that is about to stop says so. Then another one is looked for while the first still serves, and the
+first is left only when that has taken over.
+
 Law: as long as it is open and was there once, it is looked for again. Nothing is kept for a later session:
 what can't be sent now is refused. Nobody waits but for `reach`, `flush`, `drain` and `close`.
 """
@@ -9,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from typing import TYPE_CHECKING, Final
 
-from holdfast.bus.errors import BusError, LoginRefused, Lost
-from holdfast.bus.login import Login, server_at, servers_beside
-from holdfast.bus.protocol import pub, sub, unsub
+from holdfast.bus.errors import BusError, LoginRefused, Lost, Untrusted
+from holdfast.bus.login import Login
+from holdfast.bus.protocol import USUAL_PAYLOAD, pub, sub, unsub
+from holdfast.bus.servers import Servers, patience, pause
 from holdfast.bus.session import Session
 
 if TYPE_CHECKING:
@@ -22,11 +27,9 @@ if TYPE_CHECKING:
     from holdfast.bus.login import Server
     from holdfast.bus.session import Take
 
-ATTEMPT_SECONDS: Final = 5.0
-"""For how long one server is waited for."""
-PAUSE_SECONDS: Final = 1.0
-"""How far apart attempts at the same server are."""
-USUAL_PAYLOAD: Final = 1024 * 1024
+OVERLAP_SECONDS: Final = 1.0
+"""For how long a server that is about to stop is listened to beside the one that has taken over: the servers
+of a cluster need a moment to tell each other who listens where."""
 
 _log = logging.getLogger("holdfast.bus")
 
@@ -83,9 +86,7 @@ class Connection:
         self._on_disconnected = on_disconnected
         self._on_reconnected = on_reconnected
         self._login = Login()
-        self._given: list[Server] = []
-        self._beside: list[Server] = []
-        self._latest: Server | None = None
+        self._servers = Servers([])
         self._session: Session | None = None
         self._takers: dict[str, Take] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -93,6 +94,7 @@ class Connection:
         self._began = float("-inf")
         self._unreadable = 0
         self._search: asyncio.Task[None] | None = None
+        self._left: dict[Session, asyncio.Task[None]] = {}
         self.reconnects = 0
         self.max_payload = USUAL_PAYLOAD
         self.is_closed = False
@@ -105,7 +107,7 @@ class Connection:
     @property
     def unreadable(self) -> int:
         """How many messages could not be read, and were dropped."""
-        return self._unreadable + (0 if self._session is None else self._session.unreadable)
+        return self._unreadable + sum(one.unreadable for one in self._sessions())
 
     async def reach(self, servers: str | Sequence[str], login: Login | None = None) -> None:
         """Connect, or fail soon. Once connected, every later loss of the connection is mended by itself.
@@ -116,13 +118,14 @@ class Connection:
 
         Raises:
             LoginRefused: A server does not let this user in.
+            Untrusted: A server's certificate is not trusted.
             BusError: What answers is no such server, or the login can't be used.
             OSError: No server can be reached; `TimeoutError` is one, too.
         """
         self._login = login or Login()
-        self._given = [server_at(one) for one in ([servers] if isinstance(servers, str) else servers)]
+        self._servers = Servers([servers] if isinstance(servers, str) else servers)
         errors: list[Exception] = []
-        for server in self._given:
+        for server in self._servers.named:
             try:
                 self._use(await self._attempt(server))
             except (BusError, OSError) as error:
@@ -150,14 +153,16 @@ class Connection:
     def unlisten(self, subscription: Subscription) -> None:
         """See `Subscription.cancel`."""
         self._takers.pop(subscription.sid, None)
-        if self._subscriptions.pop(subscription.sid, None) and self._session is not None:
-            self._session.write(unsub(subscription.sid))
+        if self._subscriptions.pop(subscription.sid, None):
+            for session in self._sessions():
+                session.write(unsub(subscription.sid))
 
     async def drain(self, subscription: Subscription) -> None:
         """See `Subscription.drain`."""
-        if self._subscriptions.pop(subscription.sid, None) and self._session is not None:
-            self._session.write(unsub(subscription.sid))
-            await self._session.ping()
+        if self._subscriptions.pop(subscription.sid, None):
+            for session in self._sessions():
+                session.write(unsub(subscription.sid))
+                await session.ping()
         self._takers.pop(subscription.sid, None)
 
     def send(
@@ -183,6 +188,8 @@ class Connection:
         Raises:
             Lost: The connection is gone.
         """
+        for session in self._left:
+            await session.ping()
         if self._session is None or not await self._session.ping():
             raise Lost("the connection is gone")
 
@@ -193,11 +200,14 @@ class Connection:
     async def close(self) -> None:
         """Send what waits, and disconnect; soon, also when the server is gone."""
         self.is_closed = True
-        if self._search is not None:
-            self._search.cancel()
-            await asyncio.gather(self._search, return_exceptions=True)
-        session, self._session = self._session, None
-        if session is not None:
+        tasks = [*self._left.values()] if self._search is None else [self._search, *self._left.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        sessions = self._sessions()
+        self._session = None
+        self._left.clear()
+        for session in sessions:
             await session.close()
             self._unreadable += session.unreadable
 
@@ -209,10 +219,13 @@ class Connection:
 
     def informed(self, session: Session) -> None:
         """See `Owner.informed`."""
-        self.max_payload = session.info.get("max_payload", USUAL_PAYLOAD)
-        self._beside = servers_beside(
-            session.server, session.info.get("connect_urls"), encrypted=session.encrypted
-        )
+        if session is not self._session:
+            return
+        info = session.info
+        self.max_payload = info.max_payload
+        self._servers.hear(session.server, info.connect_urls or (), encrypted=session.encrypted)
+        if info.ldm:
+            self._seek()
 
     def ended(self, session: Session) -> None:
         """See `Owner.ended`."""
@@ -222,49 +235,96 @@ class Connection:
         self._session = None
         if not self.is_closed:
             self._on_disconnected()
-            self._search = asyncio.create_task(self._look(), name=f"{self._name}: looking for NATS")
+            self._seek()
+
+    def _sessions(self) -> list[Session]:
+        """Those over which something may come."""
+        return [*self._left] if self._session is None else [*self._left, self._session]
 
     async def _attempt(self, server: Server) -> Session:
-        self._began = asyncio.get_running_loop().time()
-        session = Session(server, self._takers, self)
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        context = self._login.trust() if self._login.tls_first else None
+        session = Session(server, self._takers, self, login=self._login, encrypted=context is not None)
         try:
-            async with asyncio.timeout(ATTEMPT_SECONDS):
-                await asyncio.get_running_loop().create_connection(lambda: session, server.host, server.port)
-                await session.begin(self._login, self._name)
+            async with asyncio.timeout(patience(server)):
+                await loop.create_connection(
+                    lambda: session,
+                    server.host,
+                    server.port,
+                    ssl=context,
+                    server_hostname=None if context is None else server.name,
+                )
+                await session.begin(self._name)
+        except ssl.SSLError as error:
+            session.abort()
+            raise _tls_error(error, first=context is not None) from error
         except BaseException:
             session.abort()
             raise
         return session
 
     def _use(self, session: Session) -> None:
+        """Go on with this session. One that still serves is left soon."""
         if session.over:
             raise Lost("the connection was gone at once")
-        self._latest = session.server
-        self._session = session
+        old, self._session = self._session, session
+        self._servers.latest = session.server
         for one in self._subscriptions.values():
             session.write(sub(one.subject, one.queue, one.sid))
+        if old is not None:
+            self._left[old] = asyncio.create_task(self._leave(old), name=f"{self._name}: leaving a server")
+        self.informed(session)
+
+    async def _leave(self, session: Session) -> None:
+        """Take what a server that is about to stop still has, then hang up."""
+        await asyncio.sleep(OVERLAP_SECONDS)
+        for sid in self._subscriptions:
+            session.write(unsub(sid))
+        await session.ping()
+        self._unreadable += session.unreadable
+        del self._left[session]
+        await session.close()
+
+    def _seek(self) -> None:
+        """Look for a server, unless that is being done."""
+        if self._search is None or self._search.done():
+            self._search = asyncio.create_task(self._look(), name=f"{self._name}: looking for NATS")
 
     async def _look(self) -> None:
-        """Try all servers until one answers."""
-        while True:
-            pause = self._began + PAUSE_SECONDS - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, pause))
-            for server in self._order():
+        """Try all servers until one answers, as long as there is none or this one is about to stop."""
+        loop = asyncio.get_running_loop()
+        while self._session is None or self._session.info.ldm:
+            await asyncio.sleep(pause(loop.time() - self._began))
+            self._began = loop.time()
+            leaving = None if self._session is None else self._session.server
+            for server in self._servers.round(but=leaving):
                 try:
-                    self._use(await self._attempt(server))
+                    session = await self._attempt(server)
+                    moved = self._session is not None
+                    self._use(session)
                 except Exception as error:  # whatever it is, the next attempt may do better
                     self._on_error(error)
+                    continue
+                if moved:
+                    _log.info("left a NATS server that is about to stop for %s:%d", server.host, server.port)
                 else:
                     self.reconnects += 1
                     self._on_reconnected()
-                    return
+                return
 
-    def _order(self) -> list[Server]:
-        """All servers that are known, that which was there last behind the others."""
-        known = {(one.host, one.port): one for one in (*self._beside, *self._given)}
-        return sorted(known.values(), key=lambda one: one == self._latest)
+
+def _tls_error(error: ssl.SSLError, *, first: bool) -> BusError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Untrusted(f"its certificate is not trusted: {error.verify_message}")
+    if first and error.reason == "WRONG_VERSION_NUMBER":
+        return BusError("it does not begin with TLS, which tls_first requires")
+    return BusError(f"the TLS handshake failed: {error.reason or error}")
 
 
 def _worth(error: Exception) -> int:
     """How much an error tells: that a server does not let one in is more than that another is not there."""
-    return 0 if isinstance(error, LoginRefused) else 1 if isinstance(error, BusError) else 2
+    for worth, kind in enumerate((LoginRefused, Untrusted, BusError)):
+        if isinstance(error, kind):
+            return worth
+    return 3

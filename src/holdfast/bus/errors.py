@@ -3,6 +3,7 @@
     BusError
     ├── ProtocolError      the server says something that is not of the protocol
     ├── LoginRefused       the server does not let this user in
+    ├── Untrusted          the server's certificate is not one that this user trusts
     ├── ServerComplaint    what a server says is wrong, in its words
     └── Lost               the connection is gone
 
@@ -27,6 +28,10 @@ class ProtocolError(BusError):
 
 class LoginRefused(BusError):
     """The server does not let this user in."""
+
+
+class Untrusted(BusError):
+    """The server's certificate is not one that this user trusts."""
 
 
 class ServerComplaint(BusError):

@@ -11,7 +11,7 @@ import contextlib
 import re
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -20,22 +20,37 @@ from holdfast.bus.errors import BusError
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
+
+    from holdfast.bus.protocol import Info
 
 PORT: Final = 4222
 _SCHEMES: Final = ("nats", "tls")
+_SECRETS: Final = frozenset({"pass", "auth_token"})
+"""What whoever reads along could log in with; signatures are of use only once."""
 _PART: Final = r"-+BEGIN {}-+\s*([A-Za-z0-9_.=-]+)\s*-+END"
 _JWT: Final = re.compile(_PART.format("NATS USER JWT"))
 _SEED: Final = re.compile(_PART.format("USER NKEY SEED"))
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is. `name` is what its certificate has to say."""
+    """Where a server is.
+
+    Args:
+        host: Its name or address.
+        port: Its port.
+        name: What its certificate has to say.
+        secure: Whether TLS is required.
+        told: Whether another server told of it; otherwise the user named it.
+        user: Who asks, or the token.
+        password: Their password.
+    """
 
     host: str
     port: int = PORT
     name: str = ""
     secure: bool = False
+    told: bool = False
     user: str | None = None
     password: str | None = None
 
@@ -64,18 +79,23 @@ def server_at(url: str) -> Server:
     )
 
 
-def servers_beside(server: Server, told: object, *, encrypted: bool) -> list[Server]:
+def servers_beside(server: Server, told: Iterable[str], *, encrypted: bool) -> list[Server]:
     """The others of its cluster that a server tells of; they know the same users.
 
-    Who says something before the connection is encrypted may be anybody: then the certificates of the others
-    have to name the server that this user named.
+    If the connection is encrypted, theirs have to be. If it is not, anybody may have said this: then the
+    certificates of the others have to name the server that this user named.
     """
     beside = []
-    for where in told if isinstance(told, list) else ():
+    for where in told:
         with contextlib.suppress(BusError):
-            other = server_at(str(where))
+            other = server_at(where)
             name = other.host if encrypted and re.search("[a-z]", other.host) else server.name
-            beside.append(msgspec.structs.replace(server, host=other.host, port=other.port, name=name))
+            secure = server.secure or encrypted
+            beside.append(
+                msgspec.structs.replace(
+                    server, host=other.host, port=other.port, name=name, secure=secure, told=True
+                )
+            )
     return beside
 
 
@@ -83,6 +103,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     """What one shows to be let in. Without a user and a token those of the server's address are shown.
 
     `nkey` is the text of a seed, `nkey_file` a file that holds it, `creds_file` one with a JWT and a seed.
+    With `tls` every connection is encrypted, and with `tls_first` before the server says anything.
     """
 
     user: str | None = None
@@ -92,16 +113,26 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     nkey_file: str | None = None
     creds_file: str | None = None
     tls: ssl.SSLContext | None = None
+    tls_first: bool = False
 
-    def shown(self, server: Server, info: Mapping[str, Any]) -> dict[str, str]:
+    def shown(self, server: Server, info: Info, *, encrypted: bool) -> dict[str, str]:
         """What goes into the introduction to a server that has introduced itself so.
 
         Raises:
-            BusError: A file does not hold what it should.
+            BusError: A file does not hold what it should, or anybody could read along and this user has not
+                named the server.
             OSError: A file can't be read.
             Unsupported: The package that signs is not installed.
         """
-        nonce = str(info.get("nonce", ""))
+        shown = self._shown(server, info.nonce)
+        if server.told and not encrypted and not _SECRETS.isdisjoint(shown):
+            raise BusError(
+                "no password is sent in plain text to a server that only another server named; "
+                "name it in the URL, or use TLS"
+            )
+        return shown
+
+    def _shown(self, server: Server, nonce: str) -> dict[str, str]:
         if self.creds_file is not None:
             text = Path(self.creds_file).read_text(encoding="ascii", errors="replace")
             jwt, seed = _JWT.search(text), _SEED.search(text)
@@ -127,18 +158,20 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
             return {"auth_token": server.user}
         return {"user": server.user, "pass": server.password}
 
-    def context(self, server: Server, info: Mapping[str, Any]) -> ssl.SSLContext | None:
-        """What encrypts the connection: if the server asks for that, or if it can and this user knows how.
+    def context(self, server: Server, info: Info) -> ssl.SSLContext | None:
+        """What encrypts the connection to a server that has introduced itself so; None if nothing does.
 
         Raises:
-            BusError: The address asks for it, and the server can't.
+            BusError: The user asks for it, and the server can't.
         """
-        able = info.get("tls_required") or info.get("tls_available")
-        if server.secure and not able:
-            raise BusError("the server does not speak TLS")
-        if info.get("tls_required") or server.secure or (able and self.tls is not None):
-            return self.tls or ssl.create_default_context()
-        return None
+        required = server.secure or self.tls is not None or self.tls_first
+        if required and not (info.tls_required or info.tls_available):
+            raise BusError("it does not offer TLS, which the URL or a tls setting requires")
+        return self.trust() if required or info.tls_required else None
+
+    def trust(self) -> ssl.SSLContext:
+        """Which certificates are trusted, and what is shown of oneself."""
+        return self.tls or ssl.create_default_context()
 
 
 def _signed(seed: str, nonce: str) -> tuple[str, str]:

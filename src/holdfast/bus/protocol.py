@@ -11,9 +11,10 @@ of the protocol is the end of a connection: nobody knows where the next one begi
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.bus.errors import ProtocolError
 
@@ -29,6 +30,8 @@ LONGEST_LINE: Final = 65_536
 """How long a line may be: a server takes 4096 bytes of a client unless it is told otherwise."""
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 """The most that a server can be told to let pass."""
+USUAL_PAYLOAD: Final = 1024 * 1024
+"""What a server lets pass unless it is told otherwise."""
 _CRLF: Final = b"\r\n"
 _CONTROL: Final = frozenset({b"PING", b"PONG", b"INFO", b"-ERR", b"+OK"})
 _WITH_REPLY: Final = {"MSG": 5, "HMSG": 6}
@@ -63,6 +66,17 @@ class Control(msgspec.Struct, gc=False):
 
     verb: str
     rest: bytes
+
+
+class Info(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says of itself, as far as it matters here; `ldm` says that it is about to stop."""
+
+    tls_required: bool = False
+    tls_available: bool = False
+    nonce: Annotated[str, Meta(max_length=256)] = ""
+    max_payload: Annotated[int, Meta(ge=1, le=LARGEST_MESSAGE)] = USUAL_PAYLOAD
+    connect_urls: list[str] | None = None
+    ldm: bool = False
 
 
 class Reader:
@@ -120,7 +134,7 @@ class Reader:
                     continue
             head, size = _sizes(words)
             if size < 0:
-                found.append(_control(data[position:end]))
+                found.append(control_of(data[position:end]))
                 position = start
                 continue
             body, after = start + head, start + size
@@ -157,26 +171,28 @@ def _sizes(words: list[str]) -> tuple[int, int]:
     return head, size
 
 
-def _control(line: bytes) -> Control:
+def control_of(line: bytes) -> Control:
+    """A line about the connection itself, without its end.
+
+    Raises:
+        ProtocolError: It is none.
+    """
     verb, _, rest = line.partition(b" ")
     if verb not in _CONTROL:
         raise ProtocolError("the server sent a line that is not of the protocol")
     return Control(verb.decode(), rest)
 
 
-def info_of(control: Control) -> dict[str, Any]:
+def info_of(control: Control) -> Info:
     """What a server says of itself.
 
     Raises:
-        ProtocolError: It is not JSON.
+        ProtocolError: It is not JSON, or a field is not what it should be.
     """
     try:
-        found = json.loads(control.rest)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ProtocolError("the server introduced itself in a way that can't be read")
-    return found
+        return msgspec.json.decode(control.rest, type=Info)
+    except (ValueError, RecursionError):  # the latter where it is nested too deeply
+        raise ProtocolError("the server introduced itself in a way that can't be read") from None
 
 
 def connect(fields: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,17 @@
 """One connection to one server, from its greeting to its end.
 
+| state | what has happened | what is accepted |
+|---|---|---|
+| `GREETING` | there is a connection, with `tls_first` an encrypted one | `INFO`, `-ERR` |
+| `SECURING` | `INFO` has come, and TLS is next | nothing: any byte ends the session |
+| `LOGIN` | all that can be encrypted is; `CONNECT` and `PING` go out | `INFO`, `-ERR`, `PING`, `PONG` |
+| `OPEN` | the `PONG` has come: the server has let this user in | every line of the protocol |
+| `OVER` | it was ended | nothing, and nothing is answered |
+
+A line that its state does not accept ends the session. Messages are delivered in `OPEN` alone; before that
+not even their bytes are gathered. What a server says before the connection is encrypted may be anybody's
+word: only the nonce and the largest payload are kept of it.
+
 Law: what was written to a session is sent on it or nowhere. Nothing here waits but the handshake; reading
 takes a bounded piece in a turn of the loop, so that a flood leaves turns to others.
 """
@@ -7,18 +19,32 @@ takes a bounded piece in a turn of the loop, so that a flood leaves turns to oth
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, cast
 
-from holdfast.bus.errors import Lost, ProtocolError, ServerComplaint, refusal
-from holdfast.bus.protocol import PING, PONG, Control, Message, Reader, connect, info_of
+from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint, refusal
+from holdfast.bus.login import Login
+from holdfast.bus.outgoing import Outgoing
+from holdfast.bus.protocol import (
+    LONGEST_LINE,
+    PING,
+    PONG,
+    Control,
+    Info,
+    Message,
+    Reader,
+    connect,
+    control_of,
+    info_of,
+)
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
     from typing import Protocol, TypeAlias
 
-    from holdfast.bus.login import Login, Server
+    from holdfast.bus.login import Server
 
     Take: TypeAlias = Callable[[Message], None]
 
@@ -29,65 +55,95 @@ if TYPE_CHECKING:
             """Something is wrong that does not end the session by itself."""
 
         def informed(self, session: Session) -> None:
-            """The server has introduced itself, perhaps not for the first time."""
+            """The server that has let this user in has introduced itself anew."""
 
         def ended(self, session: Session) -> None:
             """It is over."""
 
 
+class State(Enum):
+    """How far a session has come; see the module."""
+
+    GREETING = auto()
+    SECURING = auto()
+    LOGIN = auto()
+    OPEN = auto()
+    OVER = auto()
+
+
+_OPEN: Final = State.OPEN
+
+ACCEPTED: Final = {
+    State.GREETING: frozenset({"INFO", "-ERR"}),
+    State.SECURING: frozenset[str](),
+    State.LOGIN: frozenset({"INFO", "-ERR", "PING", "PONG"}),
+    State.OPEN: frozenset({"INFO", "-ERR", "PING", "PONG", "+OK", "MSG", "HMSG"}),
+    State.OVER: frozenset[str](),
+}
+"""The lines that each state accepts."""
+_LOST: Final = {
+    State.GREETING: "it ended the connection before it said anything; "
+    "a server that begins with TLS (handshake_first) needs tls_first",
+    State.LOGIN: "it ended the connection while this user was logging in",
+}
 READ_BYTES: Final = 32_768
 """How much is read in a turn of the loop."""
-MOST_UNSENT: Final = 16 * 1024 * 1024
-"""How many bytes may wait for a server that does not take them."""
-PATIENCE: Final = 4
-"""How many turns of the loop what is patient waits for company."""
 PING_SECONDS: Final = 5.0
 MOST_SILENT: Final = 2
 """How many pings in a row may have been followed by nothing at all."""
+MOST_PINGS: Final = 256
+"""How many pings may wait for their pong, on either side."""
+LONGEST_COMPLAINT: Final = 500
+"""How many characters of a server's complaint are passed on."""
 CLOSE_SECONDS: Final = 1.0
 """For how long the end of a connection is waited for."""
 
 
-class Session(asyncio.BufferedProtocol):
+class Session(Outgoing, asyncio.BufferedProtocol):
     """See the module.
 
     Args:
         server: Who is at the other end.
         takers: Who takes the messages of each subscription.
         owner: Who is told of the rest.
+        login: How to be let in.
+        encrypted: Whether the connection has been encrypted before it was handed over.
     """
 
-    def __init__(self, server: Server, takers: Mapping[str, Take], owner: Owner) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        server: Server,
+        takers: Mapping[str, Take],
+        owner: Owner,
+        *,
+        login: Login | None = None,
+        encrypted: bool = False,
+    ) -> None:
+        super().__init__(asyncio.get_running_loop())
         self.server = server
         self._takers = takers
         self._owner = owner
+        self._login = login or Login()
+        self._context: ssl.SSLContext | None = None
+        self._heard = b""
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._reader = Reader()
-        self._transport: asyncio.Transport | None = None
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
-        self._pushing = False
-        self._hurry = False
-        self._waited = 0
-        self._paused = False
         self._silent = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._pongs: deque[asyncio.Future[bool] | None] = deque()
         self._greeted = self._loop.create_future()
         self._closed = self._loop.create_future()
-        self._let_in = False
         self._error: Exception = Lost("the connection is gone")
-        self.over = False
-        self.encrypted = False
-        self.info: dict[str, Any] = {}
+        self.state = State.GREETING
+        self.encrypted = encrypted
+        self.info = Info()
 
     @property
     def unreadable(self) -> int:
         """How many messages could not be read."""
         return self._reader.unreadable
 
-    async def begin(self, login: Login, name: str) -> None:
+    async def begin(self, name: str) -> None:
         """Introduce oneself, and wait to be let in.
 
         Raises:
@@ -96,54 +152,35 @@ class Session(asyncio.BufferedProtocol):
         """
         await self._greeted
         self._require_life()
-        context = login.context(self.server, self.info)
-        if context is not None:
-            await self._encrypt(context)
+        if self._context is not None:
+            await self._encrypt(self._context)
         fields = {"verbose": False, "pedantic": False, "lang": "python", "version": "", "protocol": 1}
         fields |= {"headers": True, "no_responders": True, "echo": True, "name": name}
-        fields |= login.shown(self.server, self.info)
+        fields |= self._login.shown(self.server, self.info, encrypted=self.encrypted)
         self.write(connect(fields))
         if not await self.ping():
             raise self._error
-        self._let_in = True
         self._alarm = self._loop.call_later(PING_SECONDS, self._watch)
 
-    async def _encrypt(self, context: Any) -> None:
-        if self._reader.held:
-            raise ProtocolError("the server said something that should have been encrypted")
+    async def _encrypt(self, context: ssl.SSLContext) -> None:
         assert self._transport is not None
+        # Nothing was read since INFO came, and from here on what is read has been decrypted. What is to be
+        # sent waits until it can be encrypted.
+        self.state = State.LOGIN
+        self._paused = True
+        self.encrypted = True
+        self.info = Info(nonce=self.info.nonce, max_payload=self.info.max_payload)
         transport = await self._loop.start_tls(
             self._transport, self, context, server_hostname=self.server.name
         )
         assert transport is not None
         self._transport = transport
-        self.encrypted = True
+        self._paused = False
         self._require_life()
 
     def _require_life(self) -> None:
         if self.over:
             raise self._error
-
-    def write(self, command: bytes) -> None:
-        """Have a command sent, however much is waiting."""
-        self.offer(command, most=sys.maxsize)
-
-    def offer(self, command: bytes, most: int = MOST_UNSENT, *, patient: bool = False) -> bool:
-        """Have a command sent; False if then more than so many bytes would wait, or the session is over.
-
-        One that is patient goes with the next that is not, or after a few turns of the loop.
-        """
-        unsent = self._unsent_bytes + len(command)
-        if unsent > most or self.over:
-            return False
-        self._unsent.append(command)
-        self._unsent_bytes = unsent
-        if not patient:
-            self._hurry = True
-        if not self._pushing:
-            self._pushing = True
-            self._loop.call_soon(self._push)
-        return True
 
     def ping(self) -> asyncio.Future[bool]:
         """True when the server has seen all that was written so far, False if it was gone before that."""
@@ -151,9 +188,15 @@ class Session(asyncio.BufferedProtocol):
         if self.over:
             answered.set_result(False)
         else:
-            self._pongs.append(answered)
-            self.write(PING)
+            self._ask(answered)
         return answered
+
+    def _ask(self, answered: asyncio.Future[bool] | None) -> None:
+        self._pongs.append(answered)
+        if len(self._pongs) > MOST_PINGS:
+            self._fail(Lost("the server does not answer pings"))
+        else:
+            self.write(PING)
 
     async def close(self) -> None:
         """Send what waits, and end; soon, whatever the server does."""
@@ -185,8 +228,13 @@ class Session(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """A piece has come: its messages are taken, in order."""
         self._silent = 0
+        data = bytes(self._buffer[:nbytes])
+        if self.state is not _OPEN:
+            data = self._hear(data)
+            if not data:
+                return
         takers = self._takers
-        for event in self._reader.feed(bytes(self._buffer[:nbytes])):
+        for event in self._reader.feed(data):
             if isinstance(event, Message):
                 take = takers.get(event.sid)
                 if take is not None:
@@ -206,72 +254,102 @@ class Session(asyncio.BufferedProtocol):
             self._pushing = True
             self._loop.call_soon(self._push)
 
-    def pause_writing(self) -> None:
-        """The server does not take what was sent."""
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        """It does again."""
-        self._paused = False
-        self._send()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
         if not self._closed.done():
             self._closed.set_result(None)
+        if (words := _LOST.get(self.state)) is not None:
+            self._error = Lost(words if exc is None else f"{words}: {exc}")
         self._end()
 
     # What that leads to.
 
-    def _push(self) -> None:
-        if self._unsent and not self._hurry and self._waited < PATIENCE:
-            self._waited += 1
-            self._loop.call_soon(self._push)
-        else:
-            self._send()
+    def _hear(self, data: bytes) -> bytes:
+        """Obey what comes before this user is let in; returns what came behind the line that does so."""
+        self._heard += data
+        while self.state is not _OPEN:
+            if self.over:
+                return b""
+            if self.state is State.SECURING:
+                if self._heard:
+                    self._fail(ProtocolError("the server said something that should have been encrypted"))
+                return b""
+            line, ended, rest = self._heard.partition(b"\r\n")
+            if not ended:
+                if len(line) > LONGEST_LINE:
+                    self._fail(ProtocolError("the server sent a line without an end"))
+                return b""
+            self._heard = rest
+            self._hear_line(line)
+        rest, self._heard = self._heard, b""
+        return rest
 
-    def _send(self) -> None:
-        self._pushing = self._hurry = False
-        self._waited = 0
-        if self._paused or self.over or not self._unsent:
-            return
-        assert self._transport is not None
-        if self._transport.is_closing():
-            return
-        unsent, self._unsent = self._unsent, []
-        self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+    def _hear_line(self, line: bytes) -> None:
+        try:
+            control = control_of(line)
+            if control.verb not in ACCEPTED[self.state]:
+                raise ProtocolError(f"the server sent {control.verb} before it had let this user in")
+        except ProtocolError as error:
+            self._fail(error)
+        else:
+            self._obey(control)
 
     def _obey(self, control: Control) -> None:
         if control.verb == "PING":
-            self.write(PONG)
+            self._owed += 1
+            if self._owed > MOST_PINGS:
+                self._fail(ProtocolError("the server sends pings and does not take the pongs"))
+            else:
+                self.write(PONG)
         elif control.verb == "PONG":
-            if self._pongs and (answered := self._pongs.popleft()) and not answered.done():
-                answered.set_result(True)
+            if self._pongs:
+                self._answered(self._pongs.popleft())
         elif control.verb == "INFO":
             self._introduced(control)
         elif control.verb == "-ERR":
-            self._complained(control.rest.decode(errors="replace").strip(" '"))
+            text = control.rest[: 4 * LONGEST_COMPLAINT].decode(errors="replace")
+            self._complained(text.strip(" '")[:LONGEST_COMPLAINT])
+
+    def _answered(self, answered: asyncio.Future[bool] | None) -> None:
+        if self.state is State.LOGIN:  # the first ping is that which follows CONNECT
+            self.state = State.OPEN
+        if answered is not None and not answered.done():
+            answered.set_result(True)
 
     def _introduced(self, control: Control) -> None:
         try:
-            self.info |= info_of(control)
-        except ProtocolError as error:
+            self.info = info_of(control)
+            if self.state is State.GREETING:
+                self._greet()
+        except BusError as error:
             self._fail(error)
             return
-        self._owner.informed(self)
-        if not self._greeted.done():
-            self._greeted.set_result(None)
+        if self.state is State.OPEN:
+            self._owner.informed(self)
+
+    def _greet(self) -> None:
+        """Go on as the server's first words demand, before anything that is behind them is read."""
+        if not self.encrypted:
+            self._context = self._login.context(self.server, self.info)
+        if self._context is None:
+            self.state = State.LOGIN
+        else:
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self.state = State.SECURING
+        self._greeted.set_result(None)
 
     def _complained(self, text: str) -> None:
-        if self._let_in:
+        if self.state is State.OPEN:
             self._owner.complain(ServerComplaint(text))
+        elif self.state is State.GREETING:  # nobody has been refused who was not yet introduced
+            self._fail(ServerComplaint(text))
         else:
             self._fail(refusal(text))
 
     def _fail(self, error: Exception) -> None:
         self._error = error
-        if self._let_in:
+        if self.state is State.OPEN:
             self._owner.complain(error)
         self.abort()
 
@@ -280,14 +358,15 @@ class Session(asyncio.BufferedProtocol):
             self._fail(Lost("the server has fallen silent"))
             return
         self._silent += 1
-        self._pongs.append(None)
-        self.write(PING)
         self._alarm = self._loop.call_later(PING_SECONDS, self._watch)
+        self._ask(None)
 
     def _end(self) -> None:
         if self.over:
             return
         self.over = True
+        self.state = State.OVER
+        self._heard = b""
         if self._alarm is not None:
             self._alarm.cancel()
         if not self._greeted.done():

@@ -157,6 +157,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         About("nats.tls_key", "A file with the key of that certificate.", flag=True, also="NATS_KEY"),
     ] = None
+    nats_tls_first: Annotated[
+        bool,
+        About(
+            "nats.tls_first",
+            "Whether the NATS server begins with TLS, as one with `handshake_first: true` does.",
+            flag=True,
+        ),
+    ] = False
     own_connection: Annotated[
         tuple[Plugin, ...],
         About(

@@ -45,6 +45,7 @@ def up(
     nats_tls_ca: Annotated[str | None, _flag("nats_tls_ca", LOGIN)] = None,
     nats_tls_cert: Annotated[str | None, _flag("nats_tls_cert", LOGIN)] = None,
     nats_tls_key: Annotated[str | None, _flag("nats_tls_key", LOGIN)] = None,
+    nats_tls_first: Annotated[bool | None, _flag("nats_tls_first", LOGIN)] = None,
 ) -> None:
     """Serve a store over NATS until Ctrl-C, with health and metrics over HTTP.
 

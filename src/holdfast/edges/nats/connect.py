@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.bus.login import Login
 from holdfast.edges.config import shown
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
@@ -44,14 +44,20 @@ class Link:
 
     Raises:
         ValidationError: What is needed to log in is not there, or is not what it should be.
-        Unavailable: No server can be reached.
+        Unavailable: No server can be reached, or none that can be trusted.
         PermissionDenied: The server does not let the service in.
     """
 
     def __init__(self, url: str, config: Config, *, name: str) -> None:
+        if "?" in url:
+            raise ValidationError(
+                "nats takes no options after '?': each is a setting of its own, such as nats_tls_ca",
+                field="nats",
+            )
         self._servers = [one if "://" in one else f"nats://{one}" for one in map(str.strip, url.split(","))]
         self._login = login(config)
         self._denied: list[str] = []
+        self._refused = ""
         self.client = Connection(
             name=name,
             inbox=SERVICE_INBOX,
@@ -68,9 +74,7 @@ class Link:
             where = ", ".join(map(shown, self._servers))
             if isinstance(error, LoginRefused):
                 raise PermissionDenied(f"the NATS server at {where} does not let the service in") from None
-            raise Unavailable(
-                f"no NATS server can be reached at {where}; name another with --nats"
-            ) from error
+            raise Unavailable(_unreached(where, error)) from error
         return self
 
     async def __aexit__(
@@ -96,18 +100,31 @@ class Link:
             self._denied.append(found[1])
         if self.client.is_connected:
             _log.warning("the NATS connection reports: %s", error)
+        elif isinstance(error, (Untrusted, LoginRefused)) and str(error) != self._refused:
+            self._refused = str(error)
+            _log.warning("the NATS server can't be used: %s", error)
         else:
             _log.debug("the NATS server can't be reached: %s", error)
 
     def _on_disconnected(self) -> None:
+        self._refused = ""
         _log.warning("the connection to NATS is gone; the service looks for it again and again")
 
     def _on_reconnected(self) -> None:
         _log.info("the connection to NATS is back")
 
 
+def _unreached(where: str, error: Exception) -> str:
+    if isinstance(error, BusError):
+        advice = (
+            "; name the authority that signed it with nats_tls_ca" if isinstance(error, Untrusted) else ""
+        )
+        return f"the NATS server at {where} can't be used: {error}{advice}"
+    return f"no NATS server can be reached at {where}; name another with --nats"
+
+
 def login(config: Config) -> Login:
-    """What is shown to the servers."""
+    """What is shown to the servers. With any setting about TLS the connection is encrypted, or not made."""
     return Login(
         user=config.nats_user,
         password=config.nats_password,
@@ -115,6 +132,7 @@ def login(config: Config) -> Login:
         creds_file=_creds(config.nats_creds),
         nkey=_seed(config.nats_nkey),
         tls=_tls(config),
+        tls_first=config.nats_tls_first,
     )
 
 

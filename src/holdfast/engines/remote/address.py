@@ -26,6 +26,7 @@ OPTIONS: Final = {
     "tls_ca": "a file with the certificates to trust",
     "tls_cert": "a file with this client's certificate",
     "tls_key": "a file with the key of that certificate",
+    "tls_first": "true for a server that begins with TLS (handshake_first)",
 }
 """What may stand after the question mark of a `nats://` URL."""
 
@@ -47,6 +48,7 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls_first: bool = False
 
     @property
     def shown(self) -> str:
@@ -54,7 +56,7 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in self.servers)
 
     def login(self) -> Login:
-        """What is shown to the servers.
+        """What is shown to the servers. With any option about TLS the connection is encrypted, or not made.
 
         Raises:
             ValidationError: A file that the URL names is not there, or is not what it should be.
@@ -63,8 +65,10 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
             path = getattr(self, name)
             if path is not None and not Path(path).is_file():
                 raise ValidationError(f"{name} in url names no file: {path!r}", field="url")
+        if self.tls_key and not self.tls_cert:
+            raise ValidationError("tls_key in url needs tls_cert", field="url")
         tls = self._context() if self.tls_ca or self.tls_cert else None
-        return Login(creds_file=self.creds, nkey_file=self.nkey, tls=tls)
+        return Login(creds_file=self.creds, nkey_file=self.nkey, tls=tls, tls_first=self.tls_first)
 
     def _context(self) -> ssl.SSLContext:
         try:
@@ -94,10 +98,18 @@ def remote_address(url: str) -> RemoteAddress:
     fields: dict[str, Any] = dict(options)
     if "timeout" in fields:
         fields["timeout"] = _seconds(fields["timeout"])
+    if "tls_first" in fields:
+        fields["tls_first"] = _choice("tls_first", fields["tls_first"])
     for name in ("prefix", "inbox"):
         if name in fields and not _TOKENS.fullmatch(fields[name]):
             raise ValidationError(f"{name} in url must be tokens with dots between them", field="url")
     return RemoteAddress(servers=[server.strip() for server in where.split(",")], **fields)
+
+
+def _choice(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValidationError(f"{name} in url must be true or false", field="url")
+    return text == "true"
 
 
 def _seconds(text: str) -> float:

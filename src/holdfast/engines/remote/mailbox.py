@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.clock import TICKS
 from holdfast.errors import PermissionDenied, Unavailable, ValueTooLarge
 
@@ -52,12 +52,18 @@ class Mailbox:
 
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
-        self._client = Connection(name="holdfast client", inbox=address.inbox, on_error=self._on_error)
+        self._client = Connection(
+            name="holdfast client",
+            inbox=address.inbox,
+            on_error=self._on_error,
+            on_reconnected=self._on_reconnected,
+        )
         self._inbox = self._client.new_inbox()
         self._client.listen(f"{self._inbox}.*", self._on_reply)
         self._number = 0
         self._pending: dict[str, _Pending] = {}
         self._denied: str | None = None
+        self._refused: Untrusted | LoginRefused | None = None
         self._best = float("inf")
         self._line = self._latest = (time.time() - TICKS()) * 1000
         self.told = False
@@ -67,7 +73,7 @@ class Mailbox:
         """Connect.
 
         Raises:
-            Unavailable: No server can be reached.
+            Unavailable: No server can be reached, or none that can be trusted.
             PermissionDenied: The server does not let this user in.
         """
         address = self._address
@@ -78,14 +84,15 @@ class Mailbox:
             raise PermissionDenied(f"the NATS server at {address.shown} does not let this user in") from None
         except (OSError, BusError) as error:
             await self._client.close()
-            raise Unavailable(f"no NATS server can be reached at {address.shown}") from error
+            raise Unavailable(_unreached(address.shown, error)) from error
 
     async def ask(self, subject: str, payload: bytes, *, seconds: float, late: Late) -> bytes:
         """Send a request and wait for the reply; what `late` makes is raised if it does not come in time."""
         if self._denied is not None:
             raise PermissionDenied(self._denied)
         if not self._client.is_connected:
-            raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}")
+            reason = "" if self._refused is None else f": {self._refused}"
+            raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
         if len(payload) > self._client.max_payload:
             raise ValueTooLarge(f"the request has {len(payload)} bytes, more than the server lets pass")
         loop = asyncio.get_running_loop()
@@ -145,7 +152,12 @@ class Mailbox:
         """The service's clock is not where it was thought to be: believe its last word."""
         self._line = self._latest
 
+    def _on_reconnected(self) -> None:
+        self._refused = None
+
     def _on_error(self, error: Exception) -> None:
+        if isinstance(error, (Untrusted, LoginRefused)):
+            self._refused = error
         found = _VIOLATION.search(str(error))
         if found is None:
             level = logging.WARNING if self._client.is_connected else logging.DEBUG
@@ -161,3 +173,14 @@ class Mailbox:
             if (self._denied or pending.subject.lower() == subject) and not pending.reply.done():
                 message = self._denied or f"the NATS server does not let this user send to {pending.subject}"
                 pending.reply.set_exception(PermissionDenied(message))
+
+
+def _unreached(where: str, error: Exception) -> str:
+    if isinstance(error, BusError):
+        advice = (
+            "; name the authority that signed it in the URL, as ?tls_ca=<file>"
+            if isinstance(error, Untrusted)
+            else ""
+        )
+        return f"the NATS server at {where} can't be used: {error}{advice}"
+    return f"no NATS server can be reached at {where}"

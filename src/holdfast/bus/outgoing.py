@@ -1,0 +1,82 @@
+"""The half of a session that sends: what is said in a turn of the loop is written at its end.
+
+Law: nothing here waits, and what waits to be sent is bounded. What was given to one session is never sent on
+another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Final
+
+MOST_UNSENT: Final = 16 * 1024 * 1024
+"""How many bytes may wait for a server that does not take them."""
+PATIENCE: Final = 4
+"""How many turns of the loop what is patient waits for company."""
+
+
+class Outgoing:
+    """See the module. `over` says that nothing can be sent any more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._pushing = False
+        self._hurry = False
+        self._waited = 0
+        self._paused = False
+        self._owed = 0
+        self.over = False
+
+    def write(self, command: bytes) -> None:
+        """Have a command sent, however much is waiting."""
+        self.offer(command, most=sys.maxsize)
+
+    def offer(self, command: bytes, most: int = MOST_UNSENT, *, patient: bool = False) -> bool:
+        """Have a command sent; False if then more than so many bytes would wait, or the session is over.
+
+        One that is patient goes with the next that is not, or after a few turns of the loop.
+        """
+        unsent = self._unsent_bytes + len(command)
+        if unsent > most or self.over:
+            return False
+        self._unsent.append(command)
+        self._unsent_bytes = unsent
+        if not patient:
+            self._hurry = True
+        if not self._pushing:
+            self._pushing = True
+            self._loop.call_soon(self._push)
+        return True
+
+    def pause_writing(self) -> None:
+        """The server does not take what was sent."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        self._send()
+
+    def _push(self) -> None:
+        if self._unsent and not self._hurry and self._waited < PATIENCE:
+            self._waited += 1
+            self._loop.call_soon(self._push)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        self._pushing = self._hurry = False
+        self._waited = 0
+        if self._paused or self.over or not self._unsent:
+            return
+        assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        unsent, self._unsent = self._unsent, []
+        self._owed = 0
+        self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        self._unsent_bytes = self._transport.get_write_buffer_size()
