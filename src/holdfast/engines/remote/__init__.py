@@ -3,7 +3,8 @@
 Each command is a message of its own, and the service groups what it gets. The other side knows the time and
 sweeps; so the same conformance suite that certifies an engine certifies the service too.
 
-Law: this engine translates. It keeps nothing, decides nothing, and repeats nothing by itself.
+Law: this engine translates. It keeps nothing, decides nothing, and repeats nothing by itself but reads that a
+lost connection left without an answer.
 """
 
 from __future__ import annotations
@@ -243,9 +244,8 @@ class RemoteEngine:
         ask at any that is not its own.
         """
         dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
-        await self._exchange(
-            dialect, subject, {}, lambda: Unavailable(f"no Holdfast service answers at {subject}")
-        )
+        late = partial(Unavailable, f"no Holdfast service answers at {subject}")
+        await self._exchange(dialect, subject, {}, late, repeat=True)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `Engine.hint`: the service publishes every change."""
@@ -346,25 +346,37 @@ class RemoteEngine:
         fields: dict[str, Any],
         late: Late | None,
         seconds: float | None = None,
+        *,
+        repeat: bool = False,
     ) -> Mapping[str, Any]:
         seconds = self._address.timeout if seconds is None else seconds
         if late is None:
+            repeat = True
             late = partial(_no_reply, subject, seconds)
         end = time.monotonic() + seconds
-        reply = await self._attempt(dialect, subject, fields, seconds, late)
+        reply = await self._attempt(dialect, subject, fields, seconds, late, repeat=repeat)
         if reply.get("error_code") in _TOO_LATE and (left := end - time.monotonic()) > 0:
             # It was not too late by this clock: the other one has jumped. Nothing was done, so ask again.
             self._mailbox.relearn_time()
-            reply = await self._attempt(dialect, subject, fields, left, late)
+            reply = await self._attempt(dialect, subject, fields, left, late, repeat=repeat)
         if not reply["success"]:
             raise error_of(reply)
         return reply
 
     async def _attempt(
-        self, dialect: Dialect, subject: str, fields: dict[str, Any], seconds: float, late: Late
+        self,
+        dialect: Dialect,
+        subject: str,
+        fields: dict[str, Any],
+        seconds: float,
+        late: Late,
+        *,
+        repeat: bool,
     ) -> Mapping[str, Any]:
         payload = dialect.request(fields | self._deadline(seconds))
-        return dialect.answer(await self._mailbox.ask(subject, payload, seconds=seconds, late=late))
+        return dialect.answer(
+            await self._mailbox.ask(subject, payload, seconds=seconds, late=late, repeat=repeat)
+        )
 
     def _deadline(self, seconds: float) -> dict[str, int]:
         """Until when the service may begin, by its own clock, so that a stall on the way counts.

@@ -1,8 +1,9 @@
 """Requests and their replies over one NATS connection.
 
 Law: a request that was not sent is `Unavailable`, one that was refused by the server `PermissionDenied`, and
-one whose reply did not come in time ends in the error that its caller named for that. Nothing is sent again
-after a reconnect.
+one whose reply did not come in time ends in the error that its caller named for that. When the connection is
+lost, a write that was sent is `OutcomeUnknown` at once and never sent again; a read is sent again when the
+connection is back, within its own time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.clock import TICKS
-from holdfast.errors import PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,18 +33,26 @@ _VIOLATION: Final = re.compile(
     r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
 )
 
+AGAIN_SECONDS: Final = 0.1
+"""How far apart a read is sent again while the service is not back on the bus."""
+
 _log = logging.getLogger("holdfast.remote")
 
 
 class _Pending:
-    """A request that waits for its reply."""
+    """A request that waits for its reply. `again` is what is sent after a reconnect, of a write nothing."""
 
-    __slots__ = ("late", "reply", "sent", "subject")
+    __slots__ = ("again", "late", "repeated", "reply", "sent", "subject", "token")
 
-    def __init__(self, subject: str, late: Late, reply: asyncio.Future[bytes]) -> None:
+    def __init__(
+        self, token: str, subject: str, late: Late, *, again: bytes | None, reply: asyncio.Future[bytes]
+    ) -> None:
+        self.token = token
         self.subject = subject
         self.late = late
+        self.again = again
         self.reply = reply
+        self.repeated = False
         self.sent = TICKS()
 
 
@@ -56,6 +65,7 @@ class Mailbox:
             name="holdfast client",
             inbox=address.inbox,
             on_error=self._on_error,
+            on_disconnected=self._on_disconnected,
             on_reconnected=self._on_reconnected,
         )
         self._inbox = self._client.new_inbox()
@@ -86,8 +96,18 @@ class Mailbox:
             await self._client.close()
             raise Unavailable(_unreached(address.shown, error)) from error
 
-    async def ask(self, subject: str, payload: bytes, *, seconds: float, late: Late) -> bytes:
-        """Send a request and wait for the reply; what `late` makes is raised if it does not come in time."""
+    async def ask(
+        self, subject: str, payload: bytes, *, seconds: float, late: Late, repeat: bool = False
+    ) -> bytes:
+        """Send a request and wait for the reply.
+
+        Args:
+            subject: Where to.
+            payload: What is asked.
+            seconds: For how long to wait.
+            late: Makes what is raised if the reply does not come in time.
+            repeat: Whether it may be asked again if the connection is lost, which no write may.
+        """
         if self._denied is not None:
             raise PermissionDenied(self._denied)
         if not self._client.is_connected:
@@ -98,7 +118,9 @@ class Mailbox:
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)
-        pending = self._pending[token] = _Pending(subject, late, loop.create_future())
+        pending = self._pending[token] = _Pending(
+            token, subject, late, again=payload if repeat else None, reply=loop.create_future()
+        )
         alarm = loop.call_later(seconds, self._give_up, pending)
         try:
             if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}"):
@@ -127,6 +149,9 @@ class Mailbox:
         if pending is None or pending.reply.done():
             return
         if message.status == "503":
+            if pending.repeated:  # the service has lost its connection too, and will be back
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._repeat, pending)
+                return
             pending.reply.set_exception(Unavailable(f"no Holdfast service answers at {pending.subject}"))
             return
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
@@ -152,8 +177,27 @@ class Mailbox:
         """The service's clock is not where it was thought to be: believe its last word."""
         self._line = self._latest
 
+    def _on_disconnected(self) -> None:
+        for pending in self._pending.values():
+            if pending.again is None and not pending.reply.done():
+                pending.reply.set_exception(
+                    OutcomeUnknown(
+                        f"the connection to NATS was lost before a reply from {pending.subject} came: "
+                        "it may or may not have been done"
+                    )
+                )
+
     def _on_reconnected(self) -> None:
         self._refused = None
+        for pending in self._pending.values():
+            self._repeat(pending)
+
+    def _repeat(self, pending: _Pending) -> None:
+        """Ask again, unless an answer came or the caller has given up."""
+        if pending.again is not None and not pending.reply.done():
+            pending.repeated = True
+            pending.sent = TICKS()
+            self._client.send(pending.subject, pending.again, reply=f"{self._inbox}.{pending.token}")
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, (Untrusted, LoginRefused)):

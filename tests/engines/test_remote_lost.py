@@ -1,0 +1,157 @@
+"""Calls in flight when the connection to NATS is lost: a write fails at once, a read is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nats.aio.msg import Msg
+
+import holdfast
+from holdfast.bus import servers
+from holdfast.edges.nats.server import NatsServer
+from holdfast.engines.remote.mailbox import Mailbox
+from holdfast.errors import OutcomeUnknown, Unavailable
+from holdfast.testing.exact import refusal
+from tests.edges.nats.ground import PATIENCE, Gated, serving, until
+from tests.nats import library_client
+from tests.security.middle import Middle, middle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def wire(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Middle]:
+    """A wire between a client and its server that can be cut; it is looked for again soon."""
+    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.05)
+    async with middle(nats_server.port) as who:
+        yield who
+
+
+async def test_a_write_in_flight_fails_at_once(nats_server: NatsServer, wire: Middle) -> None:
+    """Nobody knows whether it was done, and nobody will: the caller is told so without waiting any longer."""
+    engine = Gated()
+    async with (
+        serving(nats_server.url, engine=engine),
+        holdfast.open(f"{wire.url}?timeout=600") as store,
+    ):
+        kv, tables = store.kv("trivia"), store.tables("trivia")
+        await kv.set("k", 0)
+        engine.gate.clear()
+        writes: list[Any] = [
+            kv.set("k", 1),
+            kv.incr("n"),
+            kv.batch(writes=[{"key": "b", "value": 1}]),
+            tables.create_table("scores", partition_key=("user", "string")),
+        ]
+        calls = [asyncio.ensure_future(write) for write in writes]
+        await asyncio.sleep(0)
+        await store.ready()
+        wire.cut()
+        async with asyncio.timeout(PATIENCE):
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(end) for end in ends] == [OutcomeUnknown] * 4
+        assert all("the connection to NATS was lost" in str(end) for end in ends)
+        engine.gate.set()
+
+
+async def test_a_write_is_not_sent_again(nats_server: NatsServer, wire: Middle) -> None:
+    """Whether it was done or not, a write reaches the service once."""
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(json.loads(message.data)["key"])
+
+    async with library_client(nats_server.url) as service:
+        await service.subscribe("db.>", cb=hear)
+        await service.flush()
+        async with holdfast.open(f"{wire.url}?timeout=600") as store:
+            kv = store.kv("trivia")
+            write, read = asyncio.ensure_future(kv.set("w", 1)), asyncio.ensure_future(kv.get("r"))
+            await until(lambda: len(heard) == 2)
+            wire.cut()
+            async with asyncio.timeout(PATIENCE):
+                with refusal(OutcomeUnknown):
+                    await write
+            await until(lambda: len(heard) == 3)
+            assert sorted(heard) == ["r", "r", "w"]
+            read.cancel()
+
+
+async def test_reads_in_flight_are_asked_again(nats_server: NatsServer, wire: Middle) -> None:
+    """A read that a lost connection left without an answer gets one when the connection is back."""
+    engine = Gated()
+    async with (
+        serving(nats_server.url, engine=engine) as running,
+        holdfast.open(f"{wire.url}?timeout=600") as store,
+    ):
+        kv = store.kv("trivia")
+        await kv.set("k", 1)
+        engine.gate.clear()
+        reads = [asyncio.ensure_future(kv.list()) for _ in range(8)]
+        await until(lambda: running.service.under_way == 8)
+        wire.cut()
+        await until(lambda: running.service.under_way == 16)
+        engine.gate.set()
+        async with asyncio.timeout(PATIENCE):
+            assert [found.keys for found in await asyncio.gather(*reads)] == [["k"]] * 8
+
+
+async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
+    nats_server: NatsServer, wire: Middle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may be back before the service is: it asks until somebody answers."""
+    engine, asked = Gated(), 0
+    repeat = Mailbox._repeat
+
+    def count(mailbox: Mailbox, pending: Any) -> None:
+        nonlocal asked
+        asked += 1
+        repeat(mailbox, pending)
+
+    monkeypatch.setattr(Mailbox, "_repeat", count)
+    async with (
+        middle(nats_server.port) as other,
+        serving(other.url, engine=engine) as running,
+        holdfast.open(f"{wire.url}?timeout=600") as store,
+    ):
+        kv = store.kv("trivia")
+        await kv.set("k", 1)
+        engine.gate.clear()
+        read = asyncio.ensure_future(kv.list())
+        await until(lambda: running.service.under_way == 1)
+        other.alter = lambda info: b"-ERR 'not now'\r\n"
+        other.cut()
+        await until(lambda: not running.client.is_connected)
+        wire.cut()
+        engine.gate.set()
+        await until(lambda: asked > 2)
+        assert not read.done()
+        other.be_honest()
+        async with asyncio.timeout(PATIENCE):
+            assert (await read).keys == ["k"]
+
+
+async def test_a_read_gives_up_in_its_own_time(nats_server: NatsServer, wire: Middle) -> None:
+    """Asking again does not make a call longer than it may be."""
+    async with library_client(nats_server.url) as service:
+        taken = asyncio.Event()
+
+        async def hear(message: Msg) -> None:
+            taken.set()
+
+        await service.subscribe("db.>", cb=hear)
+        await service.flush()
+        async with holdfast.open(f"{wire.url}?timeout=0.3") as store:
+            read = asyncio.ensure_future(store.kv("trivia").get("k"))
+            async with asyncio.timeout(PATIENCE):
+                await taken.wait()
+                wire.alter = lambda info: b"-ERR 'gone'\r\n"
+                wire.cut()
+                with refusal(Unavailable, says="within 0.3 s"):
+                    await read
+                with refusal(Unavailable, says="no connection"):
+                    await store.kv("trivia").get("k")
