@@ -117,6 +117,19 @@ async def test_where_there_is_no_other_server(monkeypatch: pytest.MonkeyPatch) -
         await client.close()
 
 
+async def test_one_that_is_about_to_stop_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody goes over to a server that is about to stop as well."""
+    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.02)
+    async with scribe() as first, scribe() as second, scribe() as third:
+        client = Connection(on_error=lambda error: None)
+        await client.reach([first.url, second.url, third.url])
+        first.info = second.info = {"ldm": True}
+        first.say(b'INFO {"ldm": true}\r\n')
+        await until(lambda: at(client) == third.port)
+        assert (len(first.writers), len(second.writers)) == (1, 1)
+        await client.close()
+
+
 async def test_both_servers_are_heard_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the old server still has is taken until it is told to send no more; then it is left."""
     monkeypatch.setattr(module, "OVERLAP_SECONDS", 0.05)

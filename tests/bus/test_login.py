@@ -65,6 +65,12 @@ def test_what_is_no_address(url: str) -> None:
         server_at(url)
 
 
+def test_options_are_not_overlooked() -> None:
+    """An option that nobody here would look at, such as one about TLS, is refused."""
+    with pytest.raises(BusError, match="no options"):
+        server_at("nats://host?tls_ca=ca.pem")
+
+
 def test_servers_that_a_server_names() -> None:
     """They are reached as the one that named them; the name to trust depends on who could hear."""
     server = Server(host="a.example", name="a.example", secure=True, user="me", password="pa55")

@@ -14,7 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.bus import servers
+from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
+from holdfast.bus.login import Login
 from holdfast.clock import ManualClock
 from holdfast.errors import Unavailable
 from tests.bus.scribe import scribe
@@ -189,6 +191,30 @@ async def test_servers_named_in_plain_text_are_not_believed(
         assert (thief.writers, thief.lines) == ([], [])
         attacked.be_honest()
         await until(lambda: running.client.is_connected)
+
+
+async def test_a_server_that_introduces_itself_once(certificate: Path) -> None:
+    """Other servers that were named in plain text, and a stop that was announced there, are forgotten."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, certificate.parent / "key.pem")
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = {"tls_required": True, "max_payload": 77, "connect_urls": ["127.0.0.1:1"], "ldm": True}
+        writer.write(b"INFO " + json.dumps(said).encode() + b"\r\n")
+        await writer.start_tls(tls)
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = Connection()
+    await client.reach(f"tls://127.0.0.1:{port}", Login(tls=ssl.create_default_context(cafile=certificate)))
+    assert [one.port for one in client._servers.round()] == [port]
+    assert (client.max_payload, client._search) == (77, None)
+    await client.close()
+    server.close()
 
 
 @pytest.mark.parametrize("depth", [1_000, 30_000])

@@ -301,7 +301,8 @@ class Connection:
             for server in self._servers.round(but=leaving):
                 try:
                     session = await self._attempt(server)
-                    moved = self._session is not None
+                    if moved := self._session is not None:
+                        _require_lasting(session)
                     self._use(session)
                 except Exception as error:  # whatever it is, the next attempt may do better
                     self._on_error(error)
@@ -311,7 +312,14 @@ class Connection:
                 else:
                     self.reconnects += 1
                     self._on_reconnected()
-                return
+                break
+
+
+def _require_lasting(session: Session) -> None:
+    """Make sure that whoever goes over to a server does not have to leave it again at once."""
+    if session.info.ldm:
+        session.abort()
+        raise Lost("that server is about to stop, too")
 
 
 def _tls_error(error: ssl.SSLError, *, first: bool) -> BusError:

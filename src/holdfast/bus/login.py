@@ -69,6 +69,8 @@ def server_at(url: str) -> Server:
         host = ""
     if not host or found.scheme not in _SCHEMES:
         raise BusError("the address is not that of a NATS server")
+    if found.query:
+        raise BusError("the address of a NATS server has no options after '?' here")
     return Server(
         host=host,
         port=port or PORT,
