@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
-from holdfast.bus.session import MOST_SILENT, MOST_UNSENT, Session
+from holdfast.bus.outgoing import MOST_UNSENT
+from holdfast.bus.session import MOST_SILENT, Session, State
 from tests.bus.scribe import scribe
 from tests.bus.test_connection import reached
 from tests.edges.nats.ground import until
@@ -48,9 +49,10 @@ def socket() -> Socket:
 
 @pytest.fixture
 async def session(socket: Socket) -> Session:
-    """A session on that socket."""
+    """A session on that socket, whose user has been let in."""
     made = Session(server_at("127.0.0.1"), {}, Connection())
     made.connection_made(cast("Any", socket))
+    made.state = State.OPEN
     return made
 
 

@@ -76,8 +76,8 @@ PLANTS: Final = (
     Plant(
         "a ping of the watch is not waited for",
         "bus/session.py",
-        "        self._pongs.append(None)\n",
-        "",
+        "        self._pongs.append(answered)\n",
+        "        if answered is not None:\n            self._pongs.append(answered)\n",
         _BUS,
     ),
     Plant(
@@ -103,14 +103,14 @@ PLANTS: Final = (
     ),
     Plant(
         "what a server does not take is not bounded",
-        "bus/session.py",
+        "bus/outgoing.py",
         "self._unsent_bytes = self._transport.get_write_buffer_size()",
         "self._unsent_bytes = 0",
         (*_BUS, "tests/edges/nats/test_lines.py"),
     ),
     Plant(
         "what is sent after the end seems to be sent",
-        "bus/session.py",
+        "bus/outgoing.py",
         "if unsent > most or self.over:",
         "if unsent > most:",
         _BUS,
@@ -133,8 +133,8 @@ PLANTS: Final = (
     Plant(
         "a drain does not wait for what is on its way",
         "bus/connection.py",
-        "            await self._session.ping()\n",
-        "",
+        "                session.write(unsub(subscription.sid))\n                await session.ping()\n",
+        "                session.write(unsub(subscription.sid))\n",
         _BUS,
     ),
     Plant(
@@ -147,15 +147,15 @@ PLANTS: Final = (
     Plant(
         "a server that refuses is told as one that is away",
         "bus/connection.py",
-        "return 0 if isinstance(error, LoginRefused) else 1",
-        "return 3 if isinstance(error, LoginRefused) else 1",
+        "enumerate((LoginRefused, Untrusted, BusError)):",
+        "enumerate((Untrusted, BusError)):",
         _BUS,
     ),
     Plant(
         "a lost server is tried first",
-        "bus/connection.py",
-        "key=lambda one: one == self._latest)",
-        "key=lambda one: one != self._latest)",
+        "bus/servers.py",
+        "key=lambda one: one == self.latest)",
+        "key=lambda one: one != self.latest)",
         _BUS,
     ),
     Plant(
