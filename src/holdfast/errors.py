@@ -4,7 +4,7 @@
     ├── Refused                nothing was written; the same call will be refused again
     │   ├── InvalidJson  MissingField  InvalidSubject  InvalidPluginName  ValidationError  ValueTooLarge
     │   ├── KeyNotFound  ConditionFailed  Fenced (LockLost)  PermissionDenied  QuotaExceeded  Unsupported
-    │   └── TableNotFound  TableExists  ItemNotFound  IndexNotFound  TtlNotConfigured
+    │   └── TableNotFound  TableExists  ItemNotFound  IndexNotFound  TtlNotConfigured  TooExpensive
     ├── VersionConflict        nothing was written; read again, then decide
     ├── Transient              nothing was written; the same call may succeed later
     │   └── RateLimited  Busy  Timeout  Unavailable  StorageFull
@@ -19,10 +19,12 @@ exception ever becomes part of a message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.model import Conflict, Entry, Item, ItemConflict
 
@@ -37,6 +39,39 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         self.field = field
+
+
+T = TypeVar("T")
+
+
+class _Shown(Generic[T]):
+    """An attribute that shows what is stored: made of what was seen when somebody first looks at it.
+
+    A group may refuse hundreds of calls for the same large value. Most who are refused never look at it, and
+    a service passes it on as it is stored; `peek` is for that.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, error: HoldfastError, owner: type) -> T:
+        made: T = _made(vars(error)[self._name])
+        vars(error)[self._name] = made
+        return made
+
+    def __set__(self, error: HoldfastError, seen: object) -> None:
+        vars(error)[self._name] = seen
+
+
+def _made(seen: Any) -> Any:
+    if isinstance(seen, tuple):
+        return tuple(replace(one, current=_made(one.current)) for one in seen)
+    return seen() if callable(seen) else seen
+
+
+def peek(error: HoldfastError, name: str) -> Any:
+    """What an error shows, as it was seen, if nobody has looked at it yet."""
+    return vars(error)[f"_{name}"]
 
 
 class Refused(HoldfastError):
@@ -89,16 +124,19 @@ class ConditionFailed(Refused):
     """The item does not meet the condition of the write; nothing was written.
 
     `current` is the item that is there, or None. `conflicts` lists every part of a transaction that failed.
+    Those past 512 KB of a reply have no value (`msgspec.UNSET`).
     """
 
     code = "CONDITION_FAILED"
+    current: _Shown[Item | None] = _Shown()
+    conflicts: _Shown[tuple[ItemConflict, ...]] = _Shown()
 
     def __init__(
         self,
         message: str,
         *,
         field: str | None = None,
-        current: Item | None = None,
+        current: Item | Callable[[], Item] | None = None,
         conflicts: Sequence[ItemConflict] = (),
     ) -> None:
         super().__init__(message, field=field)
@@ -168,22 +206,34 @@ class Unsupported(Refused):
     code = "UNSUPPORTED"
 
 
+class TooExpensive(Refused):
+    """The request would look at more than one request may; the message says what cost most.
+
+    Nothing was written. The same request costs the same again, so do not retry it: ask for less at a time.
+    """
+
+    code = "TOO_EXPENSIVE"
+
+
 class VersionConflict(HoldfastError):
     """A check on a version failed; nothing was written.
 
     `current` is the entry that is there, or None; in a table it is `item`. `conflicts` lists every failed
-    check of a batch. `reason` is `request_id_reused` when the id of an earlier request came back with other
-    content.
+    check of a batch; those past 512 KB of a reply have no value (`msgspec.UNSET`). `reason` is
+    `request_id_reused` when the id of an earlier request came back with other content.
     """
 
     code = "VERSION_CONFLICT"
+    current: _Shown[Entry | None] = _Shown()
+    item: _Shown[Item | None] = _Shown()
+    conflicts: _Shown[tuple[Conflict, ...]] = _Shown()
 
     def __init__(
         self,
         message: str,
         *,
-        current: Entry | None = None,
-        item: Item | None = None,
+        current: Entry | Callable[[], Entry] | None = None,
+        item: Item | Callable[[], Item] | None = None,
         conflicts: Sequence[Conflict] = (),
         reason: str | None = None,
     ) -> None:

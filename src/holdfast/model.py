@@ -18,8 +18,13 @@ import msgspec
 from holdfast.errors import DatabaseError
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from holdfast.rows import Record, Row
 
+_ITEM: Final = "of an item"
+_LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT: Final = 1000 * 2**32
@@ -49,7 +54,10 @@ class Semantics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A value with its envelope. Times are timezone-aware UTC."""
+    """A value with its envelope. Times are timezone-aware UTC.
+
+    The value is `msgspec.UNSET` in one of many conflicts whose values an answer has no room for.
+    """
 
     key: str
     value: Any
@@ -225,7 +233,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a table: its attributes, its version, and when it is gone."""
+    """An item of a table: its attributes, its version, and when it is gone.
+
+    The value is `msgspec.UNSET` in one of many conflicts whose values an answer has no room for.
+    """
 
     value: dict[str, Any]
     version: int
@@ -378,8 +389,27 @@ def _finite(text: str) -> float:
 
 
 def value_of(key: str, row: Row) -> Any:
-    """The value in a row of the space `kv`."""
-    text = row.value or ""
+    """The value in a row of the space `kv`.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    return _value(row.value or "", key)
+
+
+def look_over(key: str, row: Row) -> msgspec.Raw:
+    """The value in a row as JSON, found to be legal but not made into anything.
+
+    Raises:
+        DatabaseError: It is none; somebody has written past Holdfast.
+    """
+    try:
+        return _LOOK_OVER(row.value or "")
+    except (msgspec.DecodeError, RecursionError):
+        raise _unreadable(key) from None
+
+
+def _value(text: str, key: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -389,7 +419,11 @@ def value_of(key: str, row: Row) -> Any:
             return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
-    raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key")
+    raise _unreadable(key)
+
+
+def _unreadable(key: str) -> DatabaseError:
+    return DatabaseError(f"the stored value of key {key!r} can't be read", field="key")
 
 
 def semantics_of(text: str | None) -> Semantics | None:
@@ -409,11 +443,11 @@ def purpose_of(semantics: str | None) -> str | None:
     return None if meaning is None else meaning.purpose
 
 
-def entry_of(key: str, row: Row) -> Entry:
-    """The entry that a row of the space `kv` stands for."""
+def entry_of(key: str, row: Row, *, value: bool = True) -> Entry:
+    """The entry that a row of the space `kv` stands for; without its value if that is not wanted."""
     return Entry(
         key=key,
-        value=value_of(key, row),
+        value=value_of(key, row) if value else msgspec.UNSET,
         version=row.version,
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),
@@ -438,16 +472,93 @@ def item_of(row: Row) -> Item:
     )
 
 
+def stored_item(row: Row, *, value: bool = True) -> Item:
+    """The item that a row stands for, its attributes still as JSON, or left out if they are not wanted.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    shown: Any = look_over(_ITEM, row) if value else msgspec.UNSET
+    if value and not (row.value or "").startswith("{"):
+        raise DatabaseError("a stored item can't be read")
+    return Item(
+        value=shown,
+        version=row.version,
+        expires_at=None if row.expires_at is None else moment(row.expires_at),
+    )
+
+
+def made(value: Any) -> Any:
+    """What an answer holds, also where it holds it as JSON still."""
+    return _value(bytes(value).decode(), _ITEM) if isinstance(value, msgspec.Raw) else value
+
+
+def some_attributes(text: str, names: Set[str]) -> dict[str, Any]:
+    """Of an item's text the attributes of these names.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    try:
+        found = _MEMBERS(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise DatabaseError("a stored item can't be read") from None
+    return {name: _value(bytes(found[name]).decode(), _ITEM) for name in found.keys() & names}
+
+
 def attributes_of(row: Row) -> dict[str, Any]:
     """What the item is that a row stands for, without its envelope.
 
     Raises:
         DatabaseError: It can't be read.
     """
-    value = value_of("of an item", row)
+    value = value_of(_ITEM, row)
     if not isinstance(value, dict):
         raise DatabaseError("a stored item can't be read")
     return value
+
+
+class SeenEntry:
+    """An entry that a refusal shows: made when somebody looks at it, and passed on over a wire without that.
+
+    Args:
+        row: The row that was seen.
+        key: The entry's.
+        value: Whether its value is shown.
+
+    Raises:
+        DatabaseError: The value can't be read.
+    """
+
+    __slots__ = ("_made", "json", "key", "row")
+
+    def __init__(self, row: Row, *, key: str, value: bool = True) -> None:
+        self.row = row
+        self.key = key
+        self.json = look_over(key, row) if value else msgspec.UNSET
+        self._made: Entry | None = None
+
+    def __call__(self) -> Entry:
+        """The entry: the same one whenever it is looked at."""
+        if self._made is None:
+            self._made = entry_of(self.key, self.row, value=self.json is not msgspec.UNSET)
+        return self._made
+
+
+class SeenItem:
+    """An item that a refusal shows; see `SeenEntry`."""
+
+    __slots__ = ("_made", "stored")
+
+    def __init__(self, row: Row, *, value: bool = True) -> None:
+        self.stored = stored_item(row, value=value)
+        self._made: Item | None = None
+
+    def __call__(self) -> Item:
+        """The item: the same one whenever it is looked at."""
+        if self._made is None:
+            self._made = msgspec.structs.replace(self.stored, value=made(self.stored.value))
+        return self._made
 
 
 def change_of(record: Record) -> Change:

@@ -33,6 +33,11 @@ MAX_HINT_CHARACTERS: Final = 100
 MAX_BATCH: Final = 1_000
 MAX_TRANSFER_BYTES: Final = 524_288
 """What one page, one batch and one reply of get_many may hold."""
+MAX_WORK: Final = 1_000_000
+MAX_WORK_PER_WRITE: Final = 1_000
+"""How many steps of work a request may take, and how many more for each write in it (`holdfast.work`)."""
+MAX_LOADED_BYTES: Final = 8_388_608
+"""How many bytes of stored values a request that writes may have to look at."""
 MAX_LETTER_BYTES: Final = 786_432
 """What one dead letter may hold: a batch at its limit, with the names of its fields."""
 MAX_LETTERS_BYTES: Final = 67_108_864

@@ -303,10 +303,8 @@ class Tables:
         `condition` and `expected_version` if wanted.
         """
         fields = {"writes": [spelling.write(write) for write in writes]}
-        results: builtins.list[dict[str, Any] | HoldfastError] = (
-            await self._call("batch_write_item", table, fields, provenance)
-        )["results"]
-        return results
+        answer = await self._call("batch_write_item", table, fields, provenance)
+        return [spelling.result_of(result) for result in answer["results"]]
 
     async def transact_write(
         self, writes: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]

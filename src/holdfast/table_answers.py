@@ -1,6 +1,7 @@
 """How answers about tables are put: fields under the names of the plugin dialect.
 
-Law: times are datetimes; each door spells them its own way. Nothing is looked up.
+Law: times are datetimes; each door spells them its own way. Nothing is looked up. An item is passed on as the
+JSON text that is stored, and only who needs its attributes makes them of it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.model import Item, item_of, moment
+from holdfast.model import Item, moment, stored_item
 from holdfast.tables.commands import DeleteItem
 from holdfast.tables.images import Images, key_of_name
 
@@ -79,14 +80,10 @@ def change_fields(record: Record, view: str) -> dict[str, Any]:
         return fields
     images = Images() if record.detail is None else msgspec.json.decode(record.detail, type=Images)
     if view in ("old", "both"):
-        fields["old"] = _image(images.old)
+        fields["old"] = images.old
     if view in ("new", "both"):
-        fields["new"] = _image(images.new)
+        fields["new"] = images.new
     return fields
-
-
-def _image(raw: msgspec.Raw) -> Any:
-    return msgspec.json.decode(raw)
 
 
 def written_fields(write: ItemWrite, done: ItemDone) -> dict[str, Any]:
@@ -99,7 +96,7 @@ def written_fields(write: ItemWrite, done: ItemDone) -> dict[str, Any]:
     if done.row is not None:
         answer["expires_at"] = None if done.row.expires_at is None else moment(done.row.expires_at)
     if returns == "new":
-        answer["item"] = None if done.row is None else item_of(done.row).value
+        answer["item"] = None if done.row is None else stored_item(done.row).value
     return answer | (_old(done.old) if returns == "old" else {})
 
 
@@ -107,5 +104,5 @@ def _old(row: Row | None) -> dict[str, Any]:
     """The item before a write, with the version and the deadline that it had."""
     if row is None:
         return {"item": None}
-    old = item_of(row)
+    old = stored_item(row)
     return {"item": old.value, "old_version": old.version, "old_expires_at": old.expires_at}

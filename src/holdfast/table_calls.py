@@ -16,7 +16,7 @@ from holdfast.bounded import Bounded
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
 from holdfast.fields import as_object, required, several
-from holdfast.model import item_of, milliseconds
+from holdfast.model import item_of, stored_item
 from holdfast.rows import Address
 from holdfast.table_answers import (
     change_fields,
@@ -27,6 +27,7 @@ from holdfast.table_answers import (
     written_fields,
 )
 from holdfast.table_walks import (
+    AT_ONCE,
     Wanted,
     check_index,
     cursor_key,
@@ -46,13 +47,14 @@ from holdfast.tables.schema import index_name, stream_view, table_name, with_ind
 from holdfast.tables.ttl import seconds_left
 from holdfast.tables.verbs import WRITES, TableVerbs, legal_key, optional_condition
 from holdfast.watch import changes_after
+from holdfast.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.commands import Result
-    from holdfast.model import Item
+    from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.table_walks import Shown
     from holdfast.tables.schema import Index, TableSchema
@@ -121,12 +123,16 @@ class TableCalls:
 
     async def get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """An item by its key."""
+        chosen = fields.get("projection")
+        projection = None if chosen is None else projection_of(chosen)
         async with self._view() as view:
-            item = await self._item(view, fields)
-        if item is not None and fields.get("projection") is not None:
-            shown = project(item.value, projection_of(fields["projection"]))
-            item = msgspec.structs.replace(item, value=shown)
-        return item_fields(item)
+            row = await self._row(view, fields)
+        if row is None or projection is None:
+            return item_fields(None if row is None else stored_item(row))
+        work = Work()
+        work.read(row)
+        item = item_of(row)
+        return item_fields(msgspec.structs.replace(item, value=project(item.value, projection, work=work)))
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Items of a partition, in the order of their sort keys."""
@@ -185,14 +191,12 @@ class TableCalls:
         async with self._view() as view:
             schema = await self._schema(view, fields)
             keys = [_key(schema, given) for given in several(required(fields, "keys"), field="keys")]
-            rows = await view.rows([Address(self._namespace, schema.item_space, key) for key in keys])
-        size = sum(row.size for row in rows if row is not None)
-        if size > rules.MAX_TRANSFER_BYTES:
-            raise ValueTooLarge(
-                f"the items have {size} bytes; an answer holds at most {rules.MAX_TRANSFER_BYTES}",
-                field="keys",
-            )
-        return items_fields([None if row is None else item_of(row) for row in rows])
+            places = [Address(self._namespace, schema.item_space, key) for key in keys]
+            rows: list[Row | None] = []
+            for start in range(0, len(places), AT_ONCE):
+                rows += await view.rows(places[start : start + AT_ONCE])
+                _check_transfer(rows)
+        return items_fields([None if row is None else stored_item(row) for row in rows])
 
     async def batch_write_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Put and remove items, each for itself; what became of each, by position."""
@@ -223,11 +227,8 @@ class TableCalls:
         """How many seconds an item has left; None for ever, 0 if it is gone."""
         async with self._view() as view:
             schema = await self._with_ttl(view, fields)
-            item = await self._item(view, fields, schema)
-        if item is None:
-            return {"ttl": 0}
-        deadline = None if item.expires_at is None else milliseconds(item.expires_at)
-        return {"ttl": seconds_left(deadline, self._store.now())}
+            row = await self._row(view, fields, schema)
+        return {"ttl": 0 if row is None else seconds_left(row.expires_at, self._store.now())}
 
     async def sweep_expired_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Remove at most 100 items that have expired."""
@@ -278,10 +279,10 @@ class TableCalls:
             raise TtlNotConfigured(f"table {schema.name!r} has no ttl_attribute", field="table")
         return schema
 
-    async def _item(
+    async def _row(
         self, source: Shown, fields: Mapping[str, Any], schema: TableSchema | None = None
-    ) -> Item | None:
-        """The item with a key. The table as it was last seen is looked at again together with the item."""
+    ) -> Row | None:
+        """The row of an item. The table as it was last seen is looked at again together with the item."""
         table = table_name(required(fields, "table"))
         seen = schema or self._known.get(table)
         place = schema_address(self._namespace, table)
@@ -291,11 +292,21 @@ class TableCalls:
             now = defined(definition, table)
             self._known.keep(table, now)
             if seen is not None and now == seen:
-                return None if found[0] is None else item_of(found[0])
+                return found[0]
             seen = now
 
     def _address(self, schema: TableSchema, fields: Mapping[str, Any]) -> Address:
         return Address(self._namespace, schema.item_space, _key(schema, fields))
+
+
+def _check_transfer(rows: Sequence[Row | None]) -> None:
+    size = sum(row.size for row in rows if row is not None)
+    if size > rules.MAX_TRANSFER_BYTES:
+        raise ValueTooLarge(
+            f"the first {len(rows)} items have {size} bytes; an answer holds at most "
+            f"{rules.MAX_TRANSFER_BYTES}",
+            field="keys",
+        )
 
 
 def _partition(schema: TableSchema, fields: Mapping[str, Any]) -> Range:

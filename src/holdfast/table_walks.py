@@ -1,7 +1,8 @@
 """Walks over tables: queries, scans, and the work on a table that takes longer than a transaction.
 
-Law: a walk looks at so many rows and no more before it returns, with a cursor where it goes on. What is found
-is what was there when it was looked at; whatever is written is asked for by commands like any other change.
+Law: a walk does so much work and no more before it returns, with a cursor where it goes on, and others have
+their turns meanwhile. What is found is what was there when it was looked at; whatever is written is asked for
+by commands like any other change.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from holdfast.commands import Removed
 from holdfast.decide.schemas import defined, schema_address, schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, ValidationError
-from holdfast.model import Item, ItemPage, item_of
+from holdfast.model import Item, ItemPage, item_of, stored_item
 from holdfast.rows import TABLE, Address
 from holdfast.tables.commands import ExpireItems, FillIndex
-from holdfast.tables.conditions import holds
+from holdfast.tables.conditions import holds, judged, tests_in
 from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of
+from holdfast.tables.items import known_part
 from holdfast.tables.projection import project
 from holdfast.tables.ranges import Range
+from holdfast.work import SLICE, TEST, Work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Due, Scanned
     from holdfast.rows import Row
     from holdfast.tables.conditions import Condition
-    from holdfast.tables.paths import Path
+    from holdfast.tables.projection import Projection
     from holdfast.tables.schema import Index, TableSchema
 
 STEP: Final = 250
@@ -44,6 +47,8 @@ LEAST: Final = 400
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""
+AT_ONCE: Final = 32
+"""How many items are read by their keys at a time, since each of them may be large."""
 CHUNK: Final = 8
 """How many of them go in one command: they share a commit, and others get their turn between them."""
 
@@ -79,7 +84,73 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     after: bytes | None = None
     reverse: bool = False
     filter: Condition | None = None
-    projection: tuple[Path, ...] | None = None
+    projection: Projection | None = None
+
+
+class _Filling:
+    """A page in the making: what it holds, and the last key that it has looked at.
+
+    A row that alone takes more work than a request may is refused; a page that has taken so much is short.
+    """
+
+    def __init__(self, wanted: Wanted, owner: int) -> None:
+        self._wanted = wanted
+        self._owner = owner
+        self._items: list[Item] = []
+        self._room = rules.MAX_TRANSFER_BYTES
+        self._looked = 0
+        self._work = Work()
+        self._tests = 0 if wanted.filter is None else tests_in(wanted.filter)
+        self.after = wanted.after
+
+    async def take(self, key: bytes, row: Row | None) -> bool:
+        """Look at the next row; False if it has no place on this page."""
+        self._looked += LEAST if row is None else max(row.size, LEAST)
+        if row is not None and not await self._show(row):
+            return False
+        self.after = key
+        if self._work.pausing():
+            await asyncio.sleep(0)
+        return True
+
+    @property
+    def tired(self) -> bool:
+        """Whether a page has looked at enough."""
+        return self._looked >= PART or self._work.spent >= rules.MAX_WORK
+
+    def page(self, *, end: bool = False) -> ItemPage:
+        """The page as it is; at the end of the walk it has no cursor."""
+        return _page(self._items, None if end else self.after, self._owner)
+
+    async def _show(self, row: Row) -> bool:
+        wanted, work = self._wanted, self._work
+        work.most = work.spent + rules.MAX_WORK
+        work.spend(TEST)
+        item = stored_item(row)
+        if wanted.filter is not None or wanted.projection is not None:
+            work.read(row)
+            item = item_of(row)
+            if wanted.filter is not None and not await self._passes(wanted.filter, item.value, row.size):
+                return True
+        self._room -= row.size + 64
+        if len(self._items) == wanted.limit or (self._items and self._room < 0):
+            return False
+        if wanted.projection is not None:
+            item = msgspec.structs.replace(item, value=project(item.value, wanted.projection, work=work))
+        self._items.append(item)
+        return True
+
+    async def _passes(self, condition: Condition, item: dict[str, Any], size: int) -> bool:
+        """Whether a filter lets an item through; one that may take long lets others have a turn meanwhile."""
+        if self._tests * (16 * TEST + size) <= SLICE:
+            return holds(condition, item, work=self._work)
+        judging = judged(condition, item, self._work)
+        while True:
+            try:
+                next(judging)
+            except StopIteration as done:
+                return bool(done.value)
+            await asyncio.sleep(0)
 
 
 async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:
@@ -100,24 +171,19 @@ async def tables_at(source: Shown, namespace: str) -> list[TableSchema]:
 async def page_of_items(
     source: Shown, namespace: str, schema: TableSchema, keys: Range, wanted: Wanted
 ) -> ItemPage:
-    """Items of a range of keys, in their order."""
-    items: list[Item] = []
-    after, looked, room = wanted.after, 0, rules.MAX_TRANSFER_BYTES
+    """Items of a range of keys, in their order.
+
+    Raises:
+        TooExpensive: To look at one of them takes more work than a request may.
+    """
+    filling = _Filling(wanted, schema.id)
     while True:
-        found = await source.scan(_step(namespace, schema.item_space, keys, after, wanted.reverse))
+        found = await source.scan(_step(namespace, schema.item_space, keys, filling.after, wanted.reverse))
         for key, row in zip(found.keys, found.rows, strict=True):
-            item = item_of(row)
-            if wanted.filter is None or holds(wanted.filter, item.value):
-                room -= row.size + 64
-                if len(items) == wanted.limit or (items and room < 0):
-                    return _page(items, after, schema.id)
-                items.append(_shown(item, wanted))
-            after = key
-        looked += sum(max(row.size, LEAST) for row in found.rows)
-        if not found.more:
-            return _page(items, None, schema.id)
-        if looked >= PART:
-            return _page(items, after, schema.id)
+            if filling.tired or not await filling.take(key, row):
+                return filling.page()
+        if not found.more or filling.tired:
+            return filling.page(end=not found.more)
 
 
 async def page_of_index(
@@ -127,28 +193,23 @@ async def page_of_index(
 
     Raises:
         Busy: The index has not been filled yet.
+        TooExpensive: To look at one of them takes more work than a request may.
     """
     if index.state != "ready":
         raise Busy(f"index {index.name!r} of table {schema.name!r} is still being filled", retry_after=1.0)
     keys, space = index_range(index, key_value), schema.index_space(index)
-    items: list[Item] = []
-    after, looked, room = wanted.after, 0, rules.MAX_TRANSFER_BYTES
+    filling = _Filling(wanted, index.id)
     while True:
-        found = await source.scan(_step(namespace, space, keys, after, wanted.reverse))
-        rows = await _items_of(source, namespace, schema, found)
-        for key, row in zip(found.keys, rows, strict=True):
-            item = _item_of_entry(row, schema, index, key)
-            if item is not None and row is not None and _fits(wanted, item):
-                room -= row.size + 64
-                if len(items) == wanted.limit or (items and room < 0):
-                    return _page(items, after, index.id)
-                items.append(_shown(item, wanted))
-            after = key
-        looked += sum(LEAST if row is None else max(row.size, LEAST) for row in rows)
-        if not found.more:
-            return _page(items, None, index.id)
-        if looked >= PART:
-            return _page(items, after, index.id)
+        found = await source.scan(_step(namespace, space, keys, filling.after, wanted.reverse))
+        for start in range(0, len(found.keys), AT_ONCE):
+            entries = found.rows[start : start + AT_ONCE]
+            rows = await _items_of(source, namespace, schema, entries)
+            for key, row in zip(found.keys[start:], rows, strict=False):
+                there = row if _is_of_entry(row, schema, index, key) else None
+                if filling.tired or not await filling.take(key, there):
+                    return filling.page()
+        if not found.more or filling.tired:
+            return filling.page(end=not found.more)
 
 
 async def fill_index(source: Source, namespace: str, schema: TableSchema, index: Index) -> None:
@@ -156,8 +217,8 @@ async def fill_index(source: Source, namespace: str, schema: TableSchema, index:
     after: bytes | None = None
     more = True
     while more:
-        query = _step(namespace, schema.item_space, _ALL, after, reverse=False, values=False)
-        found = await source.scan(query)
+        # With their values, since those bound how many there are: they are loaded again to be entered.
+        found = await source.scan(_step(namespace, schema.item_space, _ALL, after, reverse=False))
         more = found.more
         command = FillIndex(
             namespace=namespace,
@@ -202,22 +263,26 @@ async def check_index(
     """
     items = entries = missing = extra = 0
     async for rows in _pages(source, namespace, schema.item_space):
-        wanted = [entry_of(item_of(row).value, schema, index) for _, row in rows]
+        wanted = [entry_of(known_part(row, schema), schema, index) for _, row in rows]
         there = [entry for entry in wanted if entry is not None]
         found = await source.rows([Address(namespace, entry.space, entry.key) for entry in there])
         items += len(rows)
         for entry, row in zip(there, found, strict=True):
             missing += row is None and await _disagree(source, namespace, schema, index, entry)
     async for rows in _pages(source, namespace, schema.index_space(index)):
-        keys = [item_key_of(row.value or "") for _, row in rows]
-        found = await source.rows([Address(namespace, schema.item_space, key) for key in keys])
         entries += len(rows)
-        for (key, _), item_key, row in zip(rows, keys, found, strict=True):
-            if _item_of_entry(row, schema, index, key) is None:
-                entry = IndexEntry(
-                    space=schema.index_space(index), key=key, item_key=item_key, expires_at=None
-                )
-                extra += await _disagree(source, namespace, schema, index, entry)
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            found = await _items_of(source, namespace, schema, [row for _, row in some])
+            for (key, entry_row), row in zip(some, found, strict=True):
+                if not _is_of_entry(row, schema, index, key):
+                    entry = IndexEntry(
+                        space=schema.index_space(index),
+                        key=key,
+                        item_key=item_key_of(entry_row.value or ""),
+                        expires_at=None,
+                    )
+                    extra += await _disagree(source, namespace, schema, index, entry)
     return {
         "consistent": not missing and not extra,
         "items": items,
@@ -234,7 +299,7 @@ async def _disagree(
     item, found = await source.rows(
         [Address(namespace, schema.item_space, entry.item_key), Address(namespace, entry.space, entry.key)]
     )
-    return (found is None) != (_item_of_entry(item, schema, index, entry.key) is None)
+    return (found is None) == _is_of_entry(item, schema, index, entry.key)
 
 
 def cursor_key(cursor: object, owner: int) -> bytes | None:
@@ -256,9 +321,7 @@ def cursor_key(cursor: object, owner: int) -> bytes | None:
     return raw[8:]
 
 
-def _step(
-    namespace: str, space: str, keys: Range, after: bytes | None, reverse: bool, *, values: bool = True
-) -> Scan:
+def _step(namespace: str, space: str, keys: Range, after: bytes | None, reverse: bool) -> Scan:
     return Scan(
         namespace=namespace,
         space=space,
@@ -267,7 +330,7 @@ def _step(
         after=after,
         limit=STEP,
         max_bytes=2 * rules.MAX_TRANSFER_BYTES,
-        values=values,
+        values=True,
         reverse=reverse,
     )
 
@@ -288,28 +351,19 @@ async def _walk(source: Shown, namespace: str, space: str) -> AsyncIterator[tupl
             yield pair
 
 
-async def _items_of(source: Shown, namespace: str, schema: TableSchema, entries: Scanned) -> list[Row | None]:
-    keys = [item_key_of(row.value or "") for row in entries.rows]
+async def _items_of(
+    source: Shown, namespace: str, schema: TableSchema, entries: Sequence[Row]
+) -> list[Row | None]:
+    keys = [item_key_of(row.value or "") for row in entries]
     return await source.rows([Address(namespace, schema.item_space, key) for key in keys])
 
 
-def _item_of_entry(row: Row | None, schema: TableSchema, index: Index, key: bytes) -> Item | None:
-    """The item that an entry leads to, unless it has changed since the entry was read."""
+def _is_of_entry(row: Row | None, schema: TableSchema, index: Index, key: bytes) -> bool:
+    """Whether an entry leads to this item, which may have changed since the entry was read."""
     if row is None:
-        return None
-    item = item_of(row)
-    entry = entry_of(item.value, schema, index)
-    return item if entry is not None and entry.key == key else None
-
-
-def _fits(wanted: Wanted, item: Item) -> bool:
-    return wanted.filter is None or holds(wanted.filter, item.value)
-
-
-def _shown(item: Item, wanted: Wanted) -> Item:
-    if wanted.projection is None:
-        return item
-    return msgspec.structs.replace(item, value=project(item.value, wanted.projection))
+        return False
+    entry = entry_of(known_part(row, schema), schema, index)
+    return entry is not None and entry.key == key
 
 
 def _page(items: list[Item], after: bytes | None, owner: int) -> ItemPage:

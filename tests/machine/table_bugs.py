@@ -12,7 +12,6 @@ import msgspec
 from holdfast import table_walks
 from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
-from holdfast.model import item_of
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
 from holdfast.tables.commands import FillIndex
@@ -39,7 +38,7 @@ def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
     """Writing over an item that has expired unnoticed records the expiry first."""
 
     def wrong(draft: Any, schema: Any, address: Any, row: Row) -> None:
-        items._remove(draft, schema, address, row, item_of(row).value)
+        items._remove(draft, schema, address, row)
         draft.version()
 
     patch.setattr(items, "_expired", wrong)
@@ -64,11 +63,11 @@ def deadline_forgotten_in_index(patch: pytest.MonkeyPatch) -> None:
     """An entry whose item got another deadline gets it too."""
     entered = items._enter
 
-    def wrong(draft: Any, schema: Any, before: Any, after: Any, row: Row) -> None:
-        name = schema.ttl_attribute
-        if before is not None and after is not None and name in before:
+    def wrong(draft: Any, place: Any, after: Any, row: Row) -> None:
+        name, before = place.schema.ttl_attribute, place.known
+        if before is not None and name in before:
             after = {**after, name: before[name]}
-        entered(draft, schema, before, after, row)
+        entered(draft, place, after, row)
 
     patch.setattr(items, "_enter", wrong)
 
@@ -90,15 +89,12 @@ def dropped_items_still_counted(patch: pytest.MonkeyPatch) -> None:
 
 def transaction_half_checked(patch: pytest.MonkeyPatch) -> None:
     """Every write of a transaction is checked before any is done, and all that fail are named."""
-    checked = items._as_expected
-    patch.setattr(
-        items, "_as_expected", lambda place, write: write.expected is not None or checked(place, write)
-    )
+    patch.setattr(items, "_of_version", lambda place, write: True)
 
 
 def add_replaces(patch: pytest.MonkeyPatch) -> None:
     """`add` adds to the number that is there."""
-    patch.setattr(updates, "_sum", lambda found, value, path: value)
+    patch.setattr(updates, "_sum", lambda found, value, path, work: value)
 
 
 def deadline_rounded_down(patch: pytest.MonkeyPatch) -> None:

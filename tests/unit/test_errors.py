@@ -41,6 +41,7 @@ REFUSED = {
     "QuotaExceeded": "QUOTA_EXCEEDED",
     "PermissionDenied": "PERMISSION_DENIED",
     "Unsupported": "UNSUPPORTED",
+    "TooExpensive": "TOO_EXPENSIVE",
 }
 TRANSIENT = {
     "RateLimited": "RATE_LIMITED",

@@ -27,8 +27,15 @@ NAMES: Final = {
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
     *("KeyNotFound", "LockLost", "MissingField", "OutcomeUnknown", "PermissionDenied", "QuotaExceeded"),
-    *("RateLimited", "StorageFull", "TableExists", "TableNotFound", "Timeout", "TtlNotConfigured"),
-    *("Unavailable", "Unsupported", "ValidationError", "ValueTooLarge", "VersionConflict"),
+    *("RateLimited", "StorageFull", "TableExists", "TableNotFound", "Timeout", "TooExpensive"),
+    *(
+        "TtlNotConfigured",
+        "Unavailable",
+        "Unsupported",
+        "ValidationError",
+        "ValueTooLarge",
+        "VersionConflict",
+    ),
 }
 VERBS: Final = {
     "set": "key, value, *, ttl=None, expected_version=None, semantics=None, **provenance",

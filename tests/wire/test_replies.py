@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Change, Changes, Entry, Semantics, Stats, change_of, entry_of
+from holdfast.model import Change, Changes, Entry, Semantics, Stats, change_of, entry_of, look_over
 from holdfast.rows import Record, Row
 from holdfast.testing.exact import refusal
 from holdfast.wire.replies import (
@@ -28,7 +28,6 @@ from holdfast.wire.replies import (
     shown_entry,
     stats_fields,
     stored_fields,
-    stored_value,
 )
 
 EXAMPLES = settings(
@@ -110,7 +109,7 @@ def test_what_a_write_answers() -> None:
 def test_a_stored_value_that_is_no_json_is_never_sent(text: str) -> None:
     """A value that somebody wrote past Holdfast and that can't be read is DATABASE_ERROR, by its key."""
     broken = msgspec.structs.replace(PLAIN, value=text)
-    for show in (stored_value, row_fields):
+    for show in (look_over, row_fields):
         with refusal(DatabaseError, field="key", says="'my key'", about=text) as caught:
             show("my key", broken)
         assert "broken" not in caught.value.message
@@ -121,7 +120,7 @@ def test_a_stored_value_that_is_no_json_is_never_sent(text: str) -> None:
 )
 def test_a_stored_value_is_sent_as_it_is(text: str) -> None:
     """Nothing of a value is rounded, reordered or respelled on its way out."""
-    assert bytes(stored_value("k", msgspec.structs.replace(PLAIN, value=text))) == text.encode()
+    assert bytes(look_over("k", msgspec.structs.replace(PLAIN, value=text))) == text.encode()
 
 
 ENTRIES = st.builds(

@@ -93,6 +93,7 @@ class Decision:
     def take(self, commands: Sequence[Command]) -> None:
         """Apply the next commands."""
         for command in commands:
+            self._draft.begin(command)
             self._results.append(self._draft.attempt(_apply, command))
         self._draft.keep()
 

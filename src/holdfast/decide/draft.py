@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from holdfast.decide.account import Account, Items
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
 from holdfast.rows import Address, Ends, Namespace, Overdue, Record, Row, Run
 
@@ -89,7 +90,7 @@ class Draft:
     """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
 
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
-    signed here, with their rows.
+    signed here, with their rows. `items` are those that were read for conditions and updates.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
@@ -107,6 +108,9 @@ class Draft:
         self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
         self._wants: set[tuple[str, str]] = set()
+        self.items = Items()
+        self._command: Command | None = None
+        self._account: Account | None = None
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
@@ -114,6 +118,19 @@ class Draft:
     def known(self) -> Loaded:
         """What was loaded, with the namespaces as the commands so far have left them."""
         return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
+
+    def begin(self, command: Command) -> None:
+        """Turn to the next command of the group; `attempt` is for it and for its parts."""
+        self._command = command
+        self._account = None
+
+    @property
+    def account(self) -> Account:
+        """What the command at hand has looked at and shown."""
+        if self._account is None:
+            assert self._command is not None
+            self._account = Account(self._command)
+        return self._account
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""

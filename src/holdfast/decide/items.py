@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
-
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
 from holdfast.decide.policies import check_quota
@@ -21,7 +19,7 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
-from holdfast.model import ItemConflict, attributes_of, item_of
+from holdfast.model import ItemConflict
 from holdfast.rows import Address, Record, Row
 from holdfast.tables.commands import (
     CheckItem,
@@ -39,7 +37,7 @@ from holdfast.tables.commands import (
 from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
 from holdfast.tables.indexes import entry_changes, entry_places
-from holdfast.tables.items import encode_item, key_of, legal_item, named_key
+from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
 
@@ -61,25 +59,39 @@ class Place:
         key, self.named = _named(self.schema, command)
         self.address = Address(draft.name, self.schema.item_space, key)
         self.row = _live(draft, self.schema, self.address)
+        self._draft = draft
 
     @property
     def item(self) -> dict[str, Any] | None:
-        """The item that is there."""
-        return None if self.row is None else attributes_of(self.row)
+        """The item that is there; not to be changed.
+
+        Raises:
+            TooExpensive: To read it takes more work than the command may.
+        """
+        if self.row is None:
+            return None
+        self._draft.account.read(self.row)
+        return self._draft.items.attributes(self.row)
+
+    @property
+    def known(self) -> dict[str, Any] | None:
+        """Of the item that is there, what its indexes are about."""
+        return None if self.row is None else known_part(self.row, self.schema)
 
 
 def _put(draft: Draft, command: PutItem) -> ItemDone:
     place = Place(draft, command)
-    _expect(place, command)
+    _expect(draft, place, command)
     return _store(draft, command, place, place.named, text=(command.item, command.size))
 
 
 def _update(draft: Draft, command: UpdateItem) -> ItemDone:
     place = Place(draft, command)
     update = update_of(place.schema, set=command.set, remove=command.remove, add=command.add)
-    _expect(place, command)
-    before = place.named if place.item is None else place.item
-    return _store(draft, command, place, updated(before, update))
+    _expect(draft, place, command)
+    before = place.item
+    after = updated(place.named if before is None else before, update, work=draft.account)
+    return _store(draft, command, place, after)
 
 
 def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
@@ -87,7 +99,7 @@ def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
     attribute = place.schema.ttl_attribute
     if attribute is None:
         raise TtlNotConfigured(f"table {command.table!r} has no ttl_attribute", field="table")
-    _expect(place, command)
+    _expect(draft, place, command)
     item = place.item
     if item is None:
         raise ItemNotFound(f"table {command.table!r} has no such item", field="partition_key")
@@ -97,17 +109,17 @@ def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
 
 def _delete(draft: Draft, command: DeleteItem) -> ItemDone:
     place = Place(draft, command)
-    _expect(place, command)
+    _expect(draft, place, command)
     if place.row is None:
         return ItemDone(None)
-    _remove(draft, place.schema, place.address, place.row, place.item or {})
+    _remove(draft, place.schema, place.address, place.row)
     version = draft.version()
     _record(draft, "deleted", place, version=version, origin=command.origin, after=None)
     return ItemDone(version, old=place.row if command.returns == "old" else None)
 
 
 def _check(draft: Draft, command: CheckItem) -> ItemDone:
-    _expect(Place(draft, command), command)
+    _expect(draft, Place(draft, command), command)
     return ItemDone(None)
 
 
@@ -121,9 +133,9 @@ def _transact(draft: Draft, command: TransactWrite) -> Transacted:
                 f"writes {seen[place.address]} and {position} are about the same item", field="writes"
             )
     failed = [
-        ItemConflict(position=position, current=None if place.row is None else item_of(place.row))
+        ItemConflict(position=position, current=_seen(draft, place))
         for position, (write, place) in enumerate(zip(command.writes, places, strict=True))
-        if not _as_expected(place, write)
+        if not _of_version(place, write) or not _meets(draft, place, write)
     ]
     if failed:
         named = ", ".join(str(conflict.position) for conflict in failed[:5])
@@ -160,9 +172,9 @@ def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
 
 
 def _named(schema: TableSchema, command: ItemWrite) -> tuple[bytes, dict[str, Any]]:
-    """The key that a command is about, and what it says of the item: all of one that is put."""
+    """The key that a command is about, and what it says of the item: all that its table knows of."""
     if isinstance(command, PutItem):
-        item = legal_item(msgspec.json.decode(command.item), schema)
+        item = legal_item(known_part(command.item, schema), schema)
         return key_of(item, schema), item
     return named_key(schema, command.partition_key, command.sort_key)
 
@@ -176,8 +188,7 @@ def _live(draft: Draft, schema: TableSchema, address: Address) -> Row | None:
 
 
 def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> None:
-    item = attributes_of(row)
-    _remove(draft, schema, address, row, item)
+    item = _remove(draft, schema, address, row)
     record = Record(
         namespace=draft.name,
         version=draft.version(),
@@ -193,24 +204,31 @@ def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> N
     audit(draft, record, row, None, spec_ref=row.spec_ref)
 
 
-def _expect(place: Place, command: ItemWrite) -> None:
+def _expect(draft: Draft, place: Place, command: ItemWrite) -> None:
     """Refuse a command that does not find what it expects."""
     row = place.row
-    current = None if row is None else item_of(row)
-    if command.expected is not None and command.expected != (0 if row is None else row.version):
+    if not _of_version(place, command):
         there = "does not exist" if row is None else f"is at version {row.version}"
         wanted = f"version {command.expected}" if command.expected else "no item"
-        raise VersionConflict(f"the item {there}, {wanted} was expected", item=current)
-    if command.condition is not None and not holds(command.condition, place.item):
-        raise ConditionFailed("the item does not meet the condition", field="condition", current=current)
+        raise VersionConflict(f"the item {there}, {wanted} was expected", item=_seen(draft, place))
+    if not _meets(draft, place, command):
+        raise ConditionFailed(
+            "the item does not meet the condition", field="condition", current=_seen(draft, place)
+        )
 
 
-def _as_expected(place: Place, command: ItemWrite) -> bool:
-    try:
-        _expect(place, command)
-    except (VersionConflict, ConditionFailed):
-        return False
-    return True
+def _of_version(place: Place, command: ItemWrite) -> bool:
+    there = 0 if place.row is None else place.row.version
+    return command.expected is None or command.expected == there
+
+
+def _meets(draft: Draft, place: Place, command: ItemWrite) -> bool:
+    return command.condition is None or holds(command.condition, place.item, work=draft.account)
+
+
+def _seen(draft: Draft, place: Place) -> Any:
+    """What a refusal shows of the item that is there."""
+    return None if place.row is None else draft.account.item(place.row)
 
 
 def _store(
@@ -222,7 +240,11 @@ def _store(
     text: tuple[str, int] | None = None,
 ) -> ItemDone:
     """Have an item in place of the one before. `text` is its compact form, if that is known."""
-    value, size = encode_item(item) if text is None else text
+    if text is None:
+        text = encode_item(item)
+        draft.account.begin("writing the item")
+        draft.account.spend(text[1] // 2)
+    value, size = text
     before, origin = place.row, command.origin
     version = draft.version()
     row = Row(
@@ -242,31 +264,27 @@ def _store(
     if draft.namespace.policy is not None:
         check_quota(draft.namespace, grows=before is None or before.size < size, adds=before is None)
     draft.put(place.address, row)
-    _enter(draft, place.schema, place.item, item, row)
+    _enter(draft, place, item, row)
     _record(draft, "set", place, version=version, origin=origin, after=row)
     return ItemDone(version, row=row, old=before if command.returns == "old" else None)
 
 
-def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row, item: Mapping[str, Any]) -> None:
+def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> dict[str, Any]:
     """Have an item no more, nor its entries in the indexes, which are removed without looking."""
+    item = known_part(row, schema)
     count_item(draft, address.key, row, adds=-1)
     draft.put(address, None)
     assert isinstance(address.key, bytes)
     for space, key in entry_places(item, schema, address.key):
         draft.remove_unseen(Address(draft.name, space, key))
+    return item
 
 
-def _enter(
-    draft: Draft,
-    schema: TableSchema,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any],
-    row: Row,
-) -> None:
+def _enter(draft: Draft, place: Place, after: Mapping[str, Any], row: Row) -> None:
     """Have the right entries in the indexes. They are written without looking at those that are there."""
-    if not schema.indexes:
+    if not place.schema.indexes:
         return
-    changes = entry_changes(schema, before, after)
+    changes = entry_changes(place.schema, place.known, after)
     for entry in changes.gone:
         draft.remove_unseen(Address(draft.name, entry.space, entry.key))
     for entry in changes.put:

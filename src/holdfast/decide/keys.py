@@ -35,7 +35,7 @@ from holdfast.commands import (
 from holdfast.decide.entries import live, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import Conflict, entry_of, purpose_of, value_of
+from holdfast.model import Conflict, purpose_of, value_of
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _restore(draft: Draft, command: Restore) -> Stored:
     if current is not None:
         raise VersionConflict(
             f"key {command.key!r} exists at version {current.version}: delete it before restoring",
-            current=entry_of(command.key, current),
+            current=draft.account.entry(command.key, current),
         )
     address = Address(draft.name, TRASH, command.key.encode())
     kept = draft.row(address)
@@ -230,7 +230,7 @@ def _failed(draft: Draft, check: Check) -> Conflict | None:
     row = live(draft, check.key)
     if check.version == (0 if row is None else row.version) and (check.version or row is None):
         return None
-    current = None if row is None else entry_of(check.key, row)
+    current: Any = None if row is None else draft.account.entry(check.key, row)
     return Conflict(key=check.key, expected_version=check.version, current=current)
 
 
@@ -248,7 +248,7 @@ def _expected(draft: Draft, command: KeyChange) -> Row | None:
     wanted = f"version {command.expected}" if command.expected else "no entry"
     raise VersionConflict(
         f"key {command.key!r} is at version {row.version}, {wanted} was expected",
-        current=entry_of(command.key, row),
+        current=draft.account.entry(command.key, row),
     )
 
 

@@ -27,7 +27,6 @@ from holdfast.commands import (
 )
 from holdfast.decide.entries import live
 from holdfast.errors import VersionConflict
-from holdfast.model import Entry, entry_of
 from holdfast.rows import REQUEST, Address, Row
 from holdfast.tables.commands import Defined, ItemDone, ItemsDone, PutItem, Transacted
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Result
     from holdfast.decide.draft import Draft
+    from holdfast.model import SeenEntry
 
 
 class Several(msgspec.Struct, frozen=True, tag=True):
@@ -140,8 +140,8 @@ def _complete(
     return _remember(draft, command, content, made(results))
 
 
-def _current(draft: Draft, command: Change) -> Entry | None:
+def _current(draft: Draft, command: Change) -> SeenEntry | None:
     if not isinstance(command, KeyChange):
         return None
     row = live(draft, command.key)
-    return None if row is None else entry_of(command.key, row)
+    return None if row is None else draft.account.entry(command.key, row)

@@ -16,7 +16,6 @@ from holdfast.decide.audit import audit
 from holdfast.decide.items import count_item
 from holdfast.decide.schemas import put_table, schema_address, table_of
 from holdfast.errors import TableExists
-from holdfast.model import item_of
 from holdfast.rows import DROPPED, Address, Record, Row
 from holdfast.tables.commands import (
     CreateIndex,
@@ -28,6 +27,7 @@ from holdfast.tables.commands import (
     Purge,
 )
 from holdfast.tables.indexes import entry_of
+from holdfast.tables.items import known_part
 from holdfast.tables.schema import Index, TableSchema, with_index, without_index
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _fill_index(draft: Draft, command: FillIndex) -> Removed:
         found = draft.row(Address(draft.name, command.space, key))
         if found is None or not found.alive(draft.now):
             continue
-        entry = entry_of(item_of(found).value, schema, index)
+        entry = entry_of(known_part(found, schema), schema, index)
         if entry is not None:
             draft.put(Address(draft.name, entry.space, entry.key), entry.row(found))
             count += 1

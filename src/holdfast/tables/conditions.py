@@ -2,20 +2,22 @@
 
     attr("score").gt(5) & ~attr("meta.closed").exists()
 
-Law: whether a condition holds depends on the item alone and never fails. An attribute that is missing meets
-no comparison, not even `ne`. Values of two types are not equal, and neither is less than the other; a boolean
-is no number; numbers are compared exactly. What `holdfast.tables.condition_json` has read is legal.
+Law: whether a condition holds depends on the item alone. It fails only where that would cost too much, which
+is counted by what is looked at (`holdfast.work`). An attribute that is missing meets no comparison, not even
+`ne`. Values of two types are not equal, and neither is less than the other; a boolean is no number; numbers
+are compared exactly. What `holdfast.tables.condition_json` has read is legal.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.tables.paths import MISSING, Path, lookup, path_of
+from holdfast.tables.paths import MISSING, Path, lookup, path_of, shown
+from holdfast.work import NODE, STEP, TEST, TEXT, Work, searching
 
 
 class Condition(msgspec.Struct, frozen=True, tag=True):
@@ -56,6 +58,9 @@ class Comparison(Condition, frozen=True, tag=True):
     operator: str
     value: Any
     sized: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operator} at {shown(self.path)}"
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -133,19 +138,58 @@ def attr(path: str | Sequence[str | int]) -> Attribute:
     return Attribute(path_of(path, field="path"))
 
 
-def holds(condition: Condition, item: Mapping[str, Any] | None) -> bool:
-    """Whether an item meets a condition. An item that is not there is one without attributes."""
+def holds(condition: Condition, item: Mapping[str, Any] | None, *, work: Work | None = None) -> bool:
+    """Whether an item meets a condition. An item that is not there is one without attributes.
+
+    Raises:
+        TooExpensive: To find out would take more work than there may be.
+    """
+    return _holds(condition, item, work or Work())
+
+
+def _holds(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> bool:
     match condition:
-        case Every():
-            return all(holds(part, item) for part in condition.parts)
-        case Some():
-            return any(holds(part, item) for part in condition.parts)
-        case Not():
-            return not holds(condition.part, item)
         case Comparison():
-            return _meets(condition, item)
+            return _meets(condition, item, work)
+        case Every():
+            return all(_holds(part, item, work) for part in condition.parts)
+        case Some():
+            return any(_holds(part, item, work) for part in condition.parts)
+        case Not():
+            return not _holds(condition.part, item, work)
         case _:
             raise TypeError(f"{type(condition).__name__} is no condition")
+
+
+def judged(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> Generator[None, None, bool]:
+    """What `holds` says, for whoever has to let others have a turn: it yields after every slice of work."""
+    match condition:
+        case Comparison():
+            held = _meets(condition, item, work)
+            if work.pausing():
+                yield
+            return held
+        case Not():
+            return not (yield from judged(condition.part, item, work))
+        case Every() | Some():
+            enough = isinstance(condition, Some)
+            for part in condition.parts:
+                if (yield from judged(part, item, work)) is enough:
+                    return enough
+            return not enough
+        case _:
+            raise TypeError(f"{type(condition).__name__} is no condition")
+
+
+def tests_in(condition: Condition) -> int:
+    """How many comparisons a condition has."""
+    match condition:
+        case Every() | Some():
+            return sum(tests_in(part) for part in condition.parts)
+        case Not():
+            return tests_in(condition.part)
+        case _:
+            return 1
 
 
 def type_of(value: Any) -> str:
@@ -161,7 +205,7 @@ def type_of(value: Any) -> str:
     return "object" if isinstance(value, Mapping) else "list"
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any, work: Work) -> bool:
     """Whether two values are the same JSON; the order of an object's members does not matter."""
     if type(one) is type(other) and type(one) in _SCALARS:
         return bool(one == other)
@@ -169,61 +213,98 @@ def same(one: Any, other: Any) -> bool:
     if kind != type_of(other):
         return False
     if kind == "list":
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and _alike(zip(one, other, strict=True), len(one), work)
     if kind == "object":
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and _alike(
+            ((member, other[name]) for name, member in one.items()), len(one), work
+        )
     return bool(one == other)
 
 
-def _meets(test: Comparison, item: Mapping[str, Any] | None) -> bool:
+def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
+    work.spend(NODE * count)
+    return all(same(one, other, work) for one, other in pairs)
+
+
+def _meets(test: Comparison, item: Mapping[str, Any] | None, work: Work) -> bool:
+    work.begin(test)
+    work.spend(TEST + STEP * len(test.path))
     found = MISSING if item is None else lookup(item, test.path)
     if test.operator in _PRESENCE:
         return (found is MISSING) == (test.operator == "not_exists")
     if test.sized:
         found = len(found) if isinstance(found, (str, list, tuple, Mapping)) else MISSING
-    return found is not MISSING and OPERATORS[test.operator](found, test.value)
+    return found is not MISSING and OPERATORS[test.operator](found, test.value, work)
 
 
 def _members(condition: Condition, kind: type[Every | Some]) -> tuple[Condition, ...]:
     return condition.parts if isinstance(condition, kind) else (condition,)
 
 
-def _different(found: Any, value: Any) -> bool:
-    return not same(found, value)
+def _different(found: Any, value: Any, work: Work) -> bool:
+    return not same(found, value, work)
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> _Operator:
-    def compared(found: Any, value: Any) -> bool:
+    def compared(found: Any, value: Any, work: Work) -> bool:
         kind = type_of(found)
         return kind in {"number", "string"} and kind == type_of(value) and compare(found, value)
 
     return compared
 
 
-def _between(found: Any, value: Any) -> bool:
+def _between(found: Any, value: Any, work: Work) -> bool:
     low, high = value
-    return OPERATORS["gte"](found, low) and OPERATORS["lte"](found, high)
+    return OPERATORS["gte"](found, low, work) and OPERATORS["lte"](found, high, work)
 
 
-def _in(found: Any, value: Any) -> bool:
-    return any(same(found, member) for member in value)
+def _in(found: Any, value: Any, work: Work) -> bool:
+    work.spend(NODE * len(value))
+    return any(same(found, member, work) for member in value)
 
 
-def _begins_with(found: Any, value: Any) -> bool:
+def _begins_with(found: Any, value: Any, work: Work) -> bool:
     return isinstance(found, str) and found.startswith(str(value))
 
 
-def _contains(found: Any, value: Any) -> bool:
+def _contains(found: Any, value: Any, work: Work) -> bool:
     if isinstance(found, str):
-        return isinstance(value, str) and value in found
-    return isinstance(found, (list, tuple)) and _in(value, found)
+        if not isinstance(value, str):
+            return False
+        work.spend(searching(found, value))
+        return value in found
+    return isinstance(found, (list, tuple)) and _has_member(found, value, work)
 
 
-def _has_type(found: Any, value: Any) -> bool:
+def _has_member(members: Sequence[Any], value: Any, work: Work) -> bool:
+    """Whether a list has a member. What is the same JSON is equal in Python, which finds out sooner."""
+    each = _weight(value, work)
+    try:
+        first = members.index(value)
+    except ValueError:
+        work.spend(each * len(members))
+        return False
+    work.spend(each * (first + 1))
+    # Equal in Python is also a boolean and a number: then those that follow have to be looked at one by one.
+    return same(value, members[first], work) or _in(value, members[first + 1 :], work)
+
+
+def _weight(value: Any, work: Work) -> int:
+    """How many steps it may take Python to compare something with a value."""
+    if isinstance(value, str):
+        return 1 + len(value) // TEXT
+    if not isinstance(value, (list, tuple, Mapping)):
+        return 1
+    work.spend(NODE * len(value))
+    members = value.values() if isinstance(value, Mapping) else value
+    return 2 + sum(_weight(member, work) for member in members) // 2
+
+
+def _has_type(found: Any, value: Any, work: Work) -> bool:
     return bool(type_of(found) == value)
 
 
-_Operator: TypeAlias = Callable[[Any, Any], bool]
+_Operator: TypeAlias = Callable[[Any, Any, Work], bool]
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _PRESENCE: Final = frozenset({"exists", "not_exists"})
 OPERATORS: Final[dict[str, _Operator]] = {

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
 from holdfast.errors import ValidationError
+from holdfast.model import some_attributes
 from holdfast.tables.keys import encode_key, json_key, kind_of
 
 if TYPE_CHECKING:
+    from holdfast.rows import Row
     from holdfast.tables.schema import TableSchema
 
 MAX_ITEM_BYTES: Final = 409_600
@@ -51,6 +53,21 @@ def key_of(item: Mapping[str, Any], schema: TableSchema) -> bytes:
             )
         encoded += encode_key(item[attribute.name], attribute.type, field=field)
     return encoded
+
+
+def known_part(stored: Row | str, schema: TableSchema) -> dict[str, Any]:
+    """Of an item the attributes that its table knows: those of the key, of the indexes and the deadline.
+
+    The others are passed over, which takes a fraction of what it takes to read them.
+
+    Raises:
+        DatabaseError: It can't be read.
+    """
+    names = {attribute.name for attribute in schema.key_attributes}
+    names |= {index.key.name for index in schema.indexes}
+    if schema.ttl_attribute is not None:
+        names.add(schema.ttl_attribute)
+    return some_attributes(stored if isinstance(stored, str) else stored.value or "", names)
 
 
 def partition_of(schema: TableSchema, partition_key: object) -> bytes:

@@ -46,7 +46,7 @@ def path_of(given: object, *, field: str) -> Path:
         raise ValidationError(
             f"{field} holds a path of {len(path)} steps; at most {rules.MAX_NESTING} are allowed", field=field
         )
-    if any("\ud800" <= character <= "\udfff" for step in path if isinstance(step, str) for character in step):
+    if any(_surrogate(step) for step in path if isinstance(step, str)):
         raise ValidationError(f"{field} holds a path with a lone surrogate", field=field)
     return path
 
@@ -81,7 +81,7 @@ def lookup(item: Any, path: Path) -> Any:
             if not isinstance(item, (list, tuple)) or step >= len(item):
                 return MISSING
             item = item[step]
-        elif isinstance(item, Mapping) and step in item:
+        elif (isinstance(item, dict) or isinstance(item, Mapping)) and step in item:  # noqa: SIM101 (sooner)
             item = item[step]
         else:
             return MISSING
@@ -106,8 +106,9 @@ def assign(item: dict[str, Any], path: Path, value: Any, *, field: str) -> None:
 
 def discard(item: dict[str, Any], path: Path) -> None:
     """Take away what is at a path, in place; what follows in a list moves up."""
-    if lookup(item, path) is not MISSING:
-        del lookup(item, path[:-1])[path[-1]]
+    holder = lookup(item, path[:-1])
+    if lookup(holder, path[-1:]) is not MISSING:
+        del holder[path[-1]]
 
 
 def in_order(path: Path) -> list[tuple[bool, str | int]]:
@@ -143,7 +144,13 @@ def _put(container: Any, path: Path, value: Any, field: str) -> None:
         raise ValidationError(f"{field}: {shown(path[:-1])} is no {kind}", field=field)
 
 
+def _surrogate(name: str) -> bool:
+    return not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)
+
+
 def _read(text: str, field: str) -> Path:
+    if "[" not in text and "]" not in text and all(names := text.split(".")):  # as nearly all are
+        return tuple(names)
     path: list[str | int] = []
     at = 0
     while found := _PART.match(text, at):

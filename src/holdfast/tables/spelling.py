@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypedDict
 
-from holdfast.model import Item, ItemChange, ItemChanges, ItemPage, instant
+from holdfast.errors import HoldfastError
+from holdfast.model import Item, ItemChange, ItemChanges, ItemPage, instant, made
 from holdfast.tables.condition_json import condition_json
 from holdfast.tables.conditions import Condition
 from holdfast.tables.keys import json_key
@@ -161,6 +162,13 @@ def items_of(answer: Mapping[str, Any]) -> list[Item | None]:
     return [None if value is None else _item(value, version, at) for value, version, at in rows]
 
 
+def result_of(answer: dict[str, Any] | HoldfastError) -> dict[str, Any] | HoldfastError:
+    """What became of one of several writes."""
+    if isinstance(answer, dict) and "item" in answer:
+        return answer | {"item": made(answer["item"])}
+    return answer
+
+
 def page_of(answer: Mapping[str, Any]) -> ItemPage:
     """The page that an answer is."""
     items = [found for found in items_of(answer) if found is not None]
@@ -170,12 +178,18 @@ def page_of(answer: Mapping[str, Any]) -> ItemPage:
 def changes_of(answer: Mapping[str, Any]) -> ItemChanges:
     """The changes in an answer."""
     return ItemChanges(
-        changes=[ItemChange(**change | {"at": instant(change["at"])}) for change in answer["changes"]],
+        changes=[_change(change) for change in answer["changes"]],
         next=answer["next"],
         gap=answer.get("gap", False),
         oldest=answer.get("oldest"),
     )
 
 
+def _change(change: Mapping[str, Any]) -> ItemChange:
+    images = {name: made(change[name]) for name in ("old", "new") if name in change}
+    return ItemChange(**dict(change) | images | {"at": instant(change["at"])})
+
+
 def _item(value: Any, version: int, expires_at: Any) -> Item:
-    return Item(value=value, version=version, expires_at=None if expires_at is None else instant(expires_at))
+    at = None if expires_at is None else instant(expires_at)
+    return Item(value=made(value), version=version, expires_at=at)

@@ -1,7 +1,8 @@
 """Updates: what `set`, `remove` and `add` make of an item.
 
 Law: an update looks at the item as it was before, so the order of its actions does not matter; two that touch
-the same place are refused. It never touches the key. The item that it is given stays as it was.
+the same place are refused. It never touches the key. The item that it is given stays as it was. What it looks
+at and copies is counted (`holdfast.work`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,16 @@ from holdfast.tables.paths import (
     shown,
     tree_of,
 )
+from holdfast.work import NODE, STEP, Work
 
 if TYPE_CHECKING:
     from holdfast.tables.schema import TableSchema
 
 MAX_ACTIONS: Final = 1_000
+_STEP: Final = 8 * STEP
+"""What a step of a path costs here: it is read, sorted and followed more than once."""
+_MOVED: Final = 16
+"""How many members of a list or an object are copied or moved in a step of work."""
 
 
 class IfNotExists(msgspec.Struct, frozen=True):
@@ -83,25 +89,37 @@ def update_of(
     return update
 
 
-def updated(item: Mapping[str, Any], update: Update) -> dict[str, Any]:
+def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None) -> dict[str, Any]:
     """The item after an update; the one before stays as it is.
 
     Raises:
         ValidationError: A path leads through something that has no such members, a list would get a gap, or
             `add` meets what it can't be added to.
+        TooExpensive: It would take more work than there may be.
     """
+    work = work or Work()
     places = [*(path for path, _ in update.set), *update.remove, *(path for path, _ in update.add)]
-    after: dict[str, Any] = _opened(dict(item), tree_of(places))
+    work.begin("the paths of the update")
+    work.spend(sum(NODE + _STEP * len(path) for path in places))
+    after: dict[str, Any] = _opened(dict(item), tree_of(places), work)
     for path, value in sorted(update.set, key=lambda pair: in_order(pair[0])):
         if not isinstance(value, IfNotExists):
             assign(after, path, value, field="set")
         elif lookup(item, path) is MISSING:
             assign(after, path, value.value, field="set")
     for path, value in sorted(update.add, key=lambda pair: in_order(pair[0])):
-        assign(after, path, _sum(lookup(item, path), value, path), field="add")
+        work.begin(f"add at {shown(path)}")
+        assign(after, path, _sum(lookup(item, path), value, path, work), field="add")
     for path in sorted(update.remove, key=in_order, reverse=True):
+        work.begin(f"remove at {shown(path)}")
+        work.spend(_moved(lookup(after, path[:-1])))
         discard(after, path)
     return after
+
+
+def _moved(container: Any) -> int:
+    """What it costs to copy a list or an object, or to take a member out of its middle."""
+    return len(container) // _MOVED if isinstance(container, (dict, list)) else 0
 
 
 def _pairs(given: object, field: str) -> list[tuple[Path, Any]]:
@@ -136,10 +154,12 @@ def _addable(value: Any) -> Any:
 
 
 def _is_set(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and {type_of(member) for member in value} in (
-        {"string"},
-        {"number"},
-    )
+    if not isinstance(value, (list, tuple)):
+        return False
+    kinds = set(map(type, value))
+    if kinds == {str} or (kinds and kinds <= {int, float}):  # told sooner than member by member
+        return True
+    return {type_of(member) for member in value} in ({"string"}, {"number"})
 
 
 def _check_places(update: Update, schema: TableSchema) -> None:
@@ -177,9 +197,9 @@ def _check_values(update: Update) -> None:
                 )
 
 
-def _sum(found: Any, value: Any, path: Path) -> Any:
+def _sum(found: Any, value: Any, path: Path, work: Work) -> Any:
     if isinstance(value, (list, tuple)):
-        return _union(found, value, path)
+        return _union(found, value, path, work)
     if found is MISSING:
         return value
     if type_of(found) != "number":
@@ -192,7 +212,8 @@ def _sum(found: Any, value: Any, path: Path) -> Any:
     return total
 
 
-def _union(found: Any, value: Sequence[Any], path: Path) -> list[Any]:
+def _union(found: Any, value: Sequence[Any], path: Path, work: Work) -> list[Any]:
+    work.spend(NODE * len(value) + (3 * len(found) if isinstance(found, list) else 0))
     if found is MISSING or found == []:
         return list(dict.fromkeys(value))
     if not _is_set(found) or type_of(found[0]) != type_of(value[0]):
@@ -205,13 +226,14 @@ def _not_addable(path: Path, wanted: str) -> ValidationError:
     return ValidationError(f"add: what is at {shown(path)} is not {wanted}", field="add")
 
 
-def _opened(value: Any, tree: Tree) -> Any:
+def _opened(value: Any, tree: Tree, work: Work) -> Any:
     """A copy of the objects and lists on the way to the ends of a tree; all that lies beside is shared."""
     if not tree or not isinstance(value, (dict, list)):
         return value
+    work.spend(NODE + _moved(value))
     copy: Any = value.copy()
     for step, branch in tree.items():
         found = lookup(value, (step,))
         if found is not MISSING:
-            copy[step] = _opened(found, branch)
+            copy[step] = _opened(found, branch, work)
     return copy

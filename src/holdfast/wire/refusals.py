@@ -1,12 +1,14 @@
 """Errors as fields, and fields as errors.
 
 Law: what a caller can act on travels; an exception's text never does. Every class with a code has its way
-back.
+back. What is stored is passed on as it is, and never made into anything on its way out.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from holdfast.errors import (
     ConditionFailed,
@@ -15,9 +17,10 @@ from holdfast.errors import (
     Transient,
     VersionConflict,
     error_classes,
+    peek,
 )
-from holdfast.model import Conflict, Item, ItemConflict, instant
-from holdfast.wire.replies import entry_fields, entry_of_fields
+from holdfast.model import Conflict, Item, ItemConflict, SeenItem, instant
+from holdfast.wire.replies import entry_of_fields, seen_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +70,7 @@ def error_of(fields: Mapping[str, Any]) -> HoldfastError:
 
 def _conflict_of(kind: type[VersionConflict], message: str, fields: Mapping[str, Any]) -> VersionConflict:
     current, reason = fields.get("current"), fields.get("reason")
-    if current is not None and "item" in current:
+    if current is not None and "key" not in current:
         return kind(message, item=_item_of(current), reason=reason)
     conflicts = [
         Conflict(
@@ -82,36 +85,43 @@ def _conflict_of(kind: type[VersionConflict], message: str, fields: Mapping[str,
 
 def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
     """What is there instead: an entry, or in a table an item, which is shown under that name."""
-    current = entry_fields(error.current) if error.item is None else _item_fields(error.item)
+    item = peek(error, "item")
+    current = seen_fields(peek(error, "current")) if item is None else _item_fields(item)
     fields: dict[str, Any] = {"current": current}
     if error.reason is not None:
         fields["reason"] = error.reason
-    if error.conflicts:
+    if conflicts := peek(error, "conflicts"):
         fields["conflicts"] = [
             {
                 "key": conflict.key,
                 "expected_version": conflict.expected_version,
-                "current": entry_fields(conflict.current),
+                "current": seen_fields(conflict.current),
             }
-            for conflict in error.conflicts
+            for conflict in conflicts
         ]
     return fields
 
 
 def _condition_fields(error: ConditionFailed) -> dict[str, Any]:
-    fields: dict[str, Any] = {"current": _item_fields(error.current)}
-    if error.conflicts:
+    fields: dict[str, Any] = {"current": _item_fields(peek(error, "current"))}
+    if conflicts := peek(error, "conflicts"):
         fields["conflicts"] = [
             {"position": conflict.position, "current": _item_fields(conflict.current)}
-            for conflict in error.conflicts
+            for conflict in conflicts
         ]
     return fields
 
 
-def _item_fields(item: Item | None) -> dict[str, Any] | None:
-    if item is None:
+def _item_fields(seen: Item | SeenItem | None) -> dict[str, Any] | None:
+    """An item that a conflict saw, without its attributes if it has none."""
+    if seen is None:
         return None
-    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
+    item = seen.stored if isinstance(seen, SeenItem) else seen
+    value: Any = item.value
+    return ({} if value is msgspec.UNSET else {"item": value}) | {
+        "version": item.version,
+        "expires_at": item.expires_at,
+    }
 
 
 def _item_of(fields: Mapping[str, Any] | None) -> Item | None:
@@ -119,5 +129,7 @@ def _item_of(fields: Mapping[str, Any] | None) -> Item | None:
         return None
     at = fields["expires_at"]
     return Item(
-        value=fields["item"], version=fields["version"], expires_at=None if at is None else instant(at)
+        value=fields.get("item", msgspec.UNSET),
+        version=fields["version"],
+        expires_at=None if at is None else instant(at),
     )

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.errors import DatabaseError
-from holdfast.model import Entry, Escalation, Semantics, change_of, milliseconds, moment, semantics_of
+from holdfast.model import (
+    Entry,
+    Escalation,
+    SeenEntry,
+    Semantics,
+    change_of,
+    entry_of,
+    look_over,
+    milliseconds,
+    moment,
+    semantics_of,
+)
 from holdfast.rows import Record, Row
 
 if TYPE_CHECKING:
@@ -22,26 +32,11 @@ if TYPE_CHECKING:
     from holdfast.model import Change, Changes, Stats, TrashPage
 
 
-_LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
-
-
-def stored_value(key: str, row: Row) -> msgspec.Raw:
-    """The value of a row as JSON.
-
-    Raises:
-        DatabaseError: It is none; somebody has written past Holdfast.
-    """
-    try:
-        return _LOOK_OVER(row.value or "")
-    except (msgspec.DecodeError, RecursionError):
-        raise DatabaseError(f"the stored value of key {key!r} can't be read", field="key") from None
-
-
 def row_fields(key: str, row: Row) -> dict[str, Any]:
     """What a get shows of an entry: the value, the version, the deadline, and of the envelope what is set."""
     fields: dict[str, Any] = {
         "exists": True,
-        "value": stored_value(key, row),
+        "value": look_over(key, row),
         "version": row.version,
         "expires_at": None if row.expires_at is None else moment(row.expires_at),
         "created_at": moment(row.created_at),
@@ -82,14 +77,13 @@ def stored_fields(row: Row) -> dict[str, Any]:
 
 
 def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
-    """An entry as a conflict shows it."""
+    """An entry as a conflict shows it, without its value if it has none."""
     if entry is None:
         return None
     purpose = None if entry.semantics is None else entry.semantics.purpose
-    return {
+    return ({} if entry.value is msgspec.UNSET else {"value": entry.value}) | {
         "key": entry.key,
         "version": entry.version,
-        "value": entry.value,
         "last_writer": entry.last_writer,
         "purpose": purpose,
         "expires_at": entry.expires_at,
@@ -99,6 +93,13 @@ def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
         "request_id": entry.request_id,
         "spec_ref": entry.spec_ref,
     }
+
+
+def seen_fields(seen: Entry | SeenEntry | None) -> dict[str, Any] | None:
+    """An entry that a conflict saw; one that nobody has looked at is passed on as it is stored."""
+    if not isinstance(seen, SeenEntry):
+        return entry_fields(seen)
+    return entry_fields(msgspec.structs.replace(entry_of(seen.key, seen.row, value=False), value=seen.json))
 
 
 def shown_entry(entry: Entry | None) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
         return None
     return Entry(
         key=fields["key"],
-        value=fields["value"],
+        value=fields.get("value", msgspec.UNSET),
         version=fields["version"],
         created_at=_moment(fields["created_at"]),
         updated_at=_moment(fields["updated_at"]),

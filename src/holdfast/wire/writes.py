@@ -31,10 +31,11 @@ from holdfast.commands import (
 )
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 from holdfast.fields import Several, as_object, required, ttl_field
+from holdfast.model import look_over
 from holdfast.verbs import Verbs, about
 from holdfast.wire.letters import Content, content_fields, content_text
 from holdfast.wire.refusals import ERRORS, error_fields, error_of
-from holdfast.wire.replies import row_fields, row_of, stored_fields, stored_value
+from holdfast.wire.replies import row_fields, row_of, stored_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,7 +100,7 @@ def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         **provenance(fields),
     )
     shown = _shown_stored(fields)
-    return Write(command, lambda result: {**shown(result), "value": stored_value(result.key, result.row)})
+    return Write(command, lambda result: {**shown(result), "value": look_over(result.key, result.row)})
 
 
 def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:

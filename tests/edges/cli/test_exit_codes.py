@@ -31,6 +31,7 @@ def test_kinds_of_errors_have_their_codes(cls: type[errors.HoldfastError]) -> No
         errors.ValidationError,
         errors.MissingField,
         errors.ValueTooLarge,
+        errors.TooExpensive,
     ):
         assert code == exit_codes.USAGE
     elif cls.code.endswith("_NOT_FOUND"):

@@ -219,7 +219,7 @@ async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: py
     """A page looks at so much and no more; its cursor goes on where it stopped, also if it is empty."""
     await tables.create_index("t", "by", key=("tag", "string"))
     monkeypatch.setattr(table_walks, "STEP", 4)
-    monkeypatch.setattr(table_walks, "PART", 1)
+    monkeypatch.setattr(table_walks, "PART", 4 * table_walks.LEAST)
     walks: list[Callable[..., Awaitable[ItemPage]]] = [
         partial(tables.query, "t", "a"),
         partial(tables.query_index, "t", "by", "x"),
