@@ -47,7 +47,7 @@ import msgspec
 from holdfast.rows import Ends
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from holdfast.audit import Keys
     from holdfast.clock import Reading
@@ -148,7 +148,8 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which records of a journal: after version `since`, of keys from `start` to before `stop`, oldest first.
 
-    With `key` only those of this very key; with `newest_first` the order is turned round.
+    With `key` only those of this very key; with `newest_first` the order is turned round. With `max_bytes`
+    the answer ends before the record whose detail would take the sum past it; the first is always given.
     """
 
     namespace: str
@@ -158,6 +159,7 @@ class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | None = None
     limit: int
     newest_first: bool = False
+    max_bytes: int | None = None
 
 
 class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -420,6 +422,19 @@ async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: st
     if not first.keys or not last.keys:
         return None
     return Ends(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
+
+
+def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:
+    """As many of the records as a query may be given, and whether those are all."""
+    given: list[Record] = []
+    room = query.max_bytes
+    for record in records:
+        if room is not None:
+            room -= len((record.detail or "").encode())
+        if len(given) == query.limit or (given and room is not None and room < 0):
+            return given, False
+        given.append(record)
+    return given, True
 
 
 def no_hint() -> None:

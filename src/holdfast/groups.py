@@ -19,7 +19,7 @@ from holdfast.commands import Change, Many
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery
-from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout
+from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.outage import Outage
 from holdfast.report import report
 
@@ -85,7 +85,8 @@ class Groups:
         try:
             outcome = await self._engine.transact(commands, self._clock.now)
         except Exception as error:
-            if isinstance(error, HoldfastError) and not isinstance(error, Defect):
+            # A group that has too much to load may be one of commands each of which has not.
+            if isinstance(error, HoldfastError) and not isinstance(error, (Defect, TooExpensive)):
                 self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)

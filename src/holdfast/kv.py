@@ -14,7 +14,7 @@ from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.engine import JournalQuery, Scan, successor
-from holdfast.errors import DatabaseError, HoldfastError, ValueTooLarge
+from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
 from holdfast.rows import KV as KV_SPACE
 from holdfast.selection import filter_of
@@ -188,11 +188,6 @@ class KV:
         """The entries of at most 1,000 keys, by position: each what `get` gives, or the error it raises."""
         wanted = self.verbs.get_many(keys)
         rows = await self.store.get_all(self.namespace, wanted.legal)
-        size = sum(row.size for row in rows if row is not None)
-        if size > rules.MAX_TRANSFER_BYTES:
-            raise ValueTooLarge(
-                f"the values hold {size} bytes; at most {rules.MAX_TRANSFER_BYTES} fit a reply"
-            )
         return wanted.merge(map(_found, wanted.legal, rows))
 
     async def set_many(

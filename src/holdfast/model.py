@@ -538,6 +538,16 @@ class SeenEntry:
         self.json = look_over(key, row) if value else msgspec.UNSET
         self._made: Entry | None = None
 
+    @property
+    def version(self) -> int:
+        """The entry's, without making it."""
+        return self.row.version
+
+    @property
+    def semantics(self) -> Semantics | None:
+        """The entry's, without making it."""
+        return semantics_of(self.row.semantics)
+
     def __call__(self) -> Entry:
         """The entry: the same one whenever it is looked at."""
         if self._made is None:
@@ -553,6 +563,11 @@ class SeenItem:
     def __init__(self, row: Row, *, value: bool = True) -> None:
         self.stored = stored_item(row, value=value)
         self._made: Item | None = None
+
+    @property
+    def version(self) -> int:
+        """The item's, without making it."""
+        return self.stored.version
 
     def __call__(self) -> Item:
         """The item: the same one whenever it is looked at."""

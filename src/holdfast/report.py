@@ -22,7 +22,7 @@ from holdfast.commands import (
     Stored,
     Versions,
 )
-from holdfast.errors import Defect, HoldfastError, VersionConflict
+from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.model import purpose_of
 
 if TYPE_CHECKING:
@@ -96,13 +96,14 @@ def _told(command: Command) -> dict[str, Any]:
 
 def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
     """What a command that lost a race met instead: keys, and the version of the one there is."""
-    if error.conflicts:
-        return {"keys": [conflict.key for conflict in error.conflicts]}
+    if conflicts := peek(error, "conflicts"):
+        return {"keys": [conflict.key for conflict in conflicts]}
     table = getattr(command, "table", None)
+    met = peek(error, "current" if table is None else "item")
+    version = None if met is None else met.version
     if table is not None:
-        return {"table": table, "version": None if error.item is None else error.item.version}
-    key = command.key if isinstance(command, KeyChange) else None
-    return {"key": key, "version": None if error.current is None else error.current.version}
+        return {"table": table, "version": version}
+    return {"key": command.key if isinstance(command, KeyChange) else None, "version": version}
 
 
 def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:

@@ -17,7 +17,7 @@ from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy
 from holdfast.engine import Later, TableDoor
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
 from holdfast.groups import Groups
 from holdfast.kv import KV
 from holdfast.operations import Operations
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.table import Tables
 
+GET_AT_ONCE = 128
+"""How many of the keys of a call are read at a time, since each value may be large."""
 GETS_PER_TURN = 64
 """After how many gets the loop gets a turn: a caller who only reads would otherwise never let it go."""
 
@@ -305,12 +307,25 @@ class Store(Operations):
         return self._reading().glance(addresses, self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
-        """The rows of several entries, by position."""
+        """The rows of several entries, by position.
+
+        Raises:
+            ValueTooLarge: Their values are larger than an answer may be.
+        """
         self._rates.admit(namespace)
+        rows: list[Row | None] = []
         with self._batcher.reading(namespace, keys):
             await self._batcher.settled(namespace)
             addresses = [Address(namespace, KV_SPACE, key) for key in keys]
-            return await self._reading().read(addresses, self.now())
+            for start in range(0, len(addresses), GET_AT_ONCE):
+                rows += await self._reading().read(addresses[start : start + GET_AT_ONCE], self.now())
+                size = sum(row.size for row in rows if row is not None)
+                if size > rules.MAX_TRANSFER_BYTES:
+                    raise ValueTooLarge(
+                        f"the values of the first {len(rows)} keys hold {size} bytes; at most "
+                        f"{rules.MAX_TRANSFER_BYTES} fit a reply"
+                    )
+        return rows
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
         """Entries of a range of keys, those that a filter lets through."""

@@ -247,7 +247,9 @@ class TableCalls:
                 )
             # What a dropped table of this name left in the journal is older than this one.
             prefix, since = table_prefix(schema.name), max(since, schema.id)
-            page, changes = await changes_after(view, self._namespace, prefix, since, limit)
+            page, changes = await changes_after(
+                view, self._namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
+            )
         records = [record for record in page.records[: len(changes.changes)] if record.version > schema.id]
         return {
             "changes": [change_fields(record, images) for record in records],

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from holdfast import rules
 from holdfast.engine import JournalPage, JournalQuery, successor
 from holdfast.errors import Transient
@@ -78,20 +80,27 @@ class Bell:
 
 
 async def changes_after(
-    source: Journals, namespace: str, prefix: str, since: int, limit: int
+    source: Journals, namespace: str, prefix: str, since: int, limit: int, *, max_bytes: int | None = None
 ) -> tuple[JournalPage, Changes]:
     """One page of changes, and the journal's page that it was made of, which may hold more.
+
+    `max_bytes` is how many bytes of details are looked at, where they may be large.
 
     A `since` that the journal does not reach back to, or has not reached yet, is a gap: the page then begins
     with the oldest record that is known.
     """
-    query = JournalQuery(namespace=namespace, since=since, start=prefix, stop=successor(prefix), limit=limit)
+    query = JournalQuery(
+        namespace=namespace,
+        since=since,
+        start=prefix,
+        stop=successor(prefix),
+        limit=limit,
+        max_bytes=max_bytes,
+    )
     page = await source.journal(query)
     gap = since < page.floor or since > page.head
     if since > page.head:
-        page = await source.journal(
-            JournalQuery(namespace=namespace, since=page.floor, start=prefix, stop=query.stop, limit=limit)
-        )
+        page = await source.journal(replace(query, since=page.floor))
     records = _fitting(page.records)
     complete = page.complete and len(records) == len(page.records)
     return page, Changes(

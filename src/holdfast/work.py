@@ -94,3 +94,11 @@ def searching(text: str, wanted: str) -> int:
     """
     again = min(len(wanted), 100) if len(text) < 30_000 else 8
     return len(text) * again // 64
+
+
+def too_much_loaded() -> TooExpensive:
+    """The refusal of a write that would have to look at too much of what is stored."""
+    return TooExpensive(
+        f"the request would have to look at more than {rules.MAX_LOADED_BYTES} bytes of what is stored under "
+        "its keys. Nothing was written; do not retry it, but write fewer keys at a time"
+    )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from holdfast.commands import Change, Fence
+from holdfast import rules
+from holdfast.commands import Batch, Change, Fence, Many
 from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs
@@ -17,9 +18,10 @@ from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
 from holdfast.keyring import NO_KEYS
 from holdfast.rows import GUARD, Address
+from holdfast.work import SLICE, too_much_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.audit import Keys
     from holdfast.commands import Command, Result
@@ -32,16 +34,38 @@ class _Verbs(dict[type, Any]):
 
     def __missing__(self, kind: type) -> Any:
         from holdfast.decide import items, tables
+        from holdfast.tables.commands import TransactWrite, WriteItems
 
         _NEEDS.update(tables.NEEDS | items.NEEDS)
         _APPLY.update(tables.APPLY | items.APPLY)
         _FURTHER.update(items.FURTHER)
+        _APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (TransactWrite, WriteItems)})
         return dict(self)[kind]
+
+
+def _weighed(apply: Callable[[Draft, Any], Any]) -> Callable[[Draft, Any], Any]:
+    """Apply a command about many rows, unless it would have to look at too much of what is stored."""
+
+    def weighed(draft: Draft, command: Any) -> Any:
+        if draft.loaded_bytes > rules.MAX_LOADED_BYTES:
+            _weigh(draft, command)
+        return apply(draft, command)
+
+    return weighed
+
+
+def _weigh(draft: Draft, command: Command) -> None:
+    wanted = needs([command])
+    more = further([command], wanted, draft.known)
+    asked = wanted.rows | (more.rows if more is not None else {})
+    if draft.bytes_of(asked) > rules.MAX_LOADED_BYTES:
+        raise too_much_loaded()
 
 
 _NEEDS = _Verbs(keys.NEEDS | letters.NEEDS | upkeep.NEEDS)
 _APPLY = _Verbs(keys.APPLY | letters.APPLY | upkeep.APPLY)
-_FURTHER: dict[type, Any] = {}
+_APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many)})
+_FURTHER: dict[type, Any] = dict(keys.FURTHER)
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -76,7 +100,9 @@ def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = N
     A refused command leaves no trace but its error among the results. `keys` sign the audit.
     """
     decision = Decision(loaded, now, keys)
-    decision.take(commands)
+    taken = 0
+    while taken < len(commands):
+        taken += decision.take(commands[taken:])
     return decision.outcome()
 
 
@@ -90,12 +116,20 @@ class Decision:
         self._draft = Draft(loaded, now, keys)
         self._results: list[Result | HoldfastError] = []
 
-    def take(self, commands: Sequence[Command]) -> None:
-        """Apply the next commands."""
+    def take(self, commands: Sequence[Command]) -> int:
+        """Apply the next commands, and say how many: fewer if a slice of work is over before the last."""
+        draft, results = self._draft, self._results
+        spent = count = 0
         for command in commands:
-            self._draft.begin(command)
-            self._results.append(self._draft.attempt(_apply, command))
-        self._draft.keep()
+            draft.begin(command)
+            results.append(draft.attempt(_apply, command))
+            count += 1
+            if draft.spent:
+                spent += draft.spent
+                if spent >= SLICE:
+                    break
+        draft.keep()
+        return count
 
     def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
         """What the next part needs besides, as the policies are that the parts before it have left."""

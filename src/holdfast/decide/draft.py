@@ -15,7 +15,7 @@ from holdfast.errors import DatabaseError, HoldfastError, Timeout
 from holdfast.rows import Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from holdfast.audit import Head, Keys
     from holdfast.commands import Command, Result
@@ -119,6 +119,16 @@ class Draft:
         """What was loaded, with the namespaces as the commands so far have left them."""
         return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
 
+    @property
+    def loaded_bytes(self) -> int:
+        """How many bytes the values have that were loaded for the group."""
+        return sum(row.size for row in self._loaded.rows.values())
+
+    def bytes_of(self, wanted: Mapping[Address, bool]) -> int:
+        """How many bytes the values have that were loaded because they were wanted, or have a deadline."""
+        found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
+        return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
+
     def begin(self, command: Command) -> None:
         """Turn to the next command of the group; `attempt` is for it and for its parts."""
         self._command = command
@@ -131,6 +141,11 @@ class Draft:
             assert self._command is not None
             self._account = Account(self._command)
         return self._account
+
+    @property
+    def spent(self) -> int:
+        """How many steps of work the command at hand has taken."""
+        return 0 if self._account is None else self._account.spent
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""

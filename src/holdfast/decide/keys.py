@@ -41,7 +41,7 @@ from holdfast.rows import GUARD, KV, TRASH, Address, Row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.decide.draft import Draft, Needs
+    from holdfast.decide.draft import Draft, Loaded, Needs
 
 
 def _get(draft: Draft, command: Get) -> Got:
@@ -299,9 +299,24 @@ def _needs_restore(wanted: Needs, command: Restore) -> None:
 
 def _needs_batch(wanted: Needs, command: Batch) -> None:
     for check in command.checks:
-        wanted.row(Address(command.namespace, KV, check.key), value=True)
+        wanted.row(Address(command.namespace, KV, check.key))
     for write in command.writes:
         NEEDS[type(write)](wanted, write)
+
+
+def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
+    """Ask for the values of entries that fail a check, as far as the answer has room for them."""
+    room = rules.MAX_TRANSFER_BYTES
+    for check in command.checks:
+        address = Address(command.namespace, KV, check.key)
+        row = loaded.rows.get(address)
+        if row is None or address in more.rows:
+            continue
+        if row.version != check.version or not check.version:
+            room -= row.size
+            if room < 0:
+                return
+            more.row(address, value=True)
 
 
 def _needs_many(wanted: Needs, command: Many) -> None:
@@ -330,6 +345,9 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Many: _needs_many,
     Load: _needs_load,
 }
+
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {Batch: _need_conflicts}
+"""What is needed besides, once the versions are known."""
 
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Get: _get,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.commands import Batch, Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
-from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict
+from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict, peek
 from holdfast.model import purpose_of
 from holdfast.tables.commands import ItemChange, ItemsDone, TransactWrite, WriteItems
 
@@ -83,7 +83,7 @@ def _purpose(command: Change, result: Result | Exception) -> str | None:
 
 def _met(result: Result | Exception) -> str | None:
     """The purpose of the entry that a conflict shows."""
-    current = result.current if isinstance(result, VersionConflict) else None
+    current = peek(result, "current") if isinstance(result, VersionConflict) else None
     return None if current is None or current.semantics is None else current.semantics.purpose
 
 

@@ -18,6 +18,7 @@ from holdfast.engine import (
     Scan,
     Scanned,
     Totals,
+    fitting,
     no_hint,
     row_size,
 )
@@ -132,9 +133,10 @@ class MemoryEngine:
         if query.newest_first:
             records.reverse()
         namespace = self._namespaces.get(query.namespace, Namespace(name=query.namespace))
+        given, complete = fitting(records, query)
         return JournalPage(
-            records=records[: query.limit],
-            complete=len(records) <= query.limit,
+            records=given,
+            complete=complete,
             floor=namespace.journal_floor,
             head=namespace.revision,
             epoch=self._epoch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Reading
-from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
 from holdfast.engines.layout import namespace_of, plugin_column
 from holdfast.engines.postgres import statements
 from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
@@ -85,7 +85,10 @@ async def falling_due(connection: Connection, *, since: int, until: int, limit: 
 async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
     """See `Engine.journal`."""
     statement = statements.journal(
-        bounded=query.stop is not None, key=query.key is not None, newest_first=query.newest_first
+        bounded=query.stop is not None,
+        key=query.key is not None,
+        newest_first=query.newest_first,
+        most=query.max_bytes,
     )
     bounds = [bound for bound in (query.stop, query.key) if bound is not None]
     found = await connection.fetch(
@@ -97,9 +100,10 @@ async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
         for answer in found
         if answer["version"] is not None
     ]
+    given, complete = fitting(records, query)
     return JournalPage(
-        records=records[: query.limit],
-        complete=len(records) <= query.limit,
+        records=given,
+        complete=complete,
         floor=floor,
         head=head,
         epoch=epoch,

@@ -180,6 +180,23 @@ OWNERS: Final = (
 """The namespaces that have rows in a space: from each the next is searched, whatever lies between them. With
 EXISTS the server would look at all rows of the space."""
 
+_WEIGHT: Final = "CASE WHEN wanted OR expires_at IS NOT NULL THEN octet_length({}) ELSE 0 END AS weight"
+WEIGH: Final = (
+    "SELECT coalesce(sum(weight), 0)::bigint FROM ("
+    "SELECT weight FROM unnest($2::text[], $3::boolean[]) AS asked (asked_key, wanted) CROSS JOIN LATERAL "
+    + looked_up(_WEIGHT.format("value_json"), "plugin_kv_storage", "plugin_name = $1 AND key = asked_key")
+    + " UNION ALL SELECT weight FROM unnest($5::text[], $6::bytea[], $7::boolean[]) "
+    "AS asked (asked_space, asked_key, wanted) CROSS JOIN LATERAL "
+    + looked_up(
+        _WEIGHT.format("value"), "holdfast_rows", "namespace = $4 AND space = asked_space AND key = asked_key"
+    )
+    + ") AS weights"
+)
+"""How many bytes the values have that `load` would give, which PostgreSQL knows without reading them.
+
+Parameters: the plugin, keys, and whether each value is wanted; the namespace, spaces, keys, and the same.
+"""
+
 READ_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
 REMEMBERED: Final = (
     "SELECT greatest(0, (SELECT value::bigint FROM holdfast_meta WHERE name = 'clock'), "
@@ -265,20 +282,33 @@ def due_others(*, one: bool) -> str:
 
 
 @cache
-def journal(*, bounded: bool, key: bool, newest_first: bool) -> str:
+def journal(*, bounded: bool, key: bool, newest_first: bool, most: int | None = None) -> str:
     """Records of a namespace, each after the store's epoch and the journal's floor and head.
+
+    With `most` they end with the one that takes the bytes of their details past it, or the second.
 
     Parameters: the namespace, the version to begin after, the first key, the limit; with `bounded` the key
     to end before; with `key` the only key. Without any record there is one answer that lacks it.
     """
     order = "version DESC" if newest_first else "version"
     columns = ", ".join(f"{answered(column)} AS {column}" for column in RECORD)
+    records = (
+        f"SELECT {columns} FROM holdfast_journal WHERE namespace = $1 AND version > $2 "
+        f"AND key >= $3{' AND key < $5' if bounded else ''}{f' AND key = ${5 + bounded}' if key else ''} "
+        f"ORDER BY {order} LIMIT $4"
+    )
+    if most is not None:
+        records = (
+            f"SELECT {', '.join(RECORD)} FROM (SELECT *, sum(width) OVER walk AS total, "
+            "row_number() OVER walk AS place FROM ("
+            f"SELECT *, coalesce(octet_length(detail), 0) AS width FROM ({records}) AS asked) AS reached "
+            f"WINDOW walk AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) AS summed "
+            f"WHERE total - width <= {most} OR place = 2"
+        )
     return (
         f"SELECT epoch.value, coalesce(journal_floor, 0), coalesce(revision, 0), {', '.join(RECORD)} "
         "FROM holdfast_meta AS epoch LEFT JOIN holdfast_namespaces ON holdfast_namespaces.name = $1 "
-        f"LEFT JOIN LATERAL (SELECT {columns} FROM holdfast_journal WHERE namespace = $1 AND version > $2 "
-        f"AND key >= $3{' AND key < $5' if bounded else ''}{f' AND key = ${5 + bounded}' if key else ''} "
-        f"ORDER BY {order} LIMIT $4) AS record ON true "
+        f"LEFT JOIN LATERAL ({records}) AS record ON true "
         f"WHERE epoch.name = 'epoch' ORDER BY {order}"
     )
 

@@ -13,13 +13,15 @@ server's clock: past the deadline of a command it fails, and the group is decide
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast.decide import Loaded, decide, further, needs
+from holdfast import rules
+from holdfast.decide import Decision, Loaded, further, needs
 from holdfast.engine import ends_of
 from holdfast.engines.layout import WALK, plugin_column
 from holdfast.engines.postgres import queries, statements
@@ -29,6 +31,7 @@ from holdfast.engines.postgres.saving import save
 from holdfast.engines.postgres.translate import DRIVER_ERRORS, may_have_committed, unknown
 from holdfast.errors import Busy, DatabaseError
 from holdfast.rows import KV, Address, Namespace, Overdue, Row
+from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
+FEW_ROWS: Final = 16
+"""How many rows are loaded without asking for their size first: together they can't be too large."""
 _ATTEMPTS: Final = 10
 """How often a group is decided anew because a deadline passed before it could be committed."""
 
@@ -133,11 +138,17 @@ class Group:
         return outcome
 
     async def _decide(self, connection: Connection, loaded: Loaded, now: int) -> Outcome:
-        outcome = decide(loaded, self._commands, now, self._keys)
-        while outcome.wants:
+        """Decide; where that is a lot of work, others have their turns in between."""
+        decision = Decision(loaded, now, self._keys)
+        taken = decision.take(self._commands)
+        while taken < len(self._commands):
+            await asyncio.sleep(0)
+            taken += decision.take(self._commands[taken:])
+        outcome = decision.outcome()
+        if outcome.wants:
             for at in outcome.wants:
                 loaded.ends[at] = await ends_of(partial(queries.scan, connection), *at)
-            outcome = decide(loaded, self._commands, now, self._keys)
+            return await self._decide(connection, loaded, now)
         return outcome
 
     async def _save(
@@ -187,6 +198,8 @@ class Group:
         """What is wanted; None if the namespace has no row."""
         kv = [address for address in wanted.rows if address.space == KV]
         others = [address for address in wanted.rows if address.space != KV]
+        if len(wanted.rows) > FEW_ROWS:
+            await self._weigh(connection, wanted, kv, others)
         shown = [[wanted.rows[address] for address in addresses] for addresses in (kv, others)]
         alike = all(len(set(some)) <= 1 for some in shown)
         statement = statements.load(kv=bool(kv), others=bool(others), alike=alike)
@@ -205,6 +218,23 @@ class Group:
                 counters = dict(zip(COUNTERS, numbers, strict=True))
                 namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
         return _Found(Loaded(namespaces, rows), mark, ahead) if namespaces else None
+
+    async def _weigh(
+        self, connection: Connection, wanted: Needs, kv: list[Address], others: list[Address]
+    ) -> None:
+        """Refuse to load more than a request may look at; several have room for more, and can be parted."""
+        size = await connection.fetchval(
+            statements.WEIGH,
+            plugin_column(self.namespace),
+            [address.key for address in kv],
+            [wanted.rows[address] for address in kv],
+            self.namespace,
+            [address.space for address in others],
+            [address.key for address in others],
+            [wanted.rows[address] for address in others],
+        )
+        if size > rules.MAX_LOADED_BYTES * (4 if len(self._commands) > 1 else 1):
+            raise too_much_loaded()
 
     async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:
         plugin = plugin_column(self.namespace)

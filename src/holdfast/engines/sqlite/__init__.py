@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import decide
+from holdfast import decide, rules
 from holdfast.commands import Change
 from holdfast.decide import Loaded
 from holdfast.engine import (
@@ -60,12 +60,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INLINE_ROWS: Final = 1024
+INLINE_ROWS: Final = 128
 """Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
 LOOKS_PER_TURN: Final = 32
 """After how many looks for a group the loop gets a turn."""
 PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
+FEW_ROWS: Final = 16
+"""How many rows are loaded without counting their bytes: together they can't be too large."""
+GROUP_BYTES: Final = 4 * rules.MAX_LOADED_BYTES
+"""How many bytes of values a group may load; a larger one is done command by command."""
 TURNS: Final = {True: 1, False: 3}
 """How many turns the loop gets then: after upkeep, which is in no hurry, as many as an answer may take."""
 STALE_ATTEMPTS: Final = 10
@@ -95,6 +99,7 @@ class SqliteEngine:
         self._looks = 0
         self._epoch = ""
         self._recent = Recent()
+        self._room = 0
 
     @property
     def path(self) -> Path:
@@ -282,6 +287,7 @@ class SqliteEngine:
         """
         loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
         decision: decide.Decision | None = None
+        self._room = GROUP_BYTES if len(commands) > 1 else rules.MAX_LOADED_BYTES
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
@@ -295,7 +301,10 @@ class SqliteEngine:
             more = decision.further(part, wanted)
             if more is not None:
                 await self._load(more, loaded)
-            decision.take(part)
+            taken = decision.take(part)
+            while taken < len(part):  # a slice of work is over
+                await asyncio.sleep(0)
+                taken += decision.take(part[taken:])
         assert decision is not None
         outcome = decision.outcome()
         if outcome.wants:
@@ -311,7 +320,11 @@ class SqliteEngine:
             for address, shown in wanted.rows.items()
             if (row := known.get(address)) is None or row.value is None
         }
-        if rows:
+        if len(rows) > FEW_ROWS:
+            found = await self._load_rows(rows, self._room)
+            self._room -= sum(len(row.value or "") for row in found.values())
+            loaded.rows.update(found)
+        elif rows:
             loaded.rows.update(await self._load_rows(rows))
         loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
         if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
@@ -319,10 +332,10 @@ class SqliteEngine:
                 await self._look(lambda connection: queries.load_namespaces(connection, names))
             )
 
-    async def _load_rows(self, wanted: dict[Address, bool]) -> dict[Address, Row]:
+    async def _load_rows(self, wanted: dict[Address, bool], most: int | None = None) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
-            return await self._aside(queries.load_rows, wanted)
-        return await self._look(lambda connection: queries.load_rows(connection, wanted))
+            return await self._aside(queries.load_rows, wanted, most)
+        return await self._look(lambda connection: queries.load_rows(connection, wanted, most))
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, row_size
+from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, row_size
 from holdfast.engines.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import statements
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
+from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
@@ -30,8 +31,14 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
     return None if found is None else statements.row(found)
 
 
-def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> dict[Address, Row]:
-    """Rows by address; of one without a deadline the value only where it is wanted."""
+def load_rows(
+    connection: sqlite3.Connection, wanted: dict[Address, bool], most: int | None = None
+) -> dict[Address, Row]:
+    """Rows by address; of one without a deadline the value only where it is wanted.
+
+    Raises:
+        TooExpensive: The values have more than `most` bytes.
+    """
     if len(wanted) == 1:
         [address] = wanted
         if address.space == KV:  # the usual group of who writes alone
@@ -45,9 +52,27 @@ def load_rows(connection: sqlite3.Connection, wanted: dict[Address, bool]) -> di
         for start in range(0, len(addresses), statements.MAX_ROWS):
             some = addresses[start : start + statements.MAX_ROWS]
             sql, parameters = statements.load(some, entries=entries, shown=shown)
-            for values in connection.execute(sql, parameters).fetchall():
+            if most is None:
+                found: Iterable[Any] = connection.execute(sql, parameters).fetchall()
+            else:
+                found = _bounded(connection.cursor().execute(sql, parameters), most)
+            for values in found:
                 rows[some[values[0]]] = statements.row(values[2:], values[1])
+            if most is not None:
+                most -= sum(len(rows[address].value or "") for address in some if address in rows)
     return rows
+
+
+def _bounded(found: sqlite3.Cursor, most: int) -> Iterator[Any]:
+    """What was found, as long as its values have no more bytes."""
+    try:
+        for values in found:
+            most -= len(values[2] or "")
+            if most < 0:
+                raise too_much_loaded()
+            yield values
+    finally:
+        found.close()
 
 
 def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
@@ -89,15 +114,17 @@ def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> 
     bounds = [bound for bound in (query.stop, query.key) if bound is not None]
     connection.execute("BEGIN")  # the records and the bounds are those of one instant
     try:
-        found = connection.execute(
+        found = connection.cursor().execute(
             sql, [query.namespace, query.since, query.start, *bounds, query.limit + 1]
-        ).fetchall()
+        )
+        records, complete = fitting(map(_record, found), query)
+        found.close()
         floor, head = connection.execute(statements.JOURNAL_BOUNDS, [query.namespace]).fetchone() or (0, 0)
     finally:
         connection.execute("COMMIT")
     return JournalPage(
-        records=[_record(values) for values in found[: query.limit]],
-        complete=len(found) <= query.limit,
+        records=records,
+        complete=complete,
         floor=floor,
         head=head,
         epoch=epoch,
