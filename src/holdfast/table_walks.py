@@ -21,7 +21,7 @@ from holdfast.errors import Busy, ValidationError
 from holdfast.model import Item, ItemPage, item_of, stored_item
 from holdfast.rows import TABLE, Address
 from holdfast.tables.commands import ExpireItems, FillIndex
-from holdfast.tables.conditions import holds, judged, tests_in
+from holdfast.tables.conditions import comparisons_in, holds, judged
 from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of
 from holdfast.tables.items import known_part
 from holdfast.tables.projection import project
@@ -100,7 +100,7 @@ class _Filling:
         self._room = rules.MAX_TRANSFER_BYTES
         self._looked = 0
         self._work = Work()
-        self._tests = 0 if wanted.filter is None else tests_in(wanted.filter)
+        self._tests = 0 if wanted.filter is None else comparisons_in(wanted.filter)
         self.after = wanted.after
 
     async def take(self, key: bytes, row: Row | None) -> bool:

@@ -7,12 +7,15 @@ few milliseconds at the most.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
 from holdfast.errors import TooExpensive
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from holdfast.rows import Row
 
 TEST: Final = 50
@@ -36,21 +39,22 @@ class Work:
         most: How many steps the request may take.
     """
 
-    __slots__ = ("_dearest", "_dearest_name", "_here", "_name", "_paused", "most", "spent")
+    __slots__ = ("_costs", "_key", "_name", "_paused", "_since", "most", "spent")
 
     def __init__(self, most: int = rules.MAX_WORK) -> None:
         self.most = most
         self.spent = 0
         self._paused = 0
+        self._key: Hashable = ""
         self._name: object = "what it names"
-        self._here = 0
-        self._dearest_name: object = self._name
-        self._dearest = 0
+        self._since = 0
+        self._costs: dict[Hashable, tuple[int, object]] = {}
 
-    def begin(self, name: object) -> None:
-        """Count what follows under a name, which a refusal shows if it turns out to cost most."""
+    def begin(self, name: Any, *, key: Hashable | None = None) -> None:
+        """Count what follows under a name, which a refusal shows if all under its key costs most."""
+        self._sum_up()
         self._name = name
-        self._here = 0
+        self._key = name if key is None else key
 
     def spend(self, steps: int) -> None:
         """Count so many steps.
@@ -59,14 +63,20 @@ class Work:
             TooExpensive: That is more than the request may take.
         """
         self.spent += steps
-        self._here += steps
-        if self._here > self._dearest:
-            self._dearest, self._dearest_name = self._here, self._name
         if self.spent > self.most:
+            self._sum_up()
+            cost, name = max(self._costs.values(), key=itemgetter(0))
             raise TooExpensive(
-                f"the request takes more than {self.most} steps of work, {self._dearest} of them for "
-                f"{self._dearest_name}. Nothing was written; do not retry it, but ask for less at a time"
+                f"the request takes more than {self.most} steps of work, {cost} of them for {name}. "
+                "Nothing was written; do not retry it, but ask for less at a time"
             )
+
+    def _sum_up(self) -> None:
+        """Add what was spent since the last name to what its key has cost before."""
+        if self.spent > self._since:
+            before, _ = self._costs.get(self._key, (0, None))
+            self._costs[self._key] = before + self.spent - self._since, self._name
+            self._since = self.spent
 
     def read(self, row: Row) -> None:
         """Count the reading of a row, which is dearer the more lists and objects its value has."""

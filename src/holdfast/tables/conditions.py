@@ -181,13 +181,13 @@ def judged(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> 
             raise TypeError(f"{type(condition).__name__} is no condition")
 
 
-def tests_in(condition: Condition) -> int:
+def comparisons_in(condition: Condition) -> int:
     """How many comparisons a condition has."""
     match condition:
         case Every() | Some():
-            return sum(tests_in(part) for part in condition.parts)
+            return sum(comparisons_in(part) for part in condition.parts)
         case Not():
-            return tests_in(condition.part)
+            return comparisons_in(condition.part)
         case _:
             return 1
 
@@ -227,7 +227,7 @@ def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
 
 
 def _meets(test: Comparison, item: Mapping[str, Any] | None, work: Work) -> bool:
-    work.begin(test)
+    work.begin(test, key=(test.operator, test.path))
     work.spend(TEST + STEP * len(test.path))
     found = MISSING if item is None else lookup(item, test.path)
     if test.operator in _PRESENCE:

@@ -6,6 +6,7 @@ by the clock it is given, and skips nothing: where an engine declares less, the 
 
 from holdfast.testing.conformance.audit import Audit
 from holdfast.testing.conformance.batches import Batches
+from holdfast.testing.conformance.costs import Costs
 from holdfast.testing.conformance.counters import Counters
 from holdfast.testing.conformance.deadlines import Deadlines
 from holdfast.testing.conformance.envelope import Envelope
@@ -64,6 +65,7 @@ class Conformance(
     TableQueries,
     TableIndexes,
     TableTtl,
+    Costs,
 ):
     """All rules of keys and tables. Subclass it, name the `scheme`, and supply the fixture `make_store`.
 
