@@ -50,6 +50,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_ATTACK_ROUNDS": "{rounds}"},
         500,
     ),
+    "cost": (
+        ["tests/robustness/test_cost.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        {"HOLDFAST_COST_ROUNDS": "{rounds}"},
+        1_000,
+    ),
     "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
     "locks": (
         [

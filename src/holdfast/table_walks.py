@@ -47,8 +47,10 @@ LEAST: Final = 400
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
 """How many expired items one sweep removes."""
-AT_ONCE: Final = 32
+AT_ONCE: Final = 16
 """How many items are read by their keys at a time, since each of them may be large."""
+PASSED_OVER: Final = 8
+"""How many bytes of an item are passed over in a step of work, where it is shown as it is stored."""
 CHUNK: Final = 8
 """How many of them go in one command: they share a commit, and others get their turn between them."""
 
@@ -125,7 +127,7 @@ class _Filling:
     async def _show(self, row: Row) -> bool:
         wanted, work = self._wanted, self._work
         work.most = work.spent + rules.MAX_WORK
-        work.spend(TEST)
+        work.spend(TEST + row.size // PASSED_OVER)
         item = stored_item(row)
         if wanted.filter is not None or wanted.projection is not None:
             work.read(row)
@@ -272,6 +274,7 @@ async def check_index(
     async for rows in _pages(source, namespace, schema.index_space(index)):
         entries += len(rows)
         for start in range(0, len(rows), AT_ONCE):
+            await asyncio.sleep(0)
             some = rows[start : start + AT_ONCE]
             found = await _items_of(source, namespace, schema, [row for _, row in some])
             for (key, entry_row), row in zip(some, found, strict=True):
