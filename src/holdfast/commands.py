@@ -71,6 +71,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
         return 1
 
     @property
+    def weighed(self) -> bool:
+        """Whether this is refused if what is stored under its keys is too much for a request to look at."""
+        return False
+
+    @property
     def removes(self) -> bool:
         """Whether this only removes, so that it may be done where there is no room."""
         return False
@@ -163,6 +168,11 @@ class Batch(Change, frozen=True, kw_only=True):
         return sum(write.cost for write in self.writes) + 64 * len(self.checks)
 
     @property
+    def weighed(self) -> bool:
+        """Whether this is refused if what is stored under its keys is too much."""
+        return True
+
+    @property
     def rows(self) -> int:
         """How many rows this is about."""
         return len(self.checks) + len(self.writes)
@@ -187,6 +197,11 @@ class Many(Change, frozen=True, kw_only=True):
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(item.cost for item in self.items)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether this is refused if what is stored under its keys is too much."""
+        return True
 
     @property
     def rows(self) -> int:

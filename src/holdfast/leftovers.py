@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STEP: Final = 250
 """How many rows are looked at at a time."""
+DUE: Final = 25
+"""How many that have expired are removed at a time: each may be large, and is loaded whole."""
 
 
 async def purge(
@@ -34,9 +36,10 @@ async def purge(
     for space in marked:
         more = True
         while more:
-            found = await engine.scan(_step(namespace, space, None, values=False), now())
+            # With their values, which bound how many there are: those with a deadline are loaded whole.
+            found = await engine.scan(_step(namespace, space, None), now())
             # What has expired is not shown to a walk, and must go too.
-            due = await engine.due(space, now(), limit=STEP, namespace=namespace)
+            due = await engine.due(space, now(), limit=DUE, namespace=namespace)
             keys = tuple({*found.keys, *(row.key for row in due)})
             more = bool(keys)
             await ask(Purge(namespace=namespace, space=space, keys=keys, last=not more))
@@ -48,11 +51,11 @@ async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) 
     for schema in (schema_of(row.value or "") for row in found):
         more = schema.ttl_attribute is not None
         while more:
-            due = await engine.due(schema.item_space, now(), limit=STEP, namespace=namespace)
+            due = await engine.due(schema.item_space, now(), limit=DUE, namespace=namespace)
             keys = tuple(row.key for row in due if isinstance(row.key, bytes))
             if keys:
                 yield ExpireItems(namespace=namespace, table=schema.name, space=schema.item_space, keys=keys)
-            more = len(due) == STEP
+            more = len(due) == DUE
 
 
 async def _pages(
@@ -61,13 +64,13 @@ async def _pages(
     after: bytes | None = None
     more = True
     while more:
-        found = await engine.scan(_step(namespace, space, after, values=True), now())
+        found = await engine.scan(_step(namespace, space, after), now())
         yield found
         more = found.more
         after = found.keys[-1] if found.keys else None
 
 
-def _step(namespace: str, space: str, after: bytes | None, *, values: bool) -> Scan:
+def _step(namespace: str, space: str, after: bytes | None) -> Scan:
     return Scan(
         namespace=namespace,
         space=space,
@@ -75,5 +78,5 @@ def _step(namespace: str, space: str, after: bytes | None, *, values: bool) -> S
         after=after,
         limit=STEP,
         max_bytes=2 * rules.MAX_TRANSFER_BYTES,
-        values=values,
+        values=True,
     )

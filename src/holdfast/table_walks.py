@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -52,7 +53,9 @@ AT_ONCE: Final = 16
 PASSED_OVER: Final = 8
 """How many bytes of an item are passed over in a step of work, where it is shown as it is stored."""
 CHUNK: Final = 8
-"""How many of them go in one command: they share a commit, and others get their turn between them."""
+"""How many of them go in one command: others get their turn between two."""
+TOGETHER: Final = 4
+"""How many of these commands share a commit: what they remove is loaded, and written to the journal."""
 
 
 class Shown(Protocol):
@@ -247,7 +250,11 @@ async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
         )
         for start in range(0, len(keys), CHUNK)
     ]
-    return sum(await asyncio.gather(*(_removed(source, command) for command in commands)))
+    removed = 0
+    for start in range(0, len(commands), TOGETHER):
+        some = commands[start : start + TOGETHER]
+        removed += sum(await asyncio.gather(*(_removed(source, command) for command in some)))
+    return removed
 
 
 async def _removed(source: Source, command: ExpireItems) -> int:
@@ -264,6 +271,7 @@ async def check_index(
     Writes go on meanwhile, so whatever looks wrong is looked at again, item and entry at once.
     """
     items = entries = missing = extra = 0
+    work = Work(sys.maxsize)
     async for rows in _pages(source, namespace, schema.item_space):
         wanted = [entry_of(known_part(row, schema), schema, index) for _, row in rows]
         there = [entry for entry in wanted if entry is not None]
@@ -274,10 +282,12 @@ async def check_index(
     async for rows in _pages(source, namespace, schema.index_space(index)):
         entries += len(rows)
         for start in range(0, len(rows), AT_ONCE):
-            await asyncio.sleep(0)
             some = rows[start : start + AT_ONCE]
             found = await _items_of(source, namespace, schema, [row for _, row in some])
             for (key, entry_row), row in zip(some, found, strict=True):
+                work.spend(TEST if row is None else row.size // 2)
+                if work.pausing():
+                    await asyncio.sleep(0)
                 if not _is_of_entry(row, schema, index, key):
                     entry = IndexEntry(
                         space=schema.index_space(index),

@@ -100,7 +100,7 @@ def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = N
     A refused command leaves no trace but its error among the results. `keys` sign the audit.
     """
     decision = Decision(loaded, now, keys)
-    taken = 0
+    taken = decision.take(commands)
     while taken < len(commands):
         taken += decision.take(commands[taken:])
     return decision.outcome()
@@ -124,8 +124,8 @@ class Decision:
             draft.begin(command)
             results.append(draft.attempt(_apply, command))
             count += 1
-            if draft.spent:
-                spent += draft.spent
+            if draft.charged is not None:
+                spent += draft.charged.spent
                 if spent >= SLICE:
                     break
         draft.keep()

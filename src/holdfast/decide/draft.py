@@ -91,6 +91,7 @@ class Draft:
 
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
     signed here, with their rows. `items` are those that were read for conditions and updates.
+    `command` is that of the group which is being applied, and `charged` what it has been charged with so far.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
@@ -109,8 +110,8 @@ class Draft:
         self.heads: dict[str, tuple[Row, Head]] = {}
         self._wants: set[tuple[str, str]] = set()
         self.items = Items()
-        self._command: Command | None = None
-        self._account: Account | None = None
+        self.command: Command | None = None
+        self.charged: Account | None = None
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
@@ -130,22 +131,17 @@ class Draft:
         return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
 
     def begin(self, command: Command) -> None:
-        """Turn to the next command of the group; `attempt` is for it and for its parts."""
-        self._command = command
-        self._account = None
+        """Turn to the next command of the group; what it and its parts do is charged to it."""
+        self.command = command
+        self.charged = None
 
     @property
     def account(self) -> Account:
         """What the command at hand has looked at and shown."""
-        if self._account is None:
-            assert self._command is not None
-            self._account = Account(self._command)
-        return self._account
-
-    @property
-    def spent(self) -> int:
-        """How many steps of work the command at hand has taken."""
-        return 0 if self._account is None else self._account.spent
+        if self.charged is None:
+            assert self.command is not None
+            self.charged = Account(self.command)
+        return self.charged
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""

@@ -149,6 +149,11 @@ class TransactWrite(Change, frozen=True, kw_only=True):
         return sum(write.cost for write in self.writes)
 
     @property
+    def weighed(self) -> bool:
+        """Whether this is refused if what is stored under its keys is too much."""
+        return True
+
+    @property
     def rows(self) -> int:
         """How many rows this is about."""
         return len(self.writes)
@@ -168,6 +173,11 @@ class WriteItems(Change, frozen=True, kw_only=True):
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(write.cost for write in self.writes)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether this is refused if what is stored under its keys is too much."""
+        return True
 
     @property
     def rows(self) -> int:

@@ -46,6 +46,9 @@ _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
 FEW_ROWS: Final = 16
 """How many rows are loaded without asking for their size first: together they can't be too large."""
+MANY_ROWS: Final = 64
+MOST_ROWS: Final = 512
+"""How many of a group, with their values and in all: those whose values nobody wants are rarely given any."""
 _ATTEMPTS: Final = 10
 """How often a group is decided anew because a deadline passed before it could be committed."""
 
@@ -223,6 +226,11 @@ class Group:
         self, connection: Connection, wanted: Needs, kv: list[Address], others: list[Address]
     ) -> None:
         """Refuse to load more than a request may look at; several have room for more, and can be parted."""
+        alone = len(self._commands) == 1
+        if alone and not self._commands[0].weighed:
+            return
+        if not alone and sum(wanted.rows.values()) <= MANY_ROWS and len(wanted.rows) <= MOST_ROWS:
+            return
         size = await connection.fetchval(
             statements.WEIGH,
             plugin_column(self.namespace),
@@ -233,7 +241,7 @@ class Group:
             [address.key for address in others],
             [wanted.rows[address] for address in others],
         )
-        if size > rules.MAX_LOADED_BYTES * (4 if len(self._commands) > 1 else 1):
+        if size > rules.MAX_LOADED_BYTES * (1 if alone else 4):
             raise too_much_loaded()
 
     async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:

@@ -66,8 +66,8 @@ LOOKS_PER_TURN: Final = 32
 """After how many looks for a group the loop gets a turn."""
 PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
-FEW_ROWS: Final = 16
-"""How many rows are loaded without counting their bytes: together they can't be too large."""
+FEW_ROWS: Final = {True: 16, False: 64}
+"""How many rows a command alone, or a part of a group, loads without counting their bytes."""
 GROUP_BYTES: Final = 4 * rules.MAX_LOADED_BYTES
 """How many bytes of values a group may load; a larger one is done command by command."""
 TURNS: Final = {True: 1, False: 3}
@@ -99,7 +99,8 @@ class SqliteEngine:
         self._looks = 0
         self._epoch = ""
         self._recent = Recent()
-        self._room = 0
+        self._room: int | None = None
+        self._few = 0
 
     @property
     def path(self) -> Path:
@@ -287,7 +288,11 @@ class SqliteEngine:
         """
         loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
         decision: decide.Decision | None = None
-        self._room = GROUP_BYTES if len(commands) > 1 else rules.MAX_LOADED_BYTES
+        alone = len(commands) == 1
+        self._few = FEW_ROWS[alone]
+        self._room = GROUP_BYTES
+        if alone:
+            self._room = rules.MAX_LOADED_BYTES if commands[0].weighed else None
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
@@ -320,7 +325,7 @@ class SqliteEngine:
             for address, shown in wanted.rows.items()
             if (row := known.get(address)) is None or row.value is None
         }
-        if len(rows) > FEW_ROWS:
+        if len(rows) > self._few and self._room is not None:
             found = await self._load_rows(rows, self._room)
             self._room -= sum(len(row.value or "") for row in found.values())
             loaded.rows.update(found)
