@@ -28,10 +28,8 @@ from holdfast.verbs import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from holdfast.engine import Engine
-    from tests.postgres import Server
 
 NOW: Final = 1_700_000_000_000
 LATER: Final = NOW + 100_000
@@ -41,21 +39,6 @@ OUTSIDE: Final = (
     "VALUES ('a', 'outside', '1', {})"
 )
 KEYS: Final = Keyring([AUDIT_KEY.encode()])
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, pg_server: Server) -> Callable[[], Engine]:
-    """Makes an engine on empty storage."""
-    made = iter(range(9))
-
-    def engine() -> Engine:
-        if request.param == "memory":
-            return MemoryEngine(KEYS)
-        if request.param == "sqlite":
-            return SqliteEngine(tmp_path / f"{next(made)}.db", KEYS)
-        return PostgresEngine(pg_server.create_database(), connections=3, keys=KEYS)
-
-    return engine
 
 
 @asynccontextmanager
