@@ -193,9 +193,9 @@ PLANTS: Final = (
     ),
     Plant(
         "the journal's last page is never complete",
-        "engines/sqlite/queries.py",
-        "complete=len(found) <= query.limit",
-        "complete=len(found) < query.limit",
+        "engine.py",
+        "    return given, True\n",
+        "    return given, len(given) < query.limit\n",
         _SQLITE,
     ),
     Plant(

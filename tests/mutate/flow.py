@@ -121,7 +121,7 @@ PLANTS: Final = (
     Plant(
         "a defect is not tried one by one",
         "groups.py",
-        "if isinstance(error, HoldfastError) and not isinstance(error, Defect):",
+        "if isinstance(error, HoldfastError) and not isinstance(error, (Defect, TooExpensive)):",
         "if isinstance(error, HoldfastError):",
         _GROUPS,
     ),
@@ -177,8 +177,8 @@ PLANTS: Final = (
     Plant(
         "a sweep for a quota leaves items",
         "leftovers.py",
-        "more = len(due) == STEP",
-        "more = len(due) > STEP",
+        "more = len(due) == DUE",
+        "more = len(due) > DUE",
         _REAPER,
     ),
     Plant(
