@@ -107,10 +107,10 @@ async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
     engine, asked = Gated(), 0
     repeat = Mailbox._repeat
 
-    def count(mailbox: Mailbox, pending: Any) -> None:
+    def count(mailbox: Mailbox, token: str, pending: Any) -> None:
         nonlocal asked
         asked += 1
-        repeat(mailbox, pending)
+        repeat(mailbox, token, pending)
 
     monkeypatch.setattr(Mailbox, "_repeat", count)
     async with (

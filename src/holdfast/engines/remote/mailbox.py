@@ -42,16 +42,13 @@ _log = logging.getLogger("holdfast.remote")
 class _Pending:
     """A request that waits for its reply. `again` is what is sent after a reconnect, of a write nothing."""
 
-    __slots__ = ("again", "late", "repeated", "reply", "sent", "subject", "token")
+    __slots__ = ("again", "late", "repeated", "reply", "sent", "subject")
 
-    def __init__(
-        self, token: str, subject: str, late: Late, *, again: bytes | None, reply: asyncio.Future[bytes]
-    ) -> None:
-        self.token = token
+    def __init__(self, subject: str, late: Late, reply: asyncio.Future[bytes], again: bytes | None) -> None:
         self.subject = subject
         self.late = late
-        self.again = again
         self.reply = reply
+        self.again = again
         self.repeated = False
         self.sent = TICKS()
 
@@ -118,9 +115,8 @@ class Mailbox:
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)
-        pending = self._pending[token] = _Pending(
-            token, subject, late, again=payload if repeat else None, reply=loop.create_future()
-        )
+        again = payload if repeat else None
+        pending = self._pending[token] = _Pending(subject, late, loop.create_future(), again)
         alarm = loop.call_later(seconds, self._give_up, pending)
         try:
             if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}"):
@@ -145,12 +141,13 @@ class Mailbox:
             pending.reply.set_exception(pending.late())
 
     def _on_reply(self, message: Message) -> None:
-        pending = self._pending.get(message.subject.rpartition(".")[2])
+        token = message.subject.rpartition(".")[2]
+        pending = self._pending.get(token)
         if pending is None or pending.reply.done():
             return
         if message.status == "503":
             if pending.repeated:  # the service has lost its connection too, and will be back
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._repeat, pending)
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._repeat, token, pending)
                 return
             pending.reply.set_exception(Unavailable(f"no Holdfast service answers at {pending.subject}"))
             return
@@ -189,15 +186,15 @@ class Mailbox:
 
     def _on_reconnected(self) -> None:
         self._refused = None
-        for pending in self._pending.values():
-            self._repeat(pending)
+        for token, pending in self._pending.items():
+            self._repeat(token, pending)
 
-    def _repeat(self, pending: _Pending) -> None:
+    def _repeat(self, token: str, pending: _Pending) -> None:
         """Ask again, unless an answer came or the caller has given up."""
         if pending.again is not None and not pending.reply.done():
             pending.repeated = True
             pending.sent = TICKS()
-            self._client.send(pending.subject, pending.again, reply=f"{self._inbox}.{pending.token}")
+            self._client.send(pending.subject, pending.again, reply=f"{self._inbox}.{token}")
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, (Untrusted, LoginRefused)):
