@@ -10,13 +10,18 @@ import random
 import ssl
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import holdfast
+from holdfast.bus import login as login_module
 from holdfast.bus import servers
+from holdfast.bus import session as session_module
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
 from holdfast.bus.login import Login
+from holdfast.bus.protocol import Info
+from holdfast.bus.session import Session
 from holdfast.clock import ManualClock
 from holdfast.errors import Unavailable
 from tests.bus.scribe import scribe
@@ -235,3 +240,61 @@ async def test_a_certificate_of_somebody_else(attacked: Middle) -> None:
         with pytest.raises(Unavailable, match=r"its certificate is not trusted: self-signed .*tls_ca"):
             await holdfast.open(address).start()
     assert b"pa55" not in attacked.heard
+
+
+# Negative controls: the same attempts with one thing taken away that keeps them out.
+
+
+async def test_control_of_injections(
+    attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If what comes before the login were read like everything else, the forged request would be executed."""
+    monkeypatch.setattr(Session, "_hear", lambda session, data: data)
+    async with served(attacked, certificate) as running:
+        attacked.alter = lambda info: info + forged_requests()
+        attacked.cut()
+        await until(lambda: bool(running.recorder.operations))
+        assert await holds(running) == 1
+
+
+async def test_control_of_greetings_without_tls(
+    attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If TLS were spoken only where it is offered, the password would be heard on the wire."""
+    monkeypatch.setattr(
+        Login, "context", lambda login, server, info: login.tls if info.tls_required else None
+    )
+    async with served(attacked, certificate, "nats"):
+        attacked.alter = without_tls
+        attacked.cut()
+        await until(lambda: b"pa55" in attacked.heard)
+        attacked.be_honest()
+        attacked.cut()
+
+
+async def test_control_of_servers_named_in_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a server that only another one named were trusted like the user's own, it would get the password."""
+    monkeypatch.setattr(login_module, "_SECRETS", frozenset())
+    async with scribe() as named, scribe() as thief:
+        named.info = {"connect_urls": [f"127.0.0.1:{thief.port}"]}
+        client = Connection(on_error=lambda error: None)
+        await client.reach(named.url.replace("//", "//me:pa55@"))
+        named.greeting = b"-ERR 'not now'\r\n"
+        named.writers[-1].transport.abort()
+        await until(lambda: any(b"pa55" in line for line in thief.lines))
+        await client.close()
+
+
+async def test_control_of_nested_greetings(
+    attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nobody expected that a greeting may be nested too deeply, the loop would be told of an error."""
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
+    monkeypatch.setattr(
+        session_module, "info_of", lambda control: msgspec.json.decode(control.rest, type=Info)
+    )
+    nested = b'INFO {"a":' + b"[" * 30_000 + b"]" * 30_000 + b"}\r\n"
+    async with served(attacked, certificate) as running:
+        await attack(attacked, running, lambda info: nested)
+    assert any(isinstance(error["exception"], RecursionError) for error in errors)
