@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
+from holdfast import rules
 from holdfast.rows import Ends
 
 if TYPE_CHECKING:
@@ -422,6 +423,16 @@ async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: st
     if not first.keys or not last.keys:
         return None
     return Ends(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
+
+
+def loadable(commands: Sequence[Command]) -> int | None:
+    """How many bytes of values may be loaded for commands; None if nobody minds.
+
+    A group has room for several requests. One that needs more is refused, and then done command by command.
+    """
+    if len(commands) > 1:
+        return 4 * rules.MAX_LOADED_BYTES
+    return rules.MAX_LOADED_BYTES if commands[0].weighed else None
 
 
 def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:

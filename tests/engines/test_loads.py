@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from holdfast import rules
 from holdfast.engine import JournalQuery
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import TooExpensive
@@ -50,9 +51,12 @@ async def test_too_much_is_refused_before_it_is_loaded(make: Callable[[], Engine
         assert not isinstance(done, Exception)
 
 
-async def test_the_company_of_a_heavy_request_is_served(make: Callable[[], Engine]) -> None:
+async def test_the_company_of_a_heavy_request_is_served(
+    make: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group with too much to load is done command by command: only the one that is too heavy is refused."""
     async with filled(make) as (store, _):
+        monkeypatch.setattr(rules, "MAX_LOADED_BYTES", 2_000_000)
         kv = store.kv("x")
         calls: list[Any] = [kv.delete_many(NAMES, request_id=f"r{number}") for number in range(6)]
         results = await asyncio.gather(

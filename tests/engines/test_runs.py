@@ -21,9 +21,7 @@ from holdfast.engines.layout import WALK
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.keyring import Keyring
 from holdfast.rows import KV, Address
-from holdfast.testing import AUDIT_KEY
 from holdfast.verbs import Verbs, id_maker
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ OUTSIDE: Final = (
     "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at) "
     "VALUES ('a', 'outside', '1', {})"
 )
-KEYS: Final = Keyring([AUDIT_KEY.encode()])
 
 
 @asynccontextmanager

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast import rules
 from holdfast.decide import Decision, Loaded, further, needs
-from holdfast.engine import ends_of
+from holdfast.engine import ends_of, loadable
 from holdfast.engines.layout import WALK, plugin_column
 from holdfast.engines.postgres import queries, statements
 from holdfast.engines.postgres.changes import changes
@@ -226,8 +225,8 @@ class Group:
         self, connection: Connection, wanted: Needs, kv: list[Address], others: list[Address]
     ) -> None:
         """Refuse to load more than a request may look at; several have room for more, and can be parted."""
-        alone = len(self._commands) == 1
-        if alone and not self._commands[0].weighed:
+        most, alone = loadable(self._commands), len(self._commands) == 1
+        if most is None:
             return
         if not alone and sum(wanted.rows.values()) <= MANY_ROWS and len(wanted.rows) <= MOST_ROWS:
             return
@@ -241,7 +240,7 @@ class Group:
             [address.key for address in others],
             [wanted.rows[address] for address in others],
         )
-        if size > rules.MAX_LOADED_BYTES * (1 if alone else 4):
+        if size > most:
             raise too_much_loaded()
 
     async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import decide, rules
+from holdfast import decide
 from holdfast.commands import Change
 from holdfast.decide import Loaded
 from holdfast.engine import (
@@ -34,6 +34,7 @@ from holdfast.engine import (
     Scanned,
     Totals,
     ends_of,
+    loadable,
     no_hint,
 )
 from holdfast.engines.layout import namespace_of, plugin_column
@@ -68,8 +69,6 @@ PART_ROWS: Final = 25
 """How many rows of a group are loaded and decided before the loop gets a turn."""
 FEW_ROWS: Final = {True: 16, False: 64}
 """How many rows a command alone, or a part of a group, loads without counting their bytes."""
-GROUP_BYTES: Final = 4 * rules.MAX_LOADED_BYTES
-"""How many bytes of values a group may load; a larger one is done command by command."""
 TURNS: Final = {True: 1, False: 3}
 """How many turns the loop gets then: after upkeep, which is in no hurry, as many as an answer may take."""
 STALE_ATTEMPTS: Final = 10
@@ -288,11 +287,7 @@ class SqliteEngine:
         """
         loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
         decision: decide.Decision | None = None
-        alone = len(commands) == 1
-        self._few = FEW_ROWS[alone]
-        self._room = GROUP_BYTES
-        if alone:
-            self._room = rules.MAX_LOADED_BYTES if commands[0].weighed else None
+        self._few, self._room = FEW_ROWS[len(commands) == 1], loadable(commands)
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
