@@ -52,7 +52,8 @@ def shown(result: object) -> str:
     """A result; of an error all that a caller can act on."""
     if not isinstance(result, holdfast.HoldfastError):
         return repr(result)
-    return f"{result.code} {result.message!r} {sorted(vars(result).items())}"
+    told = sorted(name.removeprefix("_") for name in vars(result))
+    return f"{result.code} {result.message!r} {[(name, getattr(result, name)) for name in told]}"
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ async def test_a_transaction_lists_all_that_failed(ask: Ask) -> None:
     assert await ask("transact_write", writes=writes[:1]) == {"success": True, "versions": [3]}
 
 
-async def test_a_refusal_that_is_too_large_is_told_without_the_items(ask: Ask) -> None:
+async def test_a_refusal_shows_items_as_far_as_they_fit(ask: Ask) -> None:
     """What failed is told even if the items that are there would not fit into one message."""
     for user in ("a", "b", "c"):
         await ask("put_item", item={"user": user, "at": 7, "text": "x" * 400_000})
@@ -195,7 +195,10 @@ async def test_a_refusal_that_is_too_large_is_told_without_the_items(ask: Ask) -
     refused = await ask("transact_write", writes=checks)
     assert refused["error_code"] == "CONDITION_FAILED"
     assert "0, 1, 2" in refused["message"]
-    assert not {"current", "conflicts"} & refused.keys()
+    conflicts = refused["conflicts"]
+    assert [conflict["current"]["version"] for conflict in conflicts] == [2, 3, 4]
+    assert ["item" in conflict["current"] for conflict in conflicts] == [True, False, False]
+    assert refused["current"]["item"]["user"] == "a"
 
 
 async def test_what_was_done_is_told_however_large_the_answer(ask: Ask) -> None:
