@@ -110,11 +110,21 @@ class _Filling:
 
     async def take(self, key: bytes, row: Row | None) -> bool:
         """Look at the next row; False if it has no place on this page."""
+        work, condition = self._work, self._wanted.filter
         self._looked += LEAST if row is None else max(row.size, LEAST)
-        if row is not None and not await self._show(row):
-            return False
+        if row is not None:
+            work.most = work.spent + rules.MAX_WORK
+            item = self._read(row)
+            if condition is None:
+                passes = True
+            elif self._tests * (16 * TEST + row.size) <= SLICE:
+                passes = holds(condition, item.value, work=work)
+            else:
+                passes = await self._judge(condition, item.value)
+            if passes and not self._add(row, item):
+                return False
         self.after = key
-        if self._work.pausing():
+        if work.pausing():
             await asyncio.sleep(0)
         return True
 
@@ -127,28 +137,16 @@ class _Filling:
         """The page as it is; at the end of the walk it has no cursor."""
         return _page(self._items, None if end else self.after, self._owner)
 
-    async def _show(self, row: Row) -> bool:
-        wanted, work = self._wanted, self._work
-        work.most = work.spent + rules.MAX_WORK
-        work.spend(TEST + row.size // PASSED_OVER)
-        item = stored_item(row)
-        if wanted.filter is not None or wanted.projection is not None:
-            work.read(row)
-            item = item_of(row)
-            if wanted.filter is not None and not await self._passes(wanted.filter, item.value, row.size):
-                return True
-        self._room -= row.size + 64
-        if len(self._items) == wanted.limit or (self._items and self._room < 0):
-            return False
-        if wanted.projection is not None:
-            item = msgspec.structs.replace(item, value=project(item.value, wanted.projection, work=work))
-        self._items.append(item)
-        return True
+    def _read(self, row: Row) -> Item:
+        """The item of a row: as it is stored, unless somebody looks into it."""
+        if self._wanted.filter is None and self._wanted.projection is None:
+            self._work.spend(TEST + row.size // PASSED_OVER)
+            return stored_item(row)
+        self._work.read(row)
+        return item_of(row)
 
-    async def _passes(self, condition: Condition, item: dict[str, Any], size: int) -> bool:
-        """Whether a filter lets an item through; one that may take long lets others have a turn meanwhile."""
-        if self._tests * (16 * TEST + size) <= SLICE:
-            return holds(condition, item, work=self._work)
+    async def _judge(self, condition: Condition, item: dict[str, Any]) -> bool:
+        """Whether a filter that may take long lets an item through; others have their turns meanwhile."""
         judging = judged(condition, item, self._work)
         while True:
             try:
@@ -156,6 +154,17 @@ class _Filling:
             except StopIteration as done:
                 return bool(done.value)
             await asyncio.sleep(0)
+
+    def _add(self, row: Row, item: Item) -> bool:
+        """Put an item on the page, if it has room."""
+        projection = self._wanted.projection
+        self._room -= row.size + 64
+        if len(self._items) == self._wanted.limit or (self._items and self._room < 0):
+            return False
+        if projection is not None:
+            item = msgspec.structs.replace(item, value=project(item.value, projection, work=self._work))
+        self._items.append(item)
+        return True
 
 
 async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:

@@ -7,15 +7,12 @@ few milliseconds at the most.
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
 from holdfast.errors import TooExpensive
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from holdfast.rows import Row
 
 TEST: Final = 50
@@ -28,6 +25,8 @@ CONTAINER: Final = 15
 """What it costs to make a list or an object of its text, beside its bytes."""
 TEXT: Final = 512
 """How many characters are compared in a step."""
+NAMED: Final = 1_000
+"""From how many steps on it is noted what they were for: what costs less is counted with what follows."""
 SLICE: Final = 100_000
 """After how many steps whoever reads on the event loop lets others have a turn."""
 
@@ -39,22 +38,21 @@ class Work:
         most: How many steps the request may take.
     """
 
-    __slots__ = ("_costs", "_key", "_name", "_paused", "_since", "most", "spent")
+    __slots__ = ("_costs", "_name", "_paused", "_since", "most", "spent")
 
     def __init__(self, most: int = rules.MAX_WORK) -> None:
         self.most = most
         self.spent = 0
         self._paused = 0
-        self._key: Hashable = ""
         self._name: object = "what it names"
         self._since = 0
-        self._costs: dict[Hashable, tuple[int, object]] = {}
+        self._costs: dict[str, int] = {}
 
-    def begin(self, name: Any, *, key: Hashable | None = None) -> None:
-        """Count what follows under a name, which a refusal shows if all under its key costs most."""
-        self._sum_up()
+    def begin(self, name: object) -> None:
+        """Count what follows under a name, which a refusal shows if it costs most."""
+        if self.spent - self._since > NAMED:
+            self._sum_up()
         self._name = name
-        self._key = name if key is None else key
 
     def spend(self, steps: int) -> None:
         """Count so many steps.
@@ -65,18 +63,17 @@ class Work:
         self.spent += steps
         if self.spent > self.most:
             self._sum_up()
-            cost, name = max(self._costs.values(), key=itemgetter(0))
+            cost, name = max((cost, name) for name, cost in self._costs.items())
             raise TooExpensive(
                 f"the request takes more than {self.most} steps of work, {cost} of them for {name}. "
                 "Nothing was written; do not retry it, but ask for less at a time"
             )
 
     def _sum_up(self) -> None:
-        """Add what was spent since the last name to what its key has cost before."""
-        if self.spent > self._since:
-            before, _ = self._costs.get(self._key, (0, None))
-            self._costs[self._key] = before + self.spent - self._since, self._name
-            self._since = self.spent
+        """Add what was spent since to the costs of the last name."""
+        name = str(self._name)
+        self._costs[name] = self._costs.get(name, 0) + self.spent - self._since
+        self._since = self.spent
 
     def read(self, row: Row) -> None:
         """Count the reading of a row, which is dearer the more lists and objects its value has."""

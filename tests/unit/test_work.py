@@ -49,15 +49,15 @@ def row(value: Any, version: int = 1, *, expires_at: int | None = None) -> Row:
 
 def test_work_past_what_there_may_be_is_refused() -> None:
     """A refusal names what cost most in all, not what was looked at last."""
-    work = Work(1_000)
+    work = Work(100_000)
     for _ in range(9):
-        work.begin("many small looks")
-        work.spend(60)
-        work.begin("another")
-        work.spend(10)
-    work.begin("one large look")
-    with refusal(TooExpensive, says="more than 1000 steps of work, 540 of them for many small looks"):
-        work.spend(400)
+        work.begin("many looks")
+        work.spend(6_000)
+        work.begin("others")
+        work.spend(2_000)
+    work.begin("the last look")
+    with refusal(TooExpensive, says="more than 100000 steps of work, 54000 of them for many looks"):
+        work.spend(40_000)
 
 
 def test_reading_is_dearer_the_more_lists_and_objects_there_are() -> None:
@@ -153,9 +153,9 @@ def test_projections_and_updates_are_counted() -> None:
     paths = update_of(SCHEMA, set={f"n{n}": 1 for n in range(100)})
     with refusal(TooExpensive, says="the paths of the update"):
         updated({"p": "x"}, paths, work=Work(6_000))
-    with refusal(TooExpensive, says="remove at 'l[0]'"):
+    with refusal(TooExpensive, says="the removes of the update"):
         updated({"l": [0] * 90_000}, update_of(SCHEMA, remove=["l[0]", "l[1]"]), work=Work(16_000))
-    with refusal(TooExpensive, says="add at 'l'"):
+    with refusal(TooExpensive, says="the adds of the update"):
         updated({"l": list(range(9_000))}, update_of(SCHEMA, add={"l": [1]}), work=Work(20_000))
 
 
@@ -206,6 +206,20 @@ def test_an_item_is_read_once_and_counted_for_each_command() -> None:
     other.read(stored)
     assert one.spent == other.spent > 0
     assert one.most == rules.MAX_WORK + rules.MAX_WORK_PER_WRITE
+
+
+def test_conflicts_of_a_call_share_what_they_show() -> None:
+    """What several refusals of one call show is made once; past the room of an answer there is no value."""
+    account = Account(tables().put_item({"table": "t", "item": {"p": "b"}}))
+    item, entry = row({"a": 1}), row("x" * 500_000)
+    assert account.item(item) is account.item(item)
+    assert account.entry("k", entry)().value == "x" * 500_000
+    assert account.entry("k", entry)().value is msgspec.UNSET
+    assert account.item(item)().version == 1
+    unseen = msgspec.structs.replace(item, value=None)
+    other = Account(tables().put_item({"table": "t", "item": {"p": "b"}}))
+    assert other.entry("k", unseen)().value is msgspec.UNSET
+    assert other.entry("k", item) is other.entry("k", item)
 
 
 def test_what_a_group_has_read_is_forgotten_when_it_is_much() -> None:

@@ -227,7 +227,7 @@ def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
 
 
 def _meets(test: Comparison, item: Mapping[str, Any] | None, work: Work) -> bool:
-    work.begin(test, key=(test.operator, test.path))
+    work.begin(test)
     work.spend(TEST + STEP * len(test.path))
     found = MISSING if item is None else lookup(item, test.path)
     if test.operator in _PRESENCE:

@@ -107,11 +107,11 @@ def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None
             assign(after, path, value, field="set")
         elif lookup(item, path) is MISSING:
             assign(after, path, value.value, field="set")
+    work.begin("the adds of the update")
     for path, value in sorted(update.add, key=lambda pair: in_order(pair[0])):
-        work.begin(f"add at {shown(path)}", key="add")
         assign(after, path, _sum(lookup(item, path), value, path, work), field="add")
+    work.begin("the removes of the update")
     for path in sorted(update.remove, key=in_order, reverse=True):
-        work.begin(f"remove at {shown(path)}", key="remove")
         work.spend(_moved(lookup(after, path[:-1])))
         discard(after, path)
     return after

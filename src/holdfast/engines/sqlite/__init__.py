@@ -98,7 +98,7 @@ class SqliteEngine:
         self._looks = 0
         self._epoch = ""
         self._recent = Recent()
-        self._room: int | None = None
+        self._room: queries.Room | None = None
         self._few = 0
 
     @property
@@ -287,7 +287,8 @@ class SqliteEngine:
         """
         loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
         decision: decide.Decision | None = None
-        self._few, self._room = FEW_ROWS[len(commands) == 1], loadable(commands)
+        most = loadable(commands)
+        self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else queries.Room(most)
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
@@ -320,22 +321,20 @@ class SqliteEngine:
             for address, shown in wanted.rows.items()
             if (row := known.get(address)) is None or row.value is None
         }
-        if len(rows) > self._few and self._room is not None:
-            found = await self._load_rows(rows, self._room)
-            self._room -= sum(len(row.value or "") for row in found.values())
-            loaded.rows.update(found)
-        elif rows:
-            loaded.rows.update(await self._load_rows(rows))
+        if rows:
+            loaded.rows.update(await self._load_rows(rows, self._room if len(rows) > self._few else None))
         loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
         if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
             loaded.namespaces.update(
                 await self._look(lambda connection: queries.load_namespaces(connection, names))
             )
 
-    async def _load_rows(self, wanted: dict[Address, bool], most: int | None = None) -> dict[Address, Row]:
+    async def _load_rows(
+        self, wanted: dict[Address, bool], room: queries.Room | None = None
+    ) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
-            return await self._aside(queries.load_rows, wanted, most)
-        return await self._look(lambda connection: queries.load_rows(connection, wanted, most))
+            return await self._aside(queries.load_rows, wanted, room)
+        return await self._look(lambda connection: queries.load_rows(connection, wanted, room))
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""

@@ -17,7 +17,16 @@ from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
+
+
+class Room:
+    """How many bytes of values may still be loaded for a group."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
 
 
 def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
@@ -32,12 +41,12 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
 
 
 def load_rows(
-    connection: sqlite3.Connection, wanted: dict[Address, bool], most: int | None = None
+    connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None
 ) -> dict[Address, Row]:
     """Rows by address; of one without a deadline the value only where it is wanted.
 
     Raises:
-        TooExpensive: The values have more than `most` bytes.
+        TooExpensive: There is no room for the values.
     """
     if len(wanted) == 1:
         [address] = wanted
@@ -52,27 +61,27 @@ def load_rows(
         for start in range(0, len(addresses), statements.MAX_ROWS):
             some = addresses[start : start + statements.MAX_ROWS]
             sql, parameters = statements.load(some, entries=entries, shown=shown)
-            if most is None:
-                found: Iterable[Any] = connection.execute(sql, parameters).fetchall()
+            if room is None:
+                found = connection.execute(sql, parameters).fetchall()
             else:
-                found = _bounded(connection.cursor().execute(sql, parameters), most)
+                found = _bounded(connection.cursor().execute(sql, parameters), room)
             for values in found:
                 rows[some[values[0]]] = statements.row(values[2:], values[1])
-            if most is not None:
-                most -= sum(len(rows[address].value or "") for address in some if address in rows)
     return rows
 
 
-def _bounded(found: sqlite3.Cursor, most: int) -> Iterator[Any]:
-    """What was found, as long as its values have no more bytes."""
+def _bounded(cursor: sqlite3.Cursor, room: Room) -> list[Any]:
+    """What is found, read no further than there is room for its values."""
+    found: list[Any] = []
     try:
-        for values in found:
-            most -= len(values[2] or "")
-            if most < 0:
+        while some := cursor.fetchmany(16):
+            room.left -= sum([len(values[2]) for values in some if values[2] is not None])
+            if room.left < 0:
                 raise too_much_loaded()
-            yield values
+            found += some
     finally:
-        found.close()
+        cursor.close()
+    return found
 
 
 def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
