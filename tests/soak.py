@@ -46,7 +46,12 @@ CAMPAIGNS: Final = {
         1_000_000,
     ),
     "attacks": (
-        ["tests/security/test_wire.py", "tests/bus/test_states.py", "--timeout=0"],
+        [
+            "tests/security/test_wire.py",
+            "tests/bus/test_states.py",
+            "tests/robustness/test_cost.py",
+            *("--timeout=0", "-s", "-p", "no:xdist"),
+        ],
         {"HOLDFAST_ATTACK_ROUNDS": "{rounds}"},
         500,
     ),

@@ -69,6 +69,15 @@ class Work:
                 "Nothing was written; do not retry it, but ask for less at a time"
             )
 
+    def look(self, name: object, steps: int) -> None:
+        """Begin something and count its first steps, which is what most of it comes to."""
+        if self.spent - self._since > NAMED:
+            self._sum_up()
+        self._name = name
+        self.spent += steps
+        if self.spent > self.most:
+            self.spend(0)
+
     def _sum_up(self) -> None:
         """Add what was spent since to the costs of the last name."""
         name = str(self._name)
@@ -77,8 +86,7 @@ class Work:
 
     def read(self, row: Row) -> None:
         """Count the reading of a row, which is dearer the more lists and objects its value has."""
-        self.begin("reading what is stored")
-        self.spend(reading(row))
+        self.look("reading what is stored", reading(row))
 
     def pausing(self) -> bool:
         """Whether a slice of work is over, and others may have a turn."""

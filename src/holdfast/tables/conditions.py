@@ -148,17 +148,17 @@ def holds(condition: Condition, item: Mapping[str, Any] | None, *, work: Work | 
 
 
 def _holds(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> bool:
-    match condition:
-        case Comparison():
-            return _meets(condition, item, work)
-        case Every():
-            return all(_holds(part, item, work) for part in condition.parts)
-        case Some():
-            return any(_holds(part, item, work) for part in condition.parts)
-        case Not():
-            return not _holds(condition.part, item, work)
-        case _:
-            raise TypeError(f"{type(condition).__name__} is no condition")
+    if isinstance(condition, Comparison):
+        return _meets(condition, item, work)
+    if isinstance(condition, (Every, Some)):
+        enough = isinstance(condition, Some)
+        for part in condition.parts:
+            if _holds(part, item, work) is enough:
+                return enough
+        return not enough
+    if isinstance(condition, Not):
+        return not _holds(condition.part, item, work)
+    raise TypeError(f"{type(condition).__name__} is no condition")
 
 
 def judged(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> Generator[None, None, bool]:
@@ -227,8 +227,7 @@ def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
 
 
 def _meets(test: Comparison, item: Mapping[str, Any] | None, work: Work) -> bool:
-    work.begin(test)
-    work.spend(TEST + STEP * len(test.path))
+    work.look(test, TEST + STEP * len(test.path))
     found = MISSING if item is None else lookup(item, test.path)
     if test.operator in _PRESENCE:
         return (found is MISSING) == (test.operator == "not_exists")
