@@ -43,6 +43,8 @@ MAX_LETTER_BYTES: Final = 786_432
 MAX_LETTERS_BYTES: Final = 67_108_864
 """What all dead letters of a namespace may hold, at 256 bytes and its content for each."""
 MAX_VERSION: Final = 2**63 - 1
+MAX_LOADED_VERSION: Final = 2**62
+"""The largest version that an entry of another store may bring: the namespace counts on from it."""
 
 TRASH_RETENTION: Final = 7 * 86_400
 """For how many seconds what was removed can be restored."""
@@ -210,6 +212,16 @@ def version(number: object, *, field: str = "expected_version") -> int:
     """A version as a caller names it; 0 stands for nothing there."""
     if type(number) is not int or not 0 <= number <= MAX_VERSION:
         raise ValidationError(f"{field} must be a whole number from 0, not {shown(number)}", field=field)
+    return number
+
+
+def loaded_version(number: object) -> int:
+    """The version of an entry of another store, with room behind it for those of later writes."""
+    if type(number) is not int or not 0 <= number <= MAX_LOADED_VERSION:
+        raise ValidationError(
+            f"version must be a whole number from 0 to {MAX_LOADED_VERSION}, not {shown(number)}",
+            field="version",
+        )
     return number
 
 

@@ -238,7 +238,7 @@ class Verbs:
         row = Row(
             value=value,
             size=size,
-            version=rules.version(entry.version, field="version"),
+            version=rules.loaded_version(entry.version),
             created_at=milliseconds(entry.created_at),
             updated_at=milliseconds(entry.updated_at),
             expires_at=None if entry.expires_at is None else milliseconds(entry.expires_at),

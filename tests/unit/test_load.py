@@ -65,3 +65,30 @@ async def test_keys_and_values_are_checked() -> None:
         with pytest.raises(holdfast.ValidationError):
             await store.load("kv/q", [{"key": "a"}], keep_versions=True)  # type: ignore[list-item]
         assert (await store.kv("q").list()).keys == []
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite://"])
+@pytest.mark.parametrize("keep_versions", [True, False])
+async def test_a_version_without_room_behind_it_is_refused(url: str, keep_versions: bool) -> None:
+    """A version that would use up the namespace's counter is refused, and the next write succeeds."""
+    async with holdfast.open(url, clock=ManualClock()) as store:
+        kv = store.kv("p")
+        entry = await kv.set("a", 1)
+        for version in (2**63 - 1, 2**63 - 2, 2**62 + 1):
+            with pytest.raises(holdfast.ValidationError, match=f"from 0 to {2**62}, not {version}") as caught:
+                await store.load(
+                    "kv/p", [msgspec.structs.replace(entry, version=version)], keep_versions=keep_versions
+                )
+            assert caught.value.field == "version"
+        assert (await kv.set("a", 2)).version == 2
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite://"])
+async def test_after_the_greatest_version_writes_go_on(url: str) -> None:
+    """The greatest version that can be loaded leaves room for as many writes again."""
+    async with holdfast.open(url, clock=ManualClock()) as store:
+        entry = await store.kv("p").set("a", 1)
+        for _ in range(2):
+            greatest = msgspec.structs.replace(entry, version=2**62)
+            assert await store.load("kv/q", [greatest], keep_versions=True) == 1
+        assert (await store.kv("q").set("a", 2)).version == 2**62 + 2

@@ -205,6 +205,18 @@ def test_no_versions(number: Any) -> None:
         rules.version(number)
 
 
+def test_loaded_versions() -> None:
+    """A version that comes from another store leaves as many again for later writes."""
+    assert [rules.loaded_version(number) for number in (0, 1, 2**62)] == [0, 1, 2**62]
+
+
+@pytest.mark.parametrize("number", [-1, 2**62 + 1, 2**63 - 1, 2**63, *NO_WHOLE])
+def test_no_loaded_versions(number: Any) -> None:
+    """Nothing else is taken for one."""
+    with refusal(ValidationError, field="version", says=f"from 0 to {2**62}"):
+        rules.loaded_version(number)
+
+
 @pytest.mark.parametrize("by", [0, 1, -1, 0.5, -0.0])
 def test_increments(by: Any) -> None:
     """Any number that JSON can hold can be added."""

@@ -176,6 +176,8 @@ def test_expired_entries_are_left_out(cli: Cli) -> None:
         (entry_line(2, key=""), "key must not be empty"),
         (entry_line(2, value="x" * 70000), "exceeds 64KB limit"),
         (entry_line(2, version=-1), "version must be"),
+        (entry_line(2, version=2**62 + 1), f"version must be a whole number from 0 to {2**62}"),
+        (entry_line(2, version=2**63 - 1), f"version must be a whole number from 0 to {2**62}"),
         (entry_line(2, version="2"), "this is no entry"),
         (entry_line(2, last_writer=""), "last_writer must be"),
         (entry_line(2, semantics={"purpose": "UPPER"}), "semantics.purpose"),

@@ -161,3 +161,23 @@ async def test_a_rate_is_kept_at_this_door(caller: Caller, clock: ManualClock) -
     replies = [await caller.ask(subject, {"key": "k"}) for _ in range(3)]
     assert [reply["success"] for reply in replies] == [True, True, False]
     assert (replies[2]["errorCode"], replies[2]["retryAfter"]) == ("rate_limited", 0.5)
+
+
+async def test_a_loaded_version_leaves_room_for_writes(caller: Caller, running: Running) -> None:
+    """Nobody can use up the versions of a namespace with one `load`."""
+    await caller.ask("db.kv.trivia.set", {"key": "a", "value": 1})
+    entry = {"key": "a", "value": 2, "version": 2**63 - 1, "created_at": START, "updated_at": START}
+    entry |= {
+        "expires_at": None,
+        "last_writer": "me",
+        "semantics": None,
+        "request_id": None,
+        "spec_ref": None,
+    }
+    load = {"namespace": "kv/trivia", "entries": [entry], "keep_versions": True}
+    reply = await caller.ask("db.admin.load", load)
+    assert (reply["success"], reply["error_code"], reply["field"]) == (False, "VALIDATION_ERROR", "version")
+    assert (await caller.ask("db.kv.trivia.set", {"key": "a", "value": 3}))["version"] == 2
+    entry["version"] = 2**62
+    assert await caller.ask("db.admin.load", load) == {"success": True, "written": 1}
+    assert (await caller.ask("db.kv.trivia.set", {"key": "a", "value": 4}))["version"] == 2**62 + 1
