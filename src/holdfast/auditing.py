@@ -141,6 +141,7 @@ class Audit:
 
     async def verify_part(self, *, after: int, anchor: str) -> AuditPart:
         """Verify what follows the record `after`, whose signature is `anchor`; 0 is the beginning."""
+        anchor = rules.anchor(anchor)
         if isinstance(self._engine, Auditor):
             return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
         head, broken = await self._head()

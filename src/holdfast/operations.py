@@ -76,7 +76,7 @@ class Operations(ABC):
         """What one namespace holds, at a cost that does not grow with it. One never written to is empty."""
         from holdfast.survey import stats_of
 
-        await self._batcher.settled(namespace)
+        await self._batcher.settled(rules.namespace(namespace))
         found = await self._reading().totals(self.now(), namespace=namespace)
         if found:
             return stats_of(found[0])
@@ -102,7 +102,7 @@ class Operations(ABC):
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped; upkeep does it too."""
         self._reading()
-        await self._reaper.purge(namespace)
+        await self._reaper.purge(rules.namespace(namespace))
 
     async def policy(self, namespace: str) -> Policy:
         """What was asked of a namespace."""

@@ -239,6 +239,11 @@ def reason(text: object) -> str:
     return _text(text, field="message", most=MAX_REASON_CHARACTERS)
 
 
+def anchor(text: object) -> str:
+    """The signature of the record after which an audit is verified."""
+    return _text(text, field="anchor", most=MAX_IDENTITY_CHARACTERS)
+
+
 def increment(by: object) -> int | float:
     """What to add to a number."""
     if type(by) is not int and type(by) is not float:
@@ -331,7 +336,8 @@ def policy(given: Policy | dict[str, Any]) -> Policy:
     fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
     for name, asked in fields.items():
         if name not in Policy.__struct_fields__:
-            raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{name}")
+            spelled = ascii(str(name)[:40])[1:-1]  # it goes back to the caller, who may have sent anything
+            raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{spelled}")
         if asked is not None:
             _policy_field(name, asked)
     checked = Policy(**fields)

@@ -205,6 +205,24 @@ def test_no_versions(number: Any) -> None:
         rules.version(number)
 
 
+def test_anchors() -> None:
+    """The signature of a record is text; a store that has no record before has an empty one."""
+    assert [rules.anchor(text) for text in ("", "feed")] == ["", "feed"]
+    for wrong in (None, 5, "a\ud800", "x" * 201):
+        with refusal(ValidationError, field="anchor"):
+            rules.anchor(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("nothing", "policy.nothing"), ("a\ud800", "policy.a\\ud800"), ("x" * 90, "policy." + "x" * 40)],
+)
+def test_an_unknown_field_of_a_policy_can_be_told(name: str, field: str) -> None:
+    """Whatever a caller sent as a name, the error that names it can be sent back, and is short."""
+    with refusal(ValidationError, field=field, says="a policy has no field"):
+        rules.policy({name: 1})
+
+
 def test_loaded_versions() -> None:
     """A version that comes from another store leaves as many again for later writes."""
     assert [rules.loaded_version(number) for number in (0, 1, 2**62)] == [0, 1, 2**62]

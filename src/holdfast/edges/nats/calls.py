@@ -67,15 +67,15 @@ async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _values(fields: Mapping[str, Any]) -> bool:
-    values = fields.get("values", False)
-    if not isinstance(values, bool):
-        raise ValidationError("values must be true or false", field="values")
-    return values
+def _switch(fields: Mapping[str, Any], name: str) -> bool:
+    asked = fields.get(name, False)
+    if not isinstance(asked, bool):
+        raise ValidationError(f"{name} must be true or false", field=name)
+    return asked
 
 
 async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = _values(fields)
+    values = _switch(fields, "values")
     page = await kv.list(
         fields.get("prefix", ""),
         limit=fields.get("limit"),
@@ -176,7 +176,7 @@ async def _trash(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
         fields.get("prefix", ""),
         limit=fields.get("limit"),
         cursor=fields.get("cursor"),
-        values=_values(fields),
+        values=_switch(fields, "values"),
     )
     return trash_fields(page)
 
@@ -186,7 +186,7 @@ async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(entries, list):
         raise ValidationError("entries must be a list", field="entries")
     namespace = rules.namespace(required(fields, "namespace"))
-    keep_versions = fields.get("keep_versions", False) is True
+    keep_versions = _switch(fields, "keep_versions")
     loaded = list(map(_entry, entries))
     written = await store.load(namespace, loaded, keep_versions=keep_versions, **_operator(fields))
     return {"written": written}
@@ -195,7 +195,7 @@ async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _entry(fields: Any) -> Entry:
     try:
         entry = entry_of_fields(fields)
-    except (KeyError, TypeError, msgspec.ValidationError):
+    except (KeyError, TypeError, UnicodeEncodeError, msgspec.ValidationError):
         entry = None
     if entry is None:
         raise ValidationError("each of entries must have the fields of an entry", field="entries")
@@ -229,12 +229,9 @@ async def _audits(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _audit_verify(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    anchor = fields.get("anchor", "")
-    if not isinstance(anchor, str):
-        raise ValidationError("anchor must be text", field="anchor")
     audit = store.audit(required(fields, "namespace"))
     after = rules.version(fields.get("after", 0), field="after")
-    return msgspec.structs.asdict(await audit.verify_part(after=after, anchor=anchor))
+    return msgspec.structs.asdict(await audit.verify_part(after=after, anchor=fields.get("anchor", "")))
 
 
 async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
