@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import rules
 from holdfast.audit import address_of, head_of
+from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, policy_of
 from holdfast.errors import DatabaseError
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 PART: Final = 50
 """How many namespaces or entries are looked at in one go: an engine may do that on the loop."""
+
+STATS_BYTES: Final = 512
+"""What a namespace may take in a reply: its name has at most 136 characters, and four numbers go with it."""
 
 
 class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +53,13 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditEnd | None
 
 
+class StatsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What some namespaces hold, by name. `cursor` continues and is None at the end."""
+
+    namespaces: list[Stats]
+    cursor: str | None
+
+
 class Survey:
     """Looks into an engine.
 
@@ -66,6 +78,18 @@ class Survey:
         for start in range(0, len(found), PART):
             yield await self._holdings(found[start : start + PART])
             await asyncio.sleep(0)
+
+    async def page(self, *, limit: object = None, cursor: object = None) -> StatsPage:
+        """What namespaces hold, as many as fit one reply."""
+        most = rules.limit(limit)
+        after = "" if cursor is None else last_seen(cursor, "")
+        found = [one for one in await self._engine.totals(self._now()) if one.namespace.name > after]
+        part = found[: min(most, rules.MAX_TRANSFER_BYTES // STATS_BYTES)]
+        more = len(part) < len(found)
+        return StatsPage(
+            namespaces=[stats_of(totals) for totals in part],
+            cursor=cursor_after(part[-1].namespace.name) if more else None,
+        )
 
     async def purposes(self, addresses: Sequence[Address]) -> AsyncIterator[list[tuple[Address, str | None]]]:
         """These addresses with the purpose of the entry there, or None, some at a time."""

@@ -74,7 +74,7 @@ TABLES: Final[dict[str, dict[str, Any]]] = {
 }
 """A request of every verb of tables but those that drop something."""
 OPERATORS: Final[dict[str, dict[str, Any]]] = {
-    "namespaces": {},
+    "namespaces": {"limit": 10, "cursor": "aw"},
     "stats": {"namespace": "kv/fuzz1"},
     "policy": {"namespace": "kv/fuzz1"},
     "set_policy": {"namespace": "kv/spare", "policy": {"quota_keys": 1_000}},

@@ -143,7 +143,7 @@ TABLES: Final[dict[str, dict[str, Any]]] = {
     "stats": {},
 }
 OPERATORS: Final[dict[str, dict[str, Any]]] = {
-    "namespaces": {},
+    "namespaces": {"cursor": "aw"},
     "stats": {"namespace": "kv/p"},
     "policy": {"namespace": "kv/p"},
     "set_policy": {"namespace": "kv/p", "policy": {"quota_keys": 1_000}, **_SAID},

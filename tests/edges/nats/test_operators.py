@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from holdfast import rules
+import holdfast
+from holdfast import rules, survey
+from holdfast.wire.replies import stats_fields
 from tests.edges.nats.ground import START
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
+    from holdfast.edges.nats.server import NatsServer
     from tests.edges.nats.ground import Caller, Running
 
 WEB = {"namespace": "semantic/acme/web"}
@@ -181,3 +186,54 @@ async def test_a_loaded_version_leaves_room_for_writes(caller: Caller, running: 
     entry["version"] = 2**62
     assert await caller.ask("db.admin.load", load) == {"success": True, "written": 1}
     assert (await caller.ask("db.kv.trivia.set", {"key": "a", "value": 4}))["version"] == 2**62 + 1
+
+
+async def test_namespaces_come_in_pages(caller: Caller, running: Running) -> None:
+    """However many namespaces there are, a reply fits; the pages together have each once, by name."""
+    names = sorted(f"kv/{number:03}{'x' * 97}" for number in range(5))
+    for name in names:
+        await running.store.kv(name.removeprefix("kv/")).set("k", 1)
+    first = await caller.ask("db.admin.namespaces", {"limit": 2})
+    assert ([one["namespace"] for one in first["namespaces"]], first["count"]) == (names[:2], 2)
+    assert (first["truncated"], first["namespaces"][0]["keys"]) == (True, 1)
+    second = await caller.ask("db.admin.namespaces", {"limit": 2, "cursor": first["cursor"]})
+    last = await caller.ask("db.admin.namespaces", {"limit": 2, "cursor": second["cursor"]})
+    assert [one["namespace"] for one in second["namespaces"] + last["namespaces"]] == names[2:]
+    assert (last["count"], last["truncated"], last["cursor"]) == (1, False, None)
+    whole = await caller.ask("db.admin.namespaces")
+    assert (whole["count"], whole["cursor"]) == (5, None)
+    assert running.service.unknown_fields == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"), [("limit", 0), ("limit", 10_001), ("cursor", "?"), ("cursor", 5)]
+)
+async def test_a_wrong_page_of_namespaces_is_refused(caller: Caller, field: str, wrong: Any) -> None:
+    """A limit or cursor that can't be meant is refused by its name, as `list` does."""
+    reply = await caller.ask("db.admin.namespaces", {field: wrong})
+    assert (reply["success"], reply["error_code"], reply["field"]) == (False, "VALIDATION_ERROR", field)
+
+
+async def test_a_client_sees_all_namespaces(
+    running: Running, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`store.namespaces()` of a program beyond the bus has them all, however small a page is."""
+    monkeypatch.setattr(survey, "STATS_BYTES", rules.MAX_TRANSFER_BYTES // 2)
+    for number in range(5):
+        await running.store.kv(f"p{number}").set("k", 1)
+    async with holdfast.open(nats_server.url) as store:
+        assert await store.namespaces() == await running.store.namespaces()
+
+
+def test_a_full_page_of_namespaces_fits_a_reply() -> None:
+    """The longest names with the greatest numbers fit the reply that the largest page is sent in."""
+    most = rules.MAX_TRANSFER_BYTES // survey.STATS_BYTES
+    tenant, project = "t" * 63, "p" * 59
+    stats = holdfast.Stats(
+        namespace=f"semantic/{tenant}/{project}9999",
+        keys=2**63 - 1,
+        bytes=2**63 - 1,
+        version=2**63 - 1,
+        changed_at=datetime.max.replace(tzinfo=UTC),
+    )
+    assert len(msgspec.json.encode(stats_fields(stats))) * most <= rules.MAX_TRANSFER_BYTES

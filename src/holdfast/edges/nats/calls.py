@@ -141,7 +141,13 @@ READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any
 
 
 async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"namespaces": [stats_fields(stats) for stats in await store.namespaces()]}
+    page = await store.survey().page(limit=fields.get("limit"), cursor=fields.get("cursor"))
+    return {
+        "namespaces": [stats_fields(stats) for stats in page.namespaces],
+        "count": len(page.namespaces),
+        "truncated": page.cursor is not None,
+        "cursor": page.cursor,
+    }
 
 
 async def _namespace_stats(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,10 +135,21 @@ class RemoteEngine:
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`: of all namespaces for operators, of one for its owner."""
         if namespace is None:
-            found = (await self._ask_operator("namespaces", {}))["namespaces"]
+            found = await self._all_stats()
         else:
             found = [await self._stats(namespace)]
         return [_totals(stats) for stats in found]
+
+    async def _all_stats(self) -> list[Mapping[str, Any]]:
+        """What every namespace holds, page by page."""
+        found: list[Mapping[str, Any]] = []
+        fields: dict[str, Any] = {"limit": rules.MAX_LIMIT}
+        while True:
+            page = await self._ask_operator("namespaces", fields)
+            found += page["namespaces"]
+            if page["cursor"] is None:
+                return found
+            fields["cursor"] = page["cursor"]
 
     async def _stats(self, namespace: str) -> Mapping[str, Any]:
         """What a namespace holds. An operator may not ask in its owner's name, but has a verb of its own."""
