@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast import private
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
     """Write secrets to a file that only its owner can read: whole or not at all, and durable on return."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    with os.fdopen(private.create(unfinished), "wb") as file:
         file.writelines(secret + b"\n" for secret in content)
         file.flush()
         os.fsync(file.fileno())

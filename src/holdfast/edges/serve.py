@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
+from holdfast import private
 from holdfast.edges import logs
 from holdfast.edges.config import audit_key_of, shown
 from holdfast.edges.http.app import Health, application
@@ -144,7 +145,7 @@ async def _require_sound(store: holdfast.Store, config: Config) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
     except OSError as error:
         reason = (error.strerror or "it can't be used").lower()
         raise ValidationError(f"db: the folder {folder} can't be made: {reason}", field="db") from None

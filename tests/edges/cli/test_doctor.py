@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections import namedtuple
@@ -39,7 +40,7 @@ def test_a_healthy_store(cli: Cli) -> None:
     cli.did("set", "k", "1")
     outcome = cli.did("doctor")
     found = [line.split()[:2] for line in outcome.out.splitlines()]
-    names = "python libraries sqlite clock disk fsync schema store time writing audit"
+    names = "python libraries sqlite clock disk fsync files schema store time writing audit key"
     assert found == [["ok", name] for name in names.split()]
 
 
@@ -144,6 +145,62 @@ def test_a_password_is_not_shown(cli: Cli) -> None:
     assert outcome.code == 1
     assert "fail  store" in outcome.out
     assert "secret" not in outcome.out + outcome.err
+
+
+def found(outcome: Any, check: str) -> tuple[str, str]:
+    """The level and the message of a check."""
+    [finding] = [finding for finding in outcome.json["checks"] if finding["check"] == check]
+    return finding["level"], finding["message"]
+
+
+@pytest.mark.parametrize("name", [".", "state.db", "state.db.lock", "state.db.ballast"])
+def test_files_that_others_can_read(cli: Cli, tmp_path: Path, name: str) -> None:
+    """A folder or a file that others can get at is named with its mode. The folder is left as it is."""
+    cli.did("set", "k", "1")
+    before = (tmp_path / name).stat().st_mode
+    (tmp_path / name).chmod(before | 0o050)
+    level, message = found(cli.did("doctor", "--json"), "files")
+    assert level == "warn"
+    assert f"{(tmp_path / name).absolute()} (mode 0" in message
+    assert message.count("mode") == 1
+    assert name != "." or tmp_path.stat().st_mode == before | 0o050
+
+
+def test_files_of_another_user(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that belongs to somebody else is told of."""
+    cli.did("set", "k", "1")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "state.db.lock", 54321, -1)
+    else:
+        own = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    level, message = found(cli.did("doctor", "--json"), "files")
+    assert level == "warn"
+    assert f"{tmp_path / 'state.db.lock'} belongs to" in message
+
+
+def test_the_audit_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that others can read is a warning; one that can't be used is a failure, since writes fail too."""
+    cli.did("set", "k", "1")
+    assert found(cli.did("doctor", "--json"), "key")[0] == "ok"
+    key = tmp_path / "state.db.audit-key"
+    key.write_text("0123456789abcdef\n")
+    key.chmod(0o644)
+    level, message = found(cli("doctor", "--json"), "key")
+    assert (level, str(key) in message) == ("warn", True)
+    key.chmod(0o600)
+    assert found(cli.did("doctor", "--json"), "key")[0] == "ok"
+    for content in (b"short", b"\xff" * 32):
+        key.write_bytes(content)
+        outcome = cli("doctor", "--json")
+        assert (outcome.code, found(outcome, "key")[0]) == (1, "fail")
+    monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(tmp_path / "nowhere"))
+    outcome = cli("doctor", "--json")
+    assert (outcome.code, found(outcome, "key")[0]) == (1, "fail")
+    assert "no such file" in found(outcome, "key")[1]
+    monkeypatch.delenv("HOLDFAST_AUDIT_KEY_FILE")
+    monkeypatch.setenv("HOLDFAST_AUDIT_KEY", "short")
+    assert found(cli("doctor", "--json"), "key")[0] == "fail"
 
 
 async def test_nats_is_reached() -> None:

@@ -109,7 +109,12 @@ def test_a_file_appears_when_it_is_complete(filled: Cli, tmp_path: Path) -> None
     told = filled("export", "--out", tmp_path / "jobs.jsonl")
     assert (told.code, told.out) == (0, "")
     assert (tmp_path / "jobs.jsonl").read_text().count("\n") == 4
-    as_json = filled.did("export", "--out", tmp_path / "jobs.jsonl", "--json").json
+    before = (tmp_path / "jobs.jsonl").read_bytes()
+    refused = filled("export", "--out", tmp_path / "jobs.jsonl")
+    assert refused.code == 2
+    assert "jobs.jsonl exists already; --force replaces it" in refused.err
+    assert (tmp_path / "jobs.jsonl").read_bytes() == before
+    as_json = filled.did("export", "--out", tmp_path / "jobs.jsonl", "--force", "--json").json
     assert (as_json["namespace"], as_json["entries"]) == ("kv/jobs", 3)
     refused = filled("export", "--out", tmp_path / "no" / "jobs.jsonl")
     assert (refused.code, "no such file or directory" in refused.err) == (2, True)

@@ -18,7 +18,7 @@ from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
-from holdfast.edges.cli.transfer import opened_output
+from holdfast.edges.cli.transfer import opened_output, require_free
 from holdfast.keyring import FileKeyring, add_key
 from holdfast.model import moment
 from holdfast.registry import engine_for, keyring_for
@@ -144,18 +144,23 @@ async def verify(
     return _told(target, verdicts)
 
 
-async def export(namespace: FullName = None, /, *, out: str | None = None, target: Target = HERE) -> None:
+async def export(
+    namespace: FullName = None, /, *, out: str | None = None, force: bool = False, target: Target = HERE
+) -> None:
     """Write the audit of a namespace as JSON Lines, which `audit verify --file` can verify later.
 
     Parameters
     ----------
     out
-        The file to write instead of stdout; it appears when it is complete.
+        The file to write instead of stdout; it appears when it is complete, and only its owner can read it.
+    force
+        Replace the file if it exists.
     """
+    require_free(out, force=force)
     count = 0
     async with target.open() as store:
         name = target.namespace(store, namespace)
-        with opened_output(out) as file:
+        with opened_output(out, force=force) as file:
             file.write(Trail(holdfast_audit=1, namespace=name, exported_at=moment(store.now())).line())
             async for page in _pages(store, name, ANY, 0, None):
                 count += len(page.records)

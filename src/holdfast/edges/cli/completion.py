@@ -27,7 +27,7 @@ def completion(shell: Shell | None = None, /) -> None:
     line(app.generate_completion(shell=_known(shell)))
 
 
-def install(*, shell: Shell | None = None, output: Path | None = None) -> None:
+def install(*, shell: Shell | None = None, output: Path | None = None, force: bool = False) -> None:
     """Install the script that completes commands and options.
 
     Parameters
@@ -36,8 +36,13 @@ def install(*, shell: Shell | None = None, output: Path | None = None) -> None:
         The shell it is for; the one that this runs in if not given.
     output
         Where to put the script instead of the shell's own place.
+    force
+        Replace the file that --output names if it exists.
     """
     from holdfast.edges.cli.app import app
+    from holdfast.edges.cli.transfer import require_free
+
+    require_free(output, force=force, field="output")
 
     try:
         path = app.install_completion(shell=_known(shell), output=output)

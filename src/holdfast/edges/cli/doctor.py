@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.audits import suspects
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.edges.cli import checks
+from holdfast.edges.cli import checks, exposure
 from holdfast.edges.cli.checks import Finding
 from holdfast.edges.cli.deep import deep as looked_into
 from holdfast.edges.cli.exit_codes import ERROR, OK
@@ -51,8 +51,11 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
         and every audit. That takes as long as reading everything does.
     """
     servers = read_config(nats=nats).nats
-    keys = keyring_for(target.audit_key()) if deep else None
+    given = target.audit_key()
+    keys = keyring_for(given) if deep else None
     findings = [finding async for finding in _findings(target.address, servers, keys, deep=deep)]
+    key = exposure.audit_key(target.address, given)
+    findings += [key] if key is not None else []
     if target.json:
         document({"checks": findings})
     else:
@@ -71,6 +74,8 @@ async def _findings(url: str, nats: str | None, keys: Keys | None, *, deep: bool
         folder = next(parent for parent in schema.file.absolute().parents if parent.is_dir())
         yield checks.disk(folder)
         yield checks.sync(folder)
+        if schema.file.exists():
+            yield exposure.files(schema.file)
     async for finding in _of_store(url, schema, keys, deep=deep):
         yield finding
     address = nats or (url if url.startswith(("nats://", "tls://")) else None)

@@ -6,13 +6,13 @@ written into files that nobody else can read; nothing that is there is replaced 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
+from holdfast import private
 from holdfast.edges.cli.output import file_trouble, say
 from holdfast.edges.nats.permissions import (
     PREFIXES,
@@ -132,10 +132,9 @@ def _save(path: Path, text: str) -> None:
     """Write a file whole or not at all, for its owner's eyes only."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(path.parent)
         unfinished.unlink(missing_ok=True)
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="ascii") as file:
+        with open(private.create(unfinished), "w", encoding="ascii") as file:
             file.write(text)
         unfinished.replace(path)
     except OSError as error:

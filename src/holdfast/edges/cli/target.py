@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
-from holdfast import rules
+from holdfast import private, rules
 
 WRITER: Final = "cli"
 """Who writes when a command does not say."""
@@ -48,7 +48,7 @@ class Place:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
         address = self.address
         if not self.url and "://" not in address:
-            Path(address).parent.mkdir(parents=True, exist_ok=True)
+            private.make_folder(Path(address).parent)
         return holdfast.open(address, writer=WRITER, reap=reap, audit_key=self.audit_key() if signs else None)
 
     def audit_key(self) -> str | Path | None:

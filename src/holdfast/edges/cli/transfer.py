@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import holdfast
+from holdfast import private
 from holdfast.edges.cli.intake import Intake
 from holdfast.edges.cli.lines import FORMAT, Header, sorting
 from holdfast.edges.cli.listing import pages
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
-async def export_entries(*, prefix: str = "", out: str | None = None, target: Target = HERE) -> None:
+async def export_entries(
+    *, prefix: str = "", out: str | None = None, force: bool = False, target: Target = HERE
+) -> None:
     """Write the entries of a namespace as JSON Lines, ordered by version. Expired ones are left out.
 
     Parameters
@@ -35,8 +38,11 @@ async def export_entries(*, prefix: str = "", out: str | None = None, target: Ta
     prefix
         The beginning of the keys; all if not given.
     out
-        The file to write instead of stdout; it appears when it is complete.
+        The file to write instead of stdout; it appears when it is complete, and only its owner can read it.
+    force
+        Replace the file if it exists.
     """
+    require_free(out, force=force)
     async with target.open() as store:
         keys = target.keys(store)
         total = (await store.stats(keys.namespace)).keys
@@ -47,7 +53,7 @@ async def export_entries(*, prefix: str = "", out: str | None = None, target: Ta
                         sorter.add(entry)
                     advance(page.count)
             header = Header(holdfast=FORMAT, namespace=keys.namespace, exported_at=moment(store.now()))
-            with opened_output(out) as file:
+            with opened_output(out, force=force) as file:
                 file.write(header.line())
                 file.writelines(sorter.lines())
     if out is not None and target.json:
@@ -147,8 +153,18 @@ def _input(name: str) -> Iterator[Iterator[bytes]]:
         raise file_trouble(error, name, field="file") from None
 
 
+def require_free(name: str | Path | None, *, force: bool, field: str = "out") -> None:
+    """Refuse to overwrite a file before any work is done for it.
+
+    Raises:
+        ValidationError: There is one, and nobody said that it may be replaced.
+    """
+    if name is not None and not force and os.path.lexists(name):
+        raise holdfast.ValidationError(f"{name} exists already; --force replaces it", field=field)
+
+
 @contextlib.contextmanager
-def opened_output(name: str | None) -> Iterator[BinaryIO]:
+def opened_output(name: str | None, *, force: bool) -> Iterator[BinaryIO]:
     """Stdout, or a file that takes its name once all is written."""
     if name is None:
         yield sys.stdout.buffer
@@ -156,10 +172,11 @@ def opened_output(name: str | None) -> Iterator[BinaryIO]:
     path = Path(name)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
+        with open(private.create(unfinished), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        require_free(name, force=force)
         unfinished.replace(path)
     except OSError as error:
         raise file_trouble(error, name, field="out") from None

@@ -23,6 +23,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from holdfast import private
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class NatsServer:
                 f"nats-server {_dotted(found)} does not keep permissions apart; "
                 f"{_dotted(LEAST_VERSION)} or newer is needed"
             )
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(self._folder)
         self._claim()
         try:
             await self._end_the_left_behind()
@@ -147,7 +148,7 @@ class NatsServer:
     def _claim(self) -> None:
         """Lock the folder: a server that is found there afterwards has no owner who lives."""
         if self._lock is None:
-            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = private.opened(self._folder / "lock", os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -162,7 +163,7 @@ class NatsServer:
         command += ["--pid", str(self._pid_file), "--ports_file_dir", str(self._folder)]
         if self._config is not None:
             command += ["--config", str(self._private("nats-server.conf", self._config))]
-        with self.log.open("ab") as log:
+        with os.fdopen(private.opened(self.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             # Apart from our terminal, so that Ctrl-C reaches Holdfast alone, which ends the server last.
             return await asyncio.create_subprocess_exec(
                 *command,
@@ -235,7 +236,7 @@ class NatsServer:
         """A file of the folder that nobody else can read."""
         path = self._folder / name
         path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        with open(private.create(path), "w") as handle:
             handle.write(text)
         return path
 

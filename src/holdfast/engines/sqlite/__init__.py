@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import decide
+from holdfast import decide, private
 from holdfast.commands import Change
 from holdfast.decide import Loaded
 from holdfast.engine import (
@@ -365,7 +365,7 @@ class SqliteEngine:
 
     def _open(self) -> None:
         if self._temporary:
-            self._path.parent.mkdir(mode=0o700)
+            private.make_folder(self._path.parent)
         elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
@@ -389,6 +389,7 @@ class SqliteEngine:
             raise Unavailable(f"{self._where} can't be created: its folder can't be written to") from error
 
     def _open_writer(self) -> None:
+        self._ballast.require_plain()
         connection = prepare(self._path, keeps=not self._temporary)
         self._writer.use(connection)
         self._covered(0)

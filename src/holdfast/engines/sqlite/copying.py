@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast import private
 from holdfast.engines.sqlite.translate import translated
 from holdfast.errors import HoldfastError, StorageFull, ValidationError
 from holdfast.model import Rescued
@@ -59,7 +60,7 @@ def copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None]) 
     """
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     with _our_errors(target):
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.close(private.create(unfinished))
         try:
             found = _filled(source, unfinished, target, go_on)
             _sync(unfinished)

@@ -7,15 +7,22 @@ opened for writing without it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
 from typing import TYPE_CHECKING, Final
+
+from holdfast import private
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BALLAST_STEP: Final = 1024 * 1024
 """By how many bytes the ballast grows."""
+
+_log = logging.getLogger("holdfast")
 
 
 class WriterLock:
@@ -31,10 +38,20 @@ class WriterLock:
         return self._file is not None
 
     def acquire(self) -> bool:
-        """Take the right to write if nobody has it."""
+        """Take the right to write if nobody has it.
+
+        Raises:
+            Unavailable: There is a symbolic link in the file's place.
+            OSError: The file can't be opened.
+        """
         if self._file is not None:
             return True
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            file = private.opened(self._path, os.O_RDWR)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise Unavailable(f"{self._path} can't be used: {private.LINK}") from None
+            raise
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -50,7 +67,7 @@ class WriterLock:
     def taken(self) -> bool:
         """Whether somebody may write now; to look creates nothing."""
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return False
         try:
@@ -90,17 +107,35 @@ class Ballast:
         self._path = path
         self._size = 0
 
+    def require_plain(self) -> None:
+        """Refuse a symbolic link in the file's place, before anything is written.
+
+        Raises:
+            Unavailable: There is one.
+        """
+        if self._path.is_symlink():
+            raise Unavailable(f"{self._path} can't be used: {private.LINK}")
+
     def cover(self, log_bytes: int) -> bool:
         """Have enough ballast on disk for a log of this size; False if the disk does not have the room."""
         wanted = (log_bytes // BALLAST_STEP + 2) * BALLAST_STEP
         if wanted <= self._size:
             return True
         try:
-            with self._path.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, wanted)
+            file = private.opened(self._path, os.O_WRONLY)
+        except OSError:
+            return False
+        try:
+            return self._grown(file, wanted)
+        finally:
+            os.close(file)
+
+    def _grown(self, file: int, wanted: int) -> bool:
+        try:
+            os.posix_fallocate(file, 0, wanted)
         except OSError:
             with contextlib.suppress(OSError):  # a part that was had must not take the last room
-                os.truncate(self._path, self._size)
+                os.ftruncate(file, self._size)
             return False
         self._size = wanted
         return True
@@ -113,3 +148,22 @@ class Ballast:
         except FileNotFoundError:
             return False
         return True
+
+
+def keep_private(path: Path) -> None:
+    """Make a database that nobody else can read, or close one that is there to others, with its log.
+
+    SQLite gives its log the mode of the database. Whoever calls holds the right to write, and the files are
+    not opened unless they are new: see `holdfast.private`.
+    """
+    database = os.path.realpath(path)  # the log lies beside the file that a symbolic link leads to
+    try:
+        os.close(private.create(database))
+    except OSError:  # it is there, or SQLite will say why it can't be
+        files = [database + suffix for suffix in ("", "-wal", "-shm", "-journal")]
+        exposed = [file for file in files if private.tighten(file)]
+        if exposed:
+            _log.warning(
+                "other users of this machine could get at %s: only its owner can from now on",
+                ", ".join(exposed),
+            )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.engines.layout import SCHEMA_REVISION, ddl
 from holdfast.engines.migrate import Need, needed, upgrade_sqlite
 from holdfast.engines.sqlite import statements
+from holdfast.engines.sqlite.files import keep_private
 from holdfast.engines.sqlite.queries import remembered
 from holdfast.errors import Unavailable, Unsupported
 
@@ -50,9 +51,10 @@ def connect(path: Path, *, patience: float) -> sqlite3.Connection:
 
 
 def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
-    """The connection that writes, to a file with today's schema."""
+    """The connection that writes, to a file with today's schema, which only its owner can read."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
+    keep_private(path)
     connection = _connect(path, patience=5, kib=WRITER_KIB)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -1,0 +1,78 @@
+"""Who besides the owner can get at a store: what `holdfast doctor` says of files, the audit's key and NATS.
+
+Law: files are looked at by path and never opened, except for the key, which nothing locks. What a store holds
+is not looked at here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from holdfast import private
+from holdfast.edges.cli.checks import Finding
+from holdfast.errors import HoldfastError
+from holdfast.keyring import FileKeyring, parse_keys
+from holdfast.registry import engine_for, keyring_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
+"""What the names of a store's files end in."""
+
+
+def files(store: Path) -> Finding:
+    """Whether the folder and the files of a store belong to its owner, and nobody else can get at them."""
+    owner = os.geteuid() or store.stat().st_uid  # root looks after the stores of others
+    troubles = [
+        trouble
+        for path in (store.absolute().parent, *(store.with_name(store.name + suffix) for suffix in SUFFIXES))
+        for trouble in _exposed(path, owner)
+    ]
+    if not troubles:
+        return Finding("files", "ok", "only their owner can read or write them")
+    advice = "chmod 700 the folder and chmod 600 the files, and give them to the user who runs the store"
+    return Finding("files", "warn", "; ".join(troubles), advice)
+
+
+def audit_key(url: str, given: str | Path | None) -> Finding | None:
+    """Whether the audit's key can be read, and by nobody else; None where it is in no file."""
+    try:
+        keys = engine_for(url, keyring_for(given)).keys
+    except HoldfastError as error:
+        return Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
+    if not isinstance(keys, FileKeyring):
+        return None
+    path = keys.path
+    if given is None and not path.exists():
+        return Finding("key", "ok", "there is no audit key yet: the first audited write makes one")
+    try:
+        parse_keys(path.read_text(encoding="utf-8"), field="audit_key_file")
+    except HoldfastError as error:
+        return _unusable(path, error.message)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or "it can't be read") if isinstance(error, OSError) else "it is no text"
+        return _unusable(path, reason.lower())
+    if path.stat().st_mode & private.OTHERS:
+        told = f"other users of this machine can get at the audit key {path}, and could forge records"
+        return Finding("key", "warn", told, "chmod 600 it, and run holdfast audit rotate")
+    return Finding("key", "ok", f"only its owner can read {path}")
+
+
+def _unusable(path: Path, reason: str) -> Finding:
+    told = f"the audit key {path} can't be used, so audited writes are refused: {reason}"
+    return Finding("key", "fail", told, "restore the file, or give its user access")
+
+
+def _exposed(path: Path, owner: int) -> Iterator[str]:
+    try:
+        found = path.stat()
+    except OSError:  # not every file is there all the time
+        return
+    if found.st_mode & private.OTHERS:
+        yield f"other users can get at {path} (mode {stat.S_IMODE(found.st_mode):04o})"
+    if found.st_uid not in (owner, 0):
+        yield f"{path} belongs to the user with number {found.st_uid}, not to {owner}"
