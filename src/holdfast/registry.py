@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast import masking
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.store import Store
@@ -77,14 +78,17 @@ def _memory(url: str, rest: str, keys: Keys | None) -> Engine:
     from holdfast.engines.memory import MemoryEngine
 
     if rest:
-        raise ValidationError(f"{url!r} names something, but memory:// keeps nothing", field="url")
+        raise ValidationError(
+            f"{masking.shown(url)!r} names something, but memory:// keeps nothing", field="url"
+        )
     return MemoryEngine(keys)
 
 
 def _sqlite(url: str, rest: str, keys: Keys | None) -> Engine:
     if rest and not rest.startswith("/"):
         raise ValidationError(
-            f"{url!r} has a host; a relative path is written sqlite:///path, an absolute one sqlite:////path",
+            f"{masking.shown(url)!r} has a host; a relative path is written sqlite:///path, an absolute one "
+            "sqlite:////path",
             field="url",
         )
     if "?" in rest:
@@ -107,6 +111,7 @@ def _postgres(url: str, rest: str, keys: Keys | None) -> Engine:
         raise Unsupported(
             "postgresql:// needs the package's extra: pip install 'holdfast[postgres]'"
         ) from None
+    masking.require_escaped(url)
     return PostgresEngine(f"postgresql://{rest}", keys=keys)
 
 

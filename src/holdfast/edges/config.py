@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import inspect
 
+from holdfast import masking
 from holdfast.edges.settings import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
 
@@ -68,12 +69,8 @@ def audit_key_of(config: Config) -> str | Path | None:
 
 
 def shown(url: str) -> str:
-    """Where a store or a server is, without a password."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return str(Path(url).absolute())
-    credentials, at, place = rest.rpartition("@")
-    return f"{scheme}://{credentials.partition(':')[0]}{at}{place}"
+    """Where a store is, without what lets one in."""
+    return masking.shown(url) if "://" in url else str(Path(url).absolute())
 
 
 def _found(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast import private
+from holdfast import masking, private
 from holdfast.edges import logs
 from holdfast.edges.config import audit_key_of, shown
 from holdfast.edges.http.app import Health, application
@@ -256,12 +256,18 @@ def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) ->
     option = "" if prefix == "db" else f"?prefix={prefix}"
     yield "Holdfast is up."
     yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
-    yield f"NATS  {shown(url)}"
+    yield f"NATS  {masking.shown(url)}"
     if config.http_port:
         yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
-    yield f"Try   holdfast set greeting '\"hello\"' --plugin demo --url {quote(shown(url) + option)}"
+    yield f"Try   holdfast set greeting '\"hello\"' --plugin demo --url {quote(_first(url) + option)}"
     yield f'      or with any NATS client: request {prefix}.kv.demo.get with {{"key": "greeting"}}'
     yield "Ctrl-C stops."
+
+
+def _first(url: str) -> str:
+    """The first of the servers, as a URL."""
+    first = masking.shown(url).partition(",")[0]
+    return first if "://" in first else f"nats://{first}"
 
 
 def _stop_signal() -> asyncio.Event:

@@ -17,10 +17,11 @@ import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast import masking
 from holdfast.engines.sqlite.setup import OLDEST_SQLITE
 
 if TYPE_CHECKING:
@@ -132,19 +133,17 @@ async def clock() -> Finding:
 
 async def nats(url: str) -> Finding:
     """Whether a NATS server answers at one of the addresses."""
-    tried = []
     for address in url.split(","):
-        place = urlsplit(address if "://" in address else f"nats://{address}")
-        tried.append(place.netloc.rpartition("@")[2])
-        if await _greets(place):
-            return Finding("nats", "ok", f"a server answers at {tried[-1]}")
+        if await _greets(address.strip() if "://" in address else f"nats://{address.strip()}"):
+            return Finding("nats", "ok", f"a server answers at {masking.hosts(address)}")
     advice = "start one, or name another with --nats"
-    return Finding("nats", "fail", f"no server answers at {', '.join(tried)}", advice)
+    return Finding("nats", "fail", f"no server answers at {masking.hosts(url)}", advice)
 
 
-async def _greets(place: SplitResult) -> bool:
+async def _greets(address: str) -> bool:
     """Whether somebody greets at an address as NATS does."""
     try:
+        place = urlsplit(address)
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222)
             try:

@@ -13,10 +13,10 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast import masking
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.bus.login import Login
-from holdfast.edges.config import shown
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.wire.subjects import SERVICE_INBOX
 
@@ -49,11 +49,13 @@ class Link:
     """
 
     def __init__(self, url: str, config: Config, *, name: str) -> None:
+        masking.require_escaped(url)
         if "?" in url:
             raise ValidationError(
                 "nats takes no options after '?': each is a setting of its own, such as nats_tls_ca",
                 field="nats",
             )
+        self._where = masking.shown(url)
         self._servers = [one if "://" in one else f"nats://{one}" for one in map(str.strip, url.split(","))]
         self._login = login(config)
         self._denied: list[str] = []
@@ -71,7 +73,7 @@ class Link:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self.client.reach(self._servers, self._login)
         except (OSError, BusError) as error:
-            where = ", ".join(map(shown, self._servers))
+            where = self._where
             if isinstance(error, LoginRefused):
                 raise PermissionDenied(f"the NATS server at {where} does not let the service in") from None
             raise Unavailable(_unreached(where, error)) from error
@@ -181,4 +183,4 @@ def _text(path: str, *, field: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
-        raise ValidationError(f"{field}: {path} can't be read", field=field) from None
+        raise ValidationError(f"{field}: {masking.shown_path(path)} can't be read", field=field) from None

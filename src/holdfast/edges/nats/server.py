@@ -171,7 +171,7 @@ class NatsServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**defaults_on(_cores()), **os.environ},
+                env=_environment(),
             )
 
     async def _ready(self, process: Process) -> None:
@@ -244,6 +244,12 @@ class NatsServer:
 def defaults_on(cores: int) -> dict[str, str]:
     """The variables that the server gets on a machine with so many cores, where the user has not set them."""
     return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
+
+
+def _environment() -> dict[str, str]:
+    """What the server is given. Our own settings are none of its business, and some are secrets."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return defaults_on(_cores()) | kept
 
 
 def _cores() -> int:

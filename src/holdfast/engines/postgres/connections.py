@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import asyncpg
 
 from holdfast.engines.postgres.translate import DRIVER_ERRORS, is_lost, server, translate, unreachable
-from holdfast.errors import Unavailable, Unsupported
+from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -129,8 +129,9 @@ class Connections:
                 max_cached_statement_lifetime=0,
                 server_settings=_SETTINGS,
             )
-        except DRIVER_ERRORS as error:
-            raise unreachable(error, self._dsn) from error
+        except (*DRIVER_ERRORS, ValueError) as error:
+            trouble = unreachable(error, self._dsn)
+            raise trouble from None if isinstance(trouble, ValidationError) else error
         try:
             await self._inspect(connection)
         except BaseException:

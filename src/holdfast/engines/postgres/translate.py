@@ -7,10 +7,11 @@ and no text of the driver's becomes part of a message; the original is chained f
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import asyncpg
 
+from holdfast import masking
 from holdfast.errors import (
     Busy,
     DatabaseError,
@@ -82,9 +83,16 @@ def unknown() -> OutcomeUnknown:
 
 
 def unreachable(error: BaseException, dsn: str) -> HoldfastError:
-    """The error of ours for one that came instead of a connection."""
-    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
-        return ValidationError("the address of the PostgreSQL server is not a legal one", field="url")
+    """The error of ours for one that came instead of a connection.
+
+    It is a ValidationError for an address that the driver can't read, whose own error may quote a secret.
+    """
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        return ValidationError(
+            "the address of the PostgreSQL server is not a legal one: in a user or a password, write what is "
+            "no letter or digit as % and its code, such as %23 for #",
+            field="url",
+        )
     state = getattr(error, "sqlstate", None) or ""
     if state == "42704":
         return Unsupported(f"PostgreSQL at {server(dsn)} does not know a setting that Holdfast relies on")
@@ -94,11 +102,10 @@ def unreachable(error: BaseException, dsn: str) -> HoldfastError:
 
 def server(dsn: str) -> str:
     """Host and port as the address gives them, and nothing else of it: it may hold a password."""
-    parts = urlsplit(dsn)
-    named = parts.netloc.rpartition("@")[2]
+    named = masking.hosts(dsn)
     if named:
         return named
-    query = parse_qs(parts.query)
+    query = parse_qs(dsn.partition("?")[2])
     return ":".join([*query.get("host", ["the default address"])[:1], *query.get("port", [])[:1]])
 
 

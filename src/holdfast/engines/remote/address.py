@@ -10,10 +10,11 @@ import re
 import ssl
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from holdfast import masking
 from holdfast.bus.login import Login
 from holdfast.errors import ValidationError
 
@@ -53,7 +54,7 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> str:
         """The servers, without passwords."""
-        return ", ".join(urlsplit(server).netloc.rpartition("@")[2] for server in self.servers)
+        return masking.hosts(",".join(self.servers))
 
     def login(self) -> Login:
         """What is shown to the servers. With any option about TLS the connection is encrypted, or not made.
@@ -64,7 +65,9 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         for name in _FILES:
             path = getattr(self, name)
             if path is not None and not Path(path).is_file():
-                raise ValidationError(f"{name} in url names no file: {path!r}", field="url")
+                raise ValidationError(
+                    f"{name} in url names no file: {masking.shown_path(path)!r}", field="url"
+                )
         if self.tls_key and not self.tls_cert:
             raise ValidationError("tls_key in url needs tls_cert", field="url")
         tls = self._context() if self.tls_ca or self.tls_cert else None
@@ -88,12 +91,14 @@ def remote_address(url: str) -> RemoteAddress:
     Raises:
         ValidationError: The URL has an option that is not known, or none of its form.
     """
+    masking.require_escaped(url)
     where, _, query = url.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in OPTIONS:
+            what = masking.MASK if masking.MASK in masking.hosts(where) else name
             raise ValidationError(
-                f"url has the unknown option {name!r}; known are {', '.join(OPTIONS)}", field="url"
+                f"url has the unknown option {what!r}; known are {', '.join(OPTIONS)}", field="url"
             )
     fields: dict[str, Any] = dict(options)
     if "timeout" in fields:
