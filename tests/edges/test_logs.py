@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,3 +82,15 @@ def test_each_logger_has_its_level(level: str, service_level: str | None, heard:
     for name in ("holdfast", "holdfast.service", "another.library"):
         logging.getLogger(name).info("something")
     assert {json.loads(line)["logger"] for line in stream.getvalue().splitlines()} == heard
+
+
+def test_a_line_for_people_commands_nothing() -> None:
+    """A key that a caller chose neither colours the log nor begins a line of its own."""
+    stream = Terminal()
+    logs.configure("INFO", stream=stream)
+    nasty = "\x1b]0;x\x07\n\x7f\x9b31m\u202e"
+    logging.getLogger("holdfast.service").info("refused %s", nasty, extra={"key": nasty})
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    assert shown.count("\n") == 1
+    assert not set(nasty) & set(shown.rstrip("\n")) - set("]0;x31m")
+    assert shown.count("\\u202e") == 2

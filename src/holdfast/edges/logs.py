@@ -18,10 +18,12 @@ from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
 from structlog.tracebacks import ExceptionDictTransformer
 
+from holdfast.edges.screen import harmless
+
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 OTHERS: Final = logging.WARNING
 """From which level on the libraries that we use are heard."""
@@ -57,6 +59,11 @@ def _formatter(*, people: bool) -> ProcessorFormatter:
 
 def _rendering(people: bool) -> list[Processor]:
     if people:
-        return [ConsoleRenderer(exception_formatter=plain_traceback)]
+        return [_harmless, ConsoleRenderer(exception_formatter=plain_traceback)]
     traceback = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
     return [structlog.processors.EventRenamer("message"), traceback, JSONRenderer(default=str)]
+
+
+def _harmless(_logger: WrappedLogger, _name: str, fields: EventDict) -> EventDict:
+    """What callers wrote, such as a key, as a terminal may be shown it."""
+    return {name: harmless(said) if isinstance(said, str) else said for name, said in fields.items()}

@@ -26,6 +26,9 @@ def test_a_full_disk_is_told_from_a_wrong_name() -> None:
         ('"quoted"', '"\\"quoted\\""'),
         ("\x9b31m", '"\\u009b31m"'),
         ("line\u2028", '"line\\u2028"'),
+        ("del\x7f", '"del\\u007f"'),
+        ("\u202egpj.exe", '"\\u202egpj.exe"'),
+        ("\u2066a\u2069", '"\\u2066a\\u2069"'),
     ],
 )
 def test_keys_are_shown_safely(key: str, shown: str) -> None:

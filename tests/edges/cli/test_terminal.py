@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast
 from tests.edges.cli.conftest import PROGRAM, fill
 
 if TYPE_CHECKING:
@@ -76,6 +80,58 @@ def test_the_bar_of_an_export(terminal: Terminal) -> None:
     shown = terminal.show("export")
     assert "2/2" in shown
     assert '"key":"a[bold]"' in shown
+
+
+NASTY = "\x1b]0;x\x07\r\n\x7f\x9b31m\x90\u061c\u200e\u202egpj\u2066\u2069\u2028"
+"""Text that would set a title, colour what follows, break lines and turn the reading direction around."""
+HARMFUL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+DRAWING = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
+"""What rich itself tells a terminal, to set colours and to move about."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list",
+        "list --long",
+        "list --json",
+        "get KEY",
+        "get KEY --long",
+        "get KEY --json",
+        "get KEY --long --json",
+        "history KEY",
+        "history KEY --json",
+        "trash list",
+        "trash list --json",
+        "audit log",
+        "audit log --json",
+        "audit export",
+        "export",
+    ],
+)
+def test_nothing_commands_the_terminal(program: Program, url: str, command: str) -> None:
+    """Keys, values and writers show as they are and do nothing, whatever a plugin wrote."""
+    key = f"k{NASTY}"
+    asyncio.run(_written(url, key))
+    arguments = [key if word == "KEY" else word for word in command.split()]
+    shown = DRAWING.sub("", Terminal(program).show(*arguments))
+    assert HARMFUL.search(shown.replace("\r\n", "\n")) is None
+    assert "\\u202e" in shown
+
+
+async def _written(url: str, key: str) -> None:
+    async with holdfast.open(url, reap=False) as store:
+        await store.set_policy("kv/jobs", {"audit": True, "trash": True})
+        for name in (key, f"gone{NASTY}"):
+            await store.kv("jobs").set(name, {NASTY: [NASTY]}, writer="me\u202e\u2066")
+        await store.kv("jobs").delete(f"gone{NASTY}")
+
+
+def test_what_is_escaped_is_the_same_json(program: Program, url: str) -> None:
+    """A program that reads the output gets every character back."""
+    fill(url, (f"k{NASTY}", {NASTY: NASTY}, {}))
+    assert json.loads(program("get", f"k{NASTY}").stdout) == {NASTY: NASTY}
+    assert json.loads(program("export").stdout.split("\n")[1])["value"] == {NASTY: NASTY}
 
 
 def test_top_is_drawn_anew(terminal: Terminal) -> None:

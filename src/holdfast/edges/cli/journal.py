@@ -15,6 +15,7 @@ import holdfast
 from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.screen import harmless
 
 
 async def watch(
@@ -71,6 +72,7 @@ def _cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:
 def _line(change: holdfast.Change) -> str:
     """A change with tabs between its cells, or in columns for eyes."""
     at, op, version, key, writer = _cells(change)
+    who = harmless(writer or "-")
     if on_terminal():
-        return f"{at}  {op:<8}  {version:>7}  {key}  {writer or '-'}"
-    return f"{at}\t{op}\t{version}\t{key}\t{writer or '-'}"
+        return f"{at}  {op:<8}  {version:>7}  {key}  {who}"
+    return f"{at}\t{op}\t{version}\t{key}\t{who}"

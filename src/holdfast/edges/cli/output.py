@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.edges.screen import HARMFUL, harmless
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
 if TYPE_CHECKING:
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 
     Cell = str | int | float | None
 
-_DELICATE: Final = re.compile(r'^"|[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+_DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
 
 
 def document(content: object) -> None:
     """Print something as one line of JSON, at once."""
-    print(msgspec.json.encode(content).decode(), flush=True)
+    print(_json(content), flush=True)
 
 
 def line(text: object) -> None:
     """Print a line of data."""
-    print(text)
+    print(harmless(str(text), lines=True))
 
 
 def say(text: str) -> None:
     """Tell the user something that is no data."""
-    print(f"holdfast: {text}", file=sys.stderr)
+    print(f"holdfast: {harmless(text, lines=True)}", file=sys.stderr)
 
 
 def on_terminal() -> bool:
@@ -57,7 +58,7 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
         Console().print(table(columns, cells))
         return
     for row in cells:
-        print("\t".join("-" if cell is None else str(cell) for cell in row))
+        print("\t".join("-" if cell is None else harmless(str(cell)) for cell in row))
     print(end="", flush=True)
 
 
@@ -92,7 +93,7 @@ def complain(error: HoldfastError, *, as_json: bool) -> None:
     if not as_json:
         say(error.message)
         return
-    print(msgspec.json.encode(refusal(error)).decode(), file=sys.stderr)
+    print(_json(refusal(error)), file=sys.stderr)
 
 
 def refusal(error: HoldfastError) -> dict[str, Any]:
@@ -127,4 +128,9 @@ def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
 def _cell(cell: Cell) -> str:
     if cell is None:
         return "-"
-    return f"{cell:,}" if isinstance(cell, (int, float)) else cell
+    return f"{cell:,}" if isinstance(cell, (int, float)) else harmless(cell)
+
+
+def _json(content: object) -> str:
+    """JSON in which nothing stands as it is that a terminal would obey."""
+    return harmless(msgspec.json.encode(content).decode())

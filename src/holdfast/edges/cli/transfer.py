@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from cyclopts import Parameter
 
@@ -20,12 +20,10 @@ from holdfast import private
 from holdfast.edges.cli.intake import Intake
 from holdfast.edges.cli.lines import FORMAT, Header, sorting
 from holdfast.edges.cli.listing import pages
-from holdfast.edges.cli.output import document, file_trouble, say
+from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.screen import harmless
 from holdfast.model import moment
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 
 async def export_entries(
@@ -164,10 +162,10 @@ def require_free(name: str | Path | None, *, force: bool, field: str = "out") ->
 
 
 @contextlib.contextmanager
-def opened_output(name: str | None, *, force: bool) -> Iterator[BinaryIO]:
+def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
     """Stdout, or a file that takes its name once all is written."""
     if name is None:
-        yield sys.stdout.buffer
+        yield _Screen() if on_terminal() else sys.stdout.buffer
         return
     path = Path(name)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -183,6 +181,27 @@ def opened_output(name: str | None, *, force: bool) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+
+
+class Output(Protocol):
+    """What takes lines of JSON."""
+
+    def write(self, line: bytes, /) -> object:
+        """Take a line."""
+
+    def writelines(self, lines: Iterable[bytes], /) -> object:
+        """Take several."""
+
+
+class _Screen:
+    """A terminal, which is given nothing that it would obey."""
+
+    def write(self, line: bytes, /) -> None:
+        sys.stdout.write(harmless(line.decode(), lines=True))
+
+    def writelines(self, lines: Iterable[bytes], /) -> None:
+        for line in lines:
+            self.write(line)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,24 @@
+"""What may be written to a terminal: text that commands nothing and turns nothing around.
+
+Law: whatever shows text that somebody else may have written has it made harmless here. Control characters
+(C0, DEL and C1), separators of lines, and marks that change the direction of text become `\\u` and their
+code, which JSON reads as the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ABOVE: Final = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+HARMFUL: Final = re.compile(rf"[\x00-\x1f{_ABOVE}]")
+_IN_LINES: Final = re.compile(rf"[\x00-\x08\x0b-\x1f{_ABOVE}]")
+
+
+def harmless(text: str, *, lines: bool = False) -> str:
+    """Text that a terminal shows and does not obey; `lines` lets tabs and the ends of lines through."""
+    return (_IN_LINES if lines else HARMFUL).sub(_code, text)
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
