@@ -61,6 +61,7 @@ async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> No
         said = "\n".join(up.said)
         assert f"Data  {tmp_path / 'holdfast' / 'holdfast.db'} " in said
         assert f"NATS  {up.url}\n" in said
+        assert "\nOpen  any process on this machine can read, write and administer all data, and take" in said
         assert f"HTTP  http://127.0.0.1:{up.http_port}/" in said
         tried = re.search(r"^Try +(holdfast .+)$", said, re.MULTILINE)
         asked = re.search(r"request (\S+) with (\{.*\})", said)

@@ -68,6 +68,17 @@ def audit_key_of(config: Config) -> str | Path | None:
     return config.audit_key if config.audit_key_file is None else Path(config.audit_key_file)
 
 
+def open_mode(config: Config) -> str | None:
+    """What others can do to a service with these settings; None if the NATS server keeps them apart."""
+    if config.nats is None and config.nats_config is None:
+        who = "any process on this machine"
+    elif config.reply_mode == "open":
+        who = "everybody whom the NATS server lets in"
+    else:
+        return None
+    return f"{who} can read, write and administer all data, and take requests meant for the service"
+
+
 def shown(url: str) -> str:
     """Where a store is, without what lets one in."""
     return masking.shown(url) if "://" in url else str(Path(url).absolute())

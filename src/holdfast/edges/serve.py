@@ -21,7 +21,7 @@ import msgspec
 import holdfast
 from holdfast import masking, private
 from holdfast.edges import logs
-from holdfast.edges.config import audit_key_of, shown
+from holdfast.edges.config import audit_key_of, open_mode, shown
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
 from holdfast.edges.metrics import Metrics
@@ -257,6 +257,10 @@ def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) ->
     yield "Holdfast is up."
     yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
     yield f"NATS  {masking.shown(url)}"
+    exposed = open_mode(config)
+    if exposed is not None:
+        yield f"Open  {exposed}"
+        yield "      (holdfast nats config writes a configuration that keeps callers apart)"
     if config.http_port:
         yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
     yield f"Try   holdfast set greeting '\"hello\"' --plugin demo --url {quote(_first(url) + option)}"

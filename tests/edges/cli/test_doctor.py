@@ -36,12 +36,12 @@ def levels(outcome: Any) -> dict[str, str]:
 
 
 def test_a_healthy_store(cli: Cli) -> None:
-    """All is well: one line for each check, all of them ok, exit code 0."""
+    """All is well: one line for each check, all of them ok but for the open mode, exit code 0."""
     cli.did("set", "k", "1")
     outcome = cli.did("doctor")
     found = [line.split()[:2] for line in outcome.out.splitlines()]
     names = "python libraries sqlite clock disk fsync files schema store time writing audit key"
-    assert found == [["ok", name] for name in names.split()]
+    assert found == [*(["ok", name] for name in names.split()), ["warn", "access"]]
 
 
 def test_nothing_is_created(cli: Cli, tmp_path: Path) -> None:
@@ -177,6 +177,21 @@ def test_files_of_another_user(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mon
     level, message = found(cli.did("doctor", "--json"), "files")
     assert level == "warn"
     assert f"{tmp_path / 'state.db.lock'} belongs to" in message
+
+
+def test_open_mode(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who can do what to a service with the present settings is said plainly."""
+    level, message = found(cli("doctor", "--json"), "access")
+    assert level == "warn"
+    for part in ("open mode", "any process on this machine", "read, write and administer", "take requests"):
+        assert part in message
+    monkeypatch.setenv("HOLDFAST_NATS", "nats://127.0.0.1:1")
+    level, message = found(cli("doctor", "--json"), "access")
+    assert (level, "everybody whom the NATS server lets in" in message) == ("warn", True)
+    monkeypatch.setenv("HOLDFAST_REPLY_MODE", "accounts")
+    assert found(cli("doctor", "--json"), "access")[0] == "ok"
+    monkeypatch.delenv("HOLDFAST_NATS")
+    assert found(cli("doctor", "--json"), "access")[0] == "warn", "a server without a configuration"
 
 
 def test_the_audit_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,12 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
         Also read all that is stored: every page of the database, every value, the counters of every namespace
         and every audit. That takes as long as reading everything does.
     """
-    servers = read_config(nats=nats).nats
+    config = read_config(nats=nats)
     given = target.audit_key()
     keys = keyring_for(given) if deep else None
-    findings = [finding async for finding in _findings(target.address, servers, keys, deep=deep)]
+    findings = [finding async for finding in _findings(target.address, config.nats, keys, deep=deep)]
     key = exposure.audit_key(target.address, given)
-    findings += [key] if key is not None else []
+    findings += [exposure.access(config)] if key is None else [key, exposure.access(config)]
     if target.json:
         document({"checks": findings})
     else:

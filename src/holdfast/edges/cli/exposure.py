@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import private
 from holdfast.edges.cli.checks import Finding
+from holdfast.edges.config import open_mode
 from holdfast.errors import HoldfastError
 from holdfast.keyring import FileKeyring, parse_keys
 from holdfast.registry import engine_for, keyring_for
@@ -19,6 +20,8 @@ from holdfast.registry import engine_for, keyring_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from holdfast.edges.settings import Config
 
 SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
 """What the names of a store's files end in."""
@@ -60,6 +63,15 @@ def audit_key(url: str, given: str | Path | None) -> Finding | None:
         told = f"other users of this machine can get at the audit key {path}, and could forge records"
         return Finding("key", "warn", told, "chmod 600 it, and run holdfast audit rotate")
     return Finding("key", "ok", f"only its owner can read {path}")
+
+
+def access(config: Config) -> Finding:
+    """Whether a service with these settings knows its callers apart."""
+    exposed = open_mode(config)
+    if exposed is None:
+        return Finding("access", "ok", f"the NATS server keeps callers apart, by {config.reply_mode}")
+    advice = "where you do not trust all of them, run holdfast nats config and serve with what it writes"
+    return Finding("access", "warn", f"holdfast up runs in open mode: {exposed}", advice)
 
 
 def _unusable(path: Path, reason: str) -> Finding:
