@@ -234,12 +234,12 @@ async def test_what_the_user_has_set_for_the_server_stands(
     monkeypatch.delenv("GOMAXPROCS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("GOMAXPROCS", chosen)
-    monkeypatch.setenv("HOLDFAST_TEST_PASSED_ON", "yes")
+    monkeypatch.setenv("PASSED_ON_BY_A_TEST", "yes")
     async with NatsServer(tmp_path, port=None) as server:
         found = await asyncio.to_thread(_variables_of, server.process.pid)
     expected = defaults_on(len(os.sched_getaffinity(0))).get("GOMAXPROCS") if chosen is None else chosen
     assert found.get("GOMAXPROCS") == expected
-    assert found["HOLDFAST_TEST_PASSED_ON"] == "yes"
+    assert found["PASSED_ON_BY_A_TEST"] == "yes"
 
 
 async def test_several_servers_run_at_once(nats_server_with: StartServer) -> None:
