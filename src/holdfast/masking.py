@@ -14,7 +14,18 @@ from holdfast.errors import ValidationError
 
 MASK: Final = "***"
 OPTIONS: Final = frozenset(
-    {"application_name", "dbname", "host", "inbox", "port", "prefix", "sslmode", "timeout", "user"}
+    {
+        "application_name",
+        "dbname",
+        "host",
+        "inbox",
+        "port",
+        "prefix",
+        "sslmode",
+        "timeout",
+        "tls_first",
+        "user",
+    }
 )
 """The options of a URL whose values are shown."""
 KEPT: Final = frozenset(
