@@ -25,6 +25,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_FLOOD_MESSAGES": "{rounds}"},
         1_000_000,
     ),
+    "attacks": (
+        ["tests/edges/test_http_bounds.py", "--timeout=0"],
+        {"HOLDFAST_HALF_SENT": "{rounds}"},
+        1_500,
+    ),
     "late": (
         ["tests/robustness/test_late.py", "--timeout=0", "-s"],
         {"HOLDFAST_LATE_STOPS": "{rounds}"},

@@ -23,6 +23,7 @@ from holdfast import masking, private
 from holdfast.edges import logs
 from holdfast.edges.config import audit_key_of, open_mode, shown
 from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.door import Door
 from holdfast.edges.http.server import http_server
 from holdfast.edges.metrics import Metrics
 from holdfast.edges.nats.connect import Link
@@ -66,7 +67,8 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         if config.http_port:
-            served = http_server(application(health, metrics), host=config.http_host, port=config.http_port)
+            app = Door(application(health, metrics), names=(config.http_host, *config.http_hosts))
+            served = http_server(app, host=config.http_host, port=config.http_port)
             await outliving.enter_async_context(served)
         url = await outliving.enter_async_context(_bus(config))
         links = health.links = metrics.links = [

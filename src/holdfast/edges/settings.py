@@ -18,6 +18,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
 Amount = Annotated[int, Meta(ge=1, le=2**40)]
 Prefix = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*\Z")]
 Plugin = Annotated[str, Meta(pattern=r"^[a-z0-9_-]{1,100}\Z")]
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\Z")]
 MetricName = Annotated[str, Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*\Z")]
 
 
@@ -243,6 +244,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=0, le=65_535),
         About("http.port", "The port of health and metrics; 0 turns them off.", flag=True),
     ] = 8420
+    http_hosts: Annotated[
+        tuple[HostName, ...],
+        About(
+            "http.hosts",
+            "Names by which clients may ask for health and metrics, beside `localhost`, `http_host` and "
+            "addresses; a request with another name in `Host` is refused.",
+            form="a list of host names",
+        ),
+    ] = ()
     metrics_prefix: Annotated[
         MetricName,
         About(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from holdfast.edges.http.connections import BoundedConnection
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+BACKLOG: Final = 128
+"""How many connections may wait to be taken, which is also how many are taken at a time."""
 GRACE: Final = 2
 """For how many seconds a request may go on when the server is told to stop."""
 
@@ -52,10 +55,12 @@ async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[No
     listener = _listen(host, port)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedConnection,
+        backlog=BACKLOG,
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
@@ -72,7 +77,7 @@ async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[No
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), backlog=128)
+        return socket.create_server((host, port), backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
