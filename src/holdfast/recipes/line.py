@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.cursors import cursor_after
 from holdfast.errors import HoldfastError, KeyNotFound
 from holdfast.model import milliseconds
 from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
     from holdfast.kv import KV
     from holdfast.model import Entry
+
+REACH: Final = 64
+"""How many tickets back a waiter looks at first for the one before it, and how many keys in one look."""
+FURTHER: Final = 4
+"""How many times as far it looks back when there was none."""
 
 
 class Line:
@@ -57,7 +63,7 @@ class Line:
     async def join(self) -> None:
         """Take the last place; an earlier one of this waiter is gone."""
         self._ticket = await self._patience().insist(self._draw)
-        self.place = f"{self._prefix}{self._ticket:0{TICKET_DIGITS}x}"
+        self.place = self._key_of(self._ticket)
         await self._hold(self._stand)
 
     async def leave(self) -> None:
@@ -135,16 +141,34 @@ class Line:
             await self.join()
 
     async def _neighbour(self) -> str | None:
-        """The last key before this waiter's; None if it stands in the line no more."""
-        before, cursor = self._lock_key, None
+        """The last key before this waiter's; None if it stands in the line no more.
+
+        It is looked for among the last tickets before this waiter's, and then further and further back, so
+        that a look costs the same however long the line is.
+        """
+        reach = REACH
         while True:
-            page = await self._kv.list(self._prefix, cursor=cursor)
+            before = await self._last_since(self._ticket - reach)
+            if before != self.place or reach >= self._ticket:
+                return self._lock_key if before == self.place else before
+            reach *= FURTHER
+
+    async def _last_since(self, ticket: int) -> str | None:
+        """The last key after this ticket's and before this waiter's, or this waiter's if there is none."""
+        assert self.place is not None
+        before = self.place
+        cursor = cursor_after(self._key_of(ticket)) if ticket > 0 else None
+        while True:
+            page = await self._kv.list(self._prefix, cursor=cursor, limit=REACH)
             for key in page.keys:
-                if key == self.place:
-                    return before
+                if key >= self.place:
+                    return before if key == self.place else None
                 before = key
             if (cursor := page.cursor) is None:
                 return None
+
+    def _key_of(self, ticket: int) -> str:
+        return f"{self._prefix}{ticket:0{TICKET_DIGITS}x}"
 
     def _seconds_to(self, entry: Entry) -> float:
         """How long an entry still has by the store's clock."""

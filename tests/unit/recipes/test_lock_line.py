@@ -1,0 +1,78 @@
+"""The line of a lock: a waiter finds the one before it at a cost that does not grow with the line."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.kv import KV
+from holdfast.recipes.line import REACH
+from holdfast.recipes.news import News
+
+LONG = 8 * REACH
+
+
+async def test_a_look_costs_the_same_in_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a waiter reads to find the one before it is bounded, however many others wait."""
+    listed = found = 0
+    plain, leaving = KV.list, News.leaving
+
+    async def counted(kv: KV, *args: Any, **options: Any) -> Any:
+        nonlocal listed
+        page = await plain(kv, *args, **options)
+        listed += len(page.keys)
+        return page
+
+    def placed(news: News, key: str) -> asyncio.Future[None]:
+        nonlocal found
+        found += 1
+        return leaving(news, key)
+
+    monkeypatch.setattr(KV, "list", counted)
+    monkeypatch.setattr(News, "leaving", placed)
+    async with holdfast.open("memory://", reap=False) as store:
+        kv = store.kv("p")
+        async with kv.lock("l", ttl=600):
+            tasks = [asyncio.create_task(kv.lock("l", ttl=600).acquire()) for _ in range(LONG)]
+            async with asyncio.timeout(60):
+                while found < LONG:  # noqa: ASYNC110 - what is waited for has no event of its own
+                    await asyncio.sleep(0.01)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    assert listed <= LONG * 2 * REACH
+
+
+@pytest.mark.parametrize("between", [1, REACH, 5 * REACH])
+async def test_waiters_far_apart_stand_in_order(between: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much was written between two arrivals, each waits for the one before and wakes alone."""
+    awaited: list[str] = []
+    order: list[str] = []
+    leaving = News.leaving
+
+    def heard(news: News, key: str) -> asyncio.Future[None]:
+        awaited.append(key)
+        return leaving(news, key)
+
+    async def wait(name: str) -> None:
+        async with kv.lock("l", ttl=600):
+            order.append(name)
+
+    monkeypatch.setattr(News, "leaving", heard)
+    async with holdfast.open("memory://", reap=False) as store:
+        kv = store.kv("p")
+        tasks = []
+        async with kv.lock("l", ttl=600):
+            for number, name in enumerate(("first", "second", "third"), start=1):
+                tasks.append(asyncio.create_task(wait(name)))
+                async with asyncio.timeout(20):
+                    while len(awaited) < number:  # noqa: ASYNC110 - a place has no event of its own
+                        await asyncio.sleep(0)
+                for _ in range(between):
+                    await kv.set("other", 1)
+            assert len(set(awaited)) == 3
+        await asyncio.gather(*tasks)
+    assert order == ["first", "second", "third"]
