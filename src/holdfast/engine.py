@@ -30,6 +30,8 @@ What must hold:
 - Nothing is committed after `outcome.deadline`: the engine looks at the time once more when it holds whatever
   it had to wait for, as late before the commit as it can. If it is too late, it rolls back and decides anew,
   which refuses the commands whose callers have given up and lets the others go on.
+- An engine that copies what it loads keeps to `loadable`: past that it raises `TooExpensive` before it has
+  loaded all of it. It may let others have a turn whenever `Decision.take` returns before the last command.
 - Cancelling a caller never stops a commit half way.
 - What an engine can't do raises `Unsupported`; it never does something weaker instead.
 
