@@ -25,11 +25,6 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_FLOOD_MESSAGES": "{rounds}"},
         1_000_000,
     ),
-    "attacks": (
-        ["tests/edges/test_http_bounds.py", "--timeout=0"],
-        {"HOLDFAST_HALF_SENT": "{rounds}"},
-        1_500,
-    ),
     "late": (
         ["tests/robustness/test_late.py", "--timeout=0", "-s"],
         {"HOLDFAST_LATE_STOPS": "{rounds}"},
@@ -55,9 +50,10 @@ CAMPAIGNS: Final = {
             "tests/security/test_wire.py",
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
+            "tests/edges/test_http_bounds.py",
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
-        {"HOLDFAST_ATTACK_ROUNDS": "{rounds}"},
+        {"HOLDFAST_ATTACK_ROUNDS": "{rounds}", "HOLDFAST_HALF_SENT": "1500"},
         500,
     ),
     "cost": (

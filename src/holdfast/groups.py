@@ -8,7 +8,7 @@ not known here.
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -66,22 +66,9 @@ class Groups:
 
     async def run(self, commands: list[Command]) -> Done:
         """Have commands done in one transaction, but for those whose callers have given up meanwhile."""
-        refused = too_late(commands, self._clock.now())
-        if not refused:
-            return await self._run(commands)
-        self._report([commands[position] for position in refused], list(refused.values()))
-        rest = [command for position, command in enumerate(commands) if position not in refused]
-        done = await self._run_rest(rest) if rest else Done([])
-        results = iter(done.results)
-        return Done([refused.get(position) or next(results) for position in range(len(commands))], done.tell)
-
-    async def _run_rest(self, commands: list[Command]) -> Done:
-        try:
-            return await self._run(commands)
-        except HoldfastError as error:
-            return Done([error] * len(commands))
-
-    async def _run(self, commands: list[Command]) -> Done:
+        late = too_late(commands, self._clock.now())
+        if late:
+            return await self._run_the_rest(commands, late)
         try:
             outcome = await self._engine.transact(commands, self._clock.now)
         except Exception as error:
@@ -90,10 +77,20 @@ class Groups:
                 self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)
-        kinds = set(map(type, outcome.results))
-        if QuotaExceeded in kinds or any(hasattr(kind, "items") for kind in kinds):
+        if any(map(_may_be_full, set(map(type, outcome.results)))):
             outcome = await self._after_sweeping(commands, outcome)
         return Done(outcome.results, partial(self._tell_of, commands, outcome))
+
+    async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> Done:
+        """Refuse those who are late. An error of the others is not theirs."""
+        self._report([commands[position] for position in late], list(late.values()))
+        rest = [command for position, command in enumerate(commands) if position not in late]
+        try:
+            done = await self.run(rest) if rest else Done([])
+        except HoldfastError as error:
+            done = Done([error] * len(rest))
+        results = iter(done.results)
+        return Done([late.get(position) or next(results) for position in range(len(commands))], done.tell)
 
     async def ready(self) -> None:
         """Make sure that a write would be accepted now; the error that would refuse it is raised."""
@@ -184,6 +181,12 @@ class Groups:
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
             return []
+
+
+@cache
+def _may_be_full(kind: type) -> bool:
+    """Whether a result of this kind may say that a quota has refused something."""
+    return kind is QuotaExceeded or hasattr(kind, "items")
 
 
 def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:

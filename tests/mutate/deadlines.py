@@ -52,15 +52,15 @@ PLANTS: Final = (
     Plant(
         "those who are late get the results of others",
         "groups.py",
-        "[refused.get(position) or next(results) for position in range(len(commands))]",
-        "[*refused.values(), *results]",
+        "[late.get(position) or next(results) for position in range(len(commands))]",
+        "[*late.values(), *results]",
         _UNIT,
     ),
     Plant(
         "an error of the rest of a group is that of all",
         "groups.py",
-        "done = await self._run_rest(rest) if rest",
-        "done = await self._run(rest) if rest",
+        "done = Done([error] * len(rest))",
+        "raise",
         _UNIT,
     ),
     Plant(

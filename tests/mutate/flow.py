@@ -107,8 +107,8 @@ PLANTS: Final = (
     Plant(
         "a quota refuses without a sweep",
         "groups.py",
-        "if QuotaExceeded in kinds or ",
-        "if ",
+        "return kind is QuotaExceeded or ",
+        "return ",
         _GROUPS,
     ),
     Plant(
@@ -142,7 +142,7 @@ PLANTS: Final = (
     Plant(
         "a quota refuses parts without a sweep",
         "groups.py",
-        ' or any(hasattr(kind, "items") for kind in kinds)',
+        ' or hasattr(kind, "items")',
         "",
         _GROUPS,
     ),

@@ -193,8 +193,8 @@ PLANTS: Final = (
     Plant(
         "a reply goes to the request before",
         "engines/remote/mailbox.py",
-        'reply=f"{self._inbox}.{token}"',
-        'reply=f"{self._inbox}.{max(1, self._number - 1)}"',
+        'send(subject, payload, reply=f"{self._inbox}.{token}"',
+        'send(subject, payload, reply=f"{self._inbox}.{max(1, self._number - 1)}"',
         _REMOTE,
     ),
     Plant(

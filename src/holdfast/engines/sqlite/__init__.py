@@ -255,8 +255,9 @@ class SqliteEngine:
             outcome = await self._decide(commands, now)
             try:
                 await self._writer.run(self._job(outcome, now))
-                if not self._temporary:  # nobody will look for that one, so that a look now and then will do
-                    self._presence.confirm(wrote=not outcome.empty)
+                # Nobody will look for a private file, so that a look now and then will do.
+                if not self._temporary and not self._presence.there():
+                    raise self._presence.loss(wrote=not outcome.empty)
             except BaseException as error:
                 self._recent = Recent()  # nobody here knows what was kept
                 if isinstance(error, Stale):

@@ -65,23 +65,19 @@ class Presence:
         Raises:
             DatabaseError: A file is gone.
         """
-        if not self._there():
+        if not self.there():
             raise self._lost(DatabaseError, "nothing is written any more.")
 
-    def confirm(self, *, wrote: bool) -> None:
-        """After a commit, before anybody hears of it: what was written must be where it will be looked for.
+    def loss(self, *, wrote: bool) -> HoldfastError:
+        """What a caller is told whose files are gone after the commit, before anybody has heard of it.
 
-        Raises:
-            OutcomeUnknown: A file is gone. What was written is in the file that is open, and may be saved.
-            DatabaseError: A file is gone, and there was nothing to write.
+        What was written is in the file that is open, and may be saved: then the outcome is unknown.
         """
-        if self._there():
-            return
         if wrote:
-            raise self._lost(OutcomeUnknown, "this write went into the open file.")
-        raise self._lost(DatabaseError, "nothing is written any more.")
+            return self._lost(OutcomeUnknown, "this write went into the open file.")
+        return self._lost(DatabaseError, "nothing is written any more.")
 
-    def _there(self) -> bool:
+    def there(self) -> bool:
         """Whether every file is the one that was opened. A change of that is logged once."""
         stat = os.stat
         try:
