@@ -255,8 +255,7 @@ class SqliteEngine:
             outcome = await self._decide(commands, now)
             try:
                 await self._writer.run(self._job(outcome, now))
-                # Nobody will look for a private file, so that a look now and then will do.
-                if not self._temporary and not self._presence.there():
+                if not self._presence.lately():
                     raise self._presence.loss(wrote=not outcome.empty)
             except BaseException as error:
                 self._recent = Recent()  # nobody here knows what was kept

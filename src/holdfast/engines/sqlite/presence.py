@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERVAL: Final = 0.1
-"""For how many seconds a look is good enough to begin a write with."""
+"""For how many seconds a look is good enough."""
 
 _log = logging.getLogger("holdfast")
 
@@ -67,6 +67,15 @@ class Presence:
         """
         if not self.there():
             raise self._lost(DatabaseError, "nothing is written any more.")
+
+    def lately(self) -> bool:
+        """Whether the files are there, as far as a look of the last moment tells.
+
+        A look gives the interpreter to the writer's thread and has to get it back, which takes longer than
+        the look. So one look serves the commits of a tenth of a second. What is acknowledged so soon after a
+        file has vanished is in the file that is open, from where it can be saved.
+        """
+        return time.monotonic() - self._looked < INTERVAL or self.there()
 
     def loss(self, *, wrote: bool) -> HoldfastError:
         """What a caller is told whose files are gone after the commit, before anybody has heard of it.
