@@ -16,6 +16,10 @@ from hypothesis import strategies as st
 
 from tests.robustness.cost_ground import ITEMS, KEYS, SHAPES, Scales, Weight, scales
 
+# Storing what is attacked takes a minute under coverage, and several on a busy machine. If the alarm of a
+# timeout goes off within one of the store's own tasks, it ends that task, and the test waits for ever.
+pytestmark = pytest.mark.timeout(1_200)
+
 ROUNDS: Final = int(os.environ.get("HOLDFAST_COST_ROUNDS", "0"))
 MOST_MEMORY: Final = 64_000_000
 """How many bytes a request may take beside what the service has."""
