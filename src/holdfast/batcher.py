@@ -71,11 +71,12 @@ class _Lane:
             if group and (room < 0 or (waiting.after and not all(read.done() for read in waiting.after))):
                 break
             if command is not None:
-                if runs not in (None, isinstance(command, ExpireRun)):
+                run = type(command) is ExpireRun
+                if runs not in (None, run):
                     break
-                runs = isinstance(command, ExpireRun)
+                runs = run
             group.append(self.waiting.popleft())
-            if isinstance(command, SetPolicy):
+            if type(command) is SetPolicy:
                 break  # what those after it need to know of a row depends on the policy
         return group
 

@@ -7,7 +7,7 @@ what `decide` returns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -51,7 +51,14 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
-    """Something to be done in one namespace."""
+    """Something to be done in one namespace.
+
+    A command that is `weighed` is refused if what is stored under its keys is too much for a request to look
+    at. One that is `limited` counts towards the rate of its namespace.
+    """
+
+    weighed: ClassVar[bool] = False
+    limited: ClassVar[bool] = False
 
     namespace: str
 
@@ -71,11 +78,6 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
         return 1
 
     @property
-    def weighed(self) -> bool:
-        """Whether this is refused if what is stored under its keys is too much for a request to look at."""
-        return False
-
-    @property
     def removes(self) -> bool:
         """Whether this only removes, so that it may be done where there is no room."""
         return False
@@ -89,6 +91,8 @@ class Get(Command, frozen=True, kw_only=True, gc=False):
 
 class Change(Command, frozen=True, kw_only=True, gc=False):
     """A command of a caller that writes."""
+
+    limited: ClassVar[bool] = True
 
     origin: Origin
 
@@ -159,6 +163,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Batch(Change, frozen=True, kw_only=True):
     """All of these writes if all of the checks hold, else none."""
 
+    weighed: ClassVar[bool] = True
+
     checks: tuple[Check, ...]
     writes: tuple[Set | Delete | Incr | Guard, ...]
 
@@ -166,11 +172,6 @@ class Batch(Change, frozen=True, kw_only=True):
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(write.cost for write in self.writes) + 64 * len(self.checks)
-
-    @property
-    def weighed(self) -> bool:
-        """Whether this is refused if what is stored under its keys is too much."""
-        return True
 
     @property
     def rows(self) -> int:
@@ -186,6 +187,8 @@ class Batch(Change, frozen=True, kw_only=True):
 class Many(Change, frozen=True, kw_only=True):
     """Each of these for itself, in one call."""
 
+    weighed: ClassVar[bool] = True
+
     items: tuple[Set | Delete, ...]
 
     @property
@@ -197,11 +200,6 @@ class Many(Change, frozen=True, kw_only=True):
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(item.cost for item in self.items)
-
-    @property
-    def weighed(self) -> bool:
-        """Whether this is refused if what is stored under its keys is too much."""
-        return True
 
     @property
     def rows(self) -> int:
@@ -237,6 +235,8 @@ class Escalate(Change, frozen=True, kw_only=True, gc=False):
 class DropLetter(Change, frozen=True, kw_only=True, gc=False):
     """Remove a dead letter."""
 
+    limited: ClassVar[bool] = False
+
     number: int
 
     @property
@@ -268,6 +268,8 @@ class Load(Change, frozen=True, kw_only=True):
 
 class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
     """Put a namespace under a policy, which is JSON text."""
+
+    limited: ClassVar[bool] = False
 
     policy: str
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
-from holdfast.commands import Change, DropLetter, Get, Got, SetPolicy
+from holdfast.commands import Get, Got
 from holdfast.engine import Later, TableDoor
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
 from holdfast.groups import Groups
@@ -262,7 +262,7 @@ class Store(Operations):
 
     def _admit(self, command: Command) -> None:
         self._reading()
-        if isinstance(command, Change) and not isinstance(command, (SetPolicy, DropLetter)):
+        if command.limited:
             self._rates.admit(command.namespace)
 
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:

@@ -173,7 +173,7 @@ PLANTS: Final = (
     Plant(
         "a deadline beyond every calendar reaches the database",
         "edges/nats/service.py",
-        "return min(deadline, request.received + FARTHEST)",
+        "return deadline if deadline < farthest else farthest",
         "return deadline",
         _NATS,
     ),

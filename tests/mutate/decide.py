@@ -38,8 +38,8 @@ PLANTS: Final = (
     Plant(
         "a version goes back to what a load asks for",
         "decide/draft.py",
-        "namespace.revision = max(namespace.revision + 1, at_least)",
-        "namespace.revision = at_least or namespace.revision + 1",
+        "namespace.revision = following if following > at_least else at_least",
+        "namespace.revision = at_least or following",
         ("tests/unit/test_load.py", *_RULES),
     ),
     Plant(
@@ -73,7 +73,7 @@ PLANTS: Final = (
     Plant(
         "a namespace's time goes back with the clock",
         "decide/draft.py",
-        "self.now = max(self._group_now, namespace.changed_at)",
+        "self.now = self._group_now if self._group_now > namespace.changed_at else namespace.changed_at",
         "self.now = self._group_now",
         _RULES,
     ),

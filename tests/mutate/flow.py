@@ -19,15 +19,15 @@ PLANTS: Final = (
     Plant(
         "commands share a group with a policy change",
         "batcher.py",
-        "if isinstance(command, SetPolicy):",
-        "if isinstance(command, SetPolicy) and not self.waiting:",
+        "if type(command) is SetPolicy:",
+        "if type(command) is SetPolicy and not self.waiting:",
         _BATCHER,
     ),
     Plant(
         "a run shares its group with those before it",
         "batcher.py",
-        "if runs not in (None, isinstance(command, ExpireRun)):",
-        "if runs and not isinstance(command, ExpireRun):",
+        "if runs not in (None, run):",
+        "if runs and not run:",
         _BATCHER,
     ),
     Plant(

@@ -121,11 +121,12 @@ class Decision:
         draft, results = self._draft, self._results
         spent = count = 0
         for command in commands:
-            draft.begin(command)
+            draft.command = command
             results.append(draft.attempt(_apply, command))
             count += 1
             if draft.charged is not None:
                 spent += draft.charged.spent
+                draft.charged = None
                 if spent >= SLICE:
                     break
         draft.keep()

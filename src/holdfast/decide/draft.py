@@ -90,8 +90,8 @@ class Draft:
     """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
 
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
-    signed here, with their rows. `items` are those that were read for conditions and updates.
-    `command` is that of the group which is being applied, and `charged` what it has been charged with so far.
+    signed here, with their rows. `command` is that of the group which is being applied, and `charged` what it
+    has been charged with so far; what its parts do is charged to it.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
@@ -109,7 +109,7 @@ class Draft:
         self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
         self._wants: set[tuple[str, str]] = set()
-        self.items = Items()
+        self._items: Items | None = None
         self.command: Command | None = None
         self.charged: Account | None = None
         self._undo: list[tuple[Address, bool, Row | None]] = []
@@ -118,6 +118,8 @@ class Draft:
     @property
     def known(self) -> Loaded:
         """What was loaded, with the namespaces as the commands so far have left them."""
+        if not self._namespaces:
+            return self._loaded
         return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
 
     @property
@@ -130,11 +132,6 @@ class Draft:
         found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
         return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
 
-    def begin(self, command: Command) -> None:
-        """Turn to the next command of the group; what it and its parts do is charged to it."""
-        self.command = command
-        self.charged = None
-
     @property
     def account(self) -> Account:
         """What the command at hand has looked at and shown."""
@@ -142,6 +139,13 @@ class Draft:
             assert self.command is not None
             self.charged = Account(self.command)
         return self.charged
+
+    @property
+    def items(self) -> Items:
+        """The items that were read for conditions and updates."""
+        if self._items is None:
+            self._items = Items()
+        return self._items
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
         """Apply a command; if it is refused, take back whatever it did and return the error."""
@@ -198,7 +202,8 @@ class Draft:
     def version(self, *, at_least: int = 0) -> int:
         """A new version: the next in the namespace, or a later one that is asked for; never given before."""
         namespace = self.namespace
-        namespace.revision = max(namespace.revision + 1, at_least)
+        following = namespace.revision + 1
+        namespace.revision = following if following > at_least else at_least
         namespace.changed_at = self.now
         return namespace.revision
 
@@ -256,7 +261,7 @@ class Draft:
         if namespace is None:
             namespace = self._namespaces[name] = msgspec.structs.replace(self._found(name))
         self.namespace = namespace
-        self.now = max(self._group_now, namespace.changed_at)
+        self.now = self._group_now if self._group_now > namespace.changed_at else namespace.changed_at
 
     def _found(self, name: str) -> Namespace:
         """The namespace as it was loaded, or as it is before its first change."""

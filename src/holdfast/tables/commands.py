@@ -6,7 +6,7 @@ known to `decide` alone, which has its schema.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from holdfast.commands import LEAST_COST, Change, Command, Result
 from holdfast.rows import Row
@@ -141,17 +141,14 @@ class CheckItem(KeyedChange, frozen=True, kw_only=True):
 class TransactWrite(Change, frozen=True, kw_only=True):
     """All of these if what each expects holds, else none."""
 
+    weighed: ClassVar[bool] = True
+
     writes: tuple[PutItem | UpdateItem | DeleteItem | CheckItem, ...]
 
     @property
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(write.cost for write in self.writes)
-
-    @property
-    def weighed(self) -> bool:
-        """Whether this is refused if what is stored under its keys is too much."""
-        return True
 
     @property
     def rows(self) -> int:
@@ -161,6 +158,8 @@ class TransactWrite(Change, frozen=True, kw_only=True):
 
 class WriteItems(Change, frozen=True, kw_only=True):
     """Each of these for itself, in one call."""
+
+    weighed: ClassVar[bool] = True
 
     writes: tuple[PutItem | DeleteItem, ...]
 
@@ -173,11 +172,6 @@ class WriteItems(Change, frozen=True, kw_only=True):
     def cost(self) -> int:
         """About how many bytes this brings along."""
         return sum(write.cost for write in self.writes)
-
-    @property
-    def weighed(self) -> bool:
-        """Whether this is refused if what is stored under its keys is too much."""
-        return True
 
     @property
     def rows(self) -> int:

@@ -386,7 +386,8 @@ class NatsService:
             raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
         if self._now() > deadline:
             raise Timeout("the deadline passed before the request was begun: nothing was done")
-        return min(deadline, request.received + FARTHEST)
+        farthest = request.received + FARTHEST
+        return deadline if deadline < farthest else farthest
 
     def _handle(self, route: subjects.Route) -> KV:
         kv = self._handles.get(route.namespace)

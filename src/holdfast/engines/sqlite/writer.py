@@ -7,7 +7,6 @@ mean, and Python code between them is kept to a minimum, since it would fight th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import sqlite3
 import threading
@@ -67,8 +66,10 @@ class Writer:
                 tell = partial(_succeed, future, job())
             except BaseException as error:
                 tell = partial(_fail, future, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            try:
                 loop.call_soon_threadsafe(tell)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
 
         self._jobs.put(work)
         return await future
