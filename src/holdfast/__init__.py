@@ -151,6 +151,8 @@ _ON_DEMAND = {
     "request_id": "holdfast.recipes.identifiers",
 }
 
+__version__ = "0.1.0"
+
 logging.getLogger("holdfast").addHandler(logging.NullHandler())
 
 

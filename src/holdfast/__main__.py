@@ -10,7 +10,9 @@ def main() -> None:
     It is looked for and not imported: a command may do without it, but all need the extra alike.
     """
     if find_spec("cyclopts") is None:
-        sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[server]'")
+        from holdfast.extras import sentence
+
+        sys.exit(f"holdfast: {sentence('cyclopts', 'cli', 'the command line')}")
     from holdfast.edges import cli
 
     cli.main()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast import masking
-from holdfast.errors import Unsupported, ValidationError
+from holdfast import extras, masking
+from holdfast.errors import ValidationError
 from holdfast.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.store import Store
 
@@ -103,14 +103,8 @@ def _sqlite_file(path: str, keys: Keys | None) -> Engine:
 
 
 def _postgres(url: str, rest: str, keys: Keys | None) -> Engine:
-    try:
+    with extras.needed("postgres", "postgresql://"):
         from holdfast.engines.postgres import PostgresEngine
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise Unsupported(
-            "postgresql:// needs the package's extra: pip install 'holdfast[postgres]'"
-        ) from None
     masking.require_escaped(url)
     return PostgresEngine(f"postgresql://{rest}", keys=keys)
 

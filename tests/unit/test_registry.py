@@ -91,7 +91,7 @@ def test_a_driver_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delitem(sys.modules, name)
     missing: Any = None
     monkeypatch.setitem(sys.modules, "asyncpg", missing)
-    with refusal(Unsupported, says="pip install 'holdfast[postgres]'"):
+    with refusal(Unsupported, says="pip install 'holdfast-kv[postgres]'"):
         engine_for("postgresql://host/db")
 
 

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from holdfast import extras
 from holdfast.bus.errors import BusError
-from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -178,10 +178,8 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 def _signed(seed: str, nonce: str) -> tuple[str, str]:
     """The public half of an nkey, and its signature."""
-    try:
+    with extras.needed("nats", "an nkey or a creds file"):
         import nkeys  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise Unsupported("an nkey or a creds file needs the extra: pip install 'holdfast[nats]'") from None
     try:
         pair = nkeys.from_seed(seed.encode())
         public, signature = pair.public_key.decode(), pair.sign(nonce.encode())

@@ -14,6 +14,7 @@ import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import extras
 from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.errors import Unsupported
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 _ALONE: Final = threading.Lock()
 """Alembic keeps the migration that runs in a global variable: there can be one in a process at a time."""
+_PURPOSES: Final = {
+    "upgrade": f"the store's schema is older than {SCHEMA_REVISION}, and migrating it",
+    "downgrade": "taking a store back to an older schema",
+}
 
 
 class Need(Enum):
@@ -60,7 +65,7 @@ def upgrade_sqlite(store: Store) -> None:
     `floor` added.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store.
+        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
         sqlite3.Error: The database failed.
     """
     _migrate_sqlite(store, "upgrade", "head")
@@ -72,7 +77,7 @@ def downgrade_sqlite(store: Store, revision: str = "base") -> None:
     Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store.
+        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
         sqlite3.Error: The database failed.
     """
     _migrate_sqlite(store, "downgrade", revision)
@@ -84,7 +89,7 @@ async def upgrade_postgres(dsn: str) -> None:
     Several processes may do so at once. The address is one that asyncpg takes.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store.
+        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
     """
     await asyncio.to_thread(_migrate_postgres, dsn, "upgrade", "head")
 
@@ -95,13 +100,14 @@ async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
     Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store.
+        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
     """
     await asyncio.to_thread(_migrate_postgres, dsn, "downgrade", revision)
 
 
 def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:
-    from sqlalchemy import StaticPool, create_engine, event
+    with extras.needed("migrate", _PURPOSES[direction]):
+        from sqlalchemy import StaticPool, create_engine, event
 
     with _connected(store) as raw:
         engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
@@ -131,8 +137,9 @@ def _connected(store: Store) -> Iterator[sqlite3.Connection]:
 
 
 def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
-    from sqlalchemy import NullPool
-    from sqlalchemy.ext.asyncio import create_async_engine
+    with extras.needed("migrate", _PURPOSES[direction]):
+        from sqlalchemy import NullPool
+        from sqlalchemy.ext.asyncio import create_async_engine
 
     async def migrate() -> None:
         # The address goes to the driver as it is, because SQLAlchemy reads some of its parameters otherwise.
@@ -145,8 +152,9 @@ def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
 
 
 def _run(connection: Connection, direction: str, revision: str) -> None:
-    from alembic import command
-    from alembic.config import Config
+    with extras.needed("migrate", _PURPOSES[direction]):
+        from alembic import command
+        from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "holdfast.engines:migrations")

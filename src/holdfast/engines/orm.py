@@ -11,6 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from holdfast import extras
+
+with extras.imported("migrate", "the ORM model"):
+    import sqlalchemy  # noqa: F401
 from sqlalchemy import BigInteger, Dialect, Index, Integer, Text, TypeDecorator, text
 from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
 from sqlalchemy.ext.compiler import compiles

@@ -188,7 +188,7 @@ def test_without_the_extra(command: list[str], monkeypatch: pytest.MonkeyPatch) 
     """The command line is part of an extra, and whoever does not have it is told so, whatever was asked."""
     monkeypatch.setitem(sys.modules, "cyclopts", None)
     monkeypatch.setattr(sys, "argv", ["holdfast", *command])
-    with pytest.raises(SystemExit, match=r"needs an extra: pip install 'holdfast\[server\]'"):
+    with pytest.raises(SystemExit, match=r"needs the package cyclopts: pip install 'holdfast-kv\[cli\]'"):
         program_module.main()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, CycloptsError, MissingArgumentError
 
+import holdfast
 from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY
 from holdfast.errors import HoldfastError, MissingField, ValidationError
@@ -18,16 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("holdfast")
-
-
 app = App(
     name="holdfast",
     help="A key-value store with versions, expiry and watches.",
-    version=_version,
+    version=holdfast.__version__,
     help_formatter=Help(),
     default_parameter=EVERY,
 )

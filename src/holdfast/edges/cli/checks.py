@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast import masking
 from holdfast.engines.sqlite.setup import OLDEST_SQLITE
+from holdfast.extras import DISTRIBUTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,8 +65,10 @@ def libraries() -> Finding:
     """Every library that is needed or that an extra may bring: there, and new enough."""
     found: dict[str, str] = {}
     trouble: list[str] = []
-    for requirement in requires("holdfast") or ():
+    for requirement in requires(DISTRIBUTION) or ():
         name = _first(_NAME, requirement)
+        if name == DISTRIBUTION:  # an extra that contains another
+            continue
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -76,7 +79,7 @@ def libraries() -> Finding:
         if _numbers(found[name]) < _numbers(least):
             trouble.append(f"{name} {found[name]} is older than {least}")
     if trouble:
-        return Finding("libraries", "fail", ", ".join(trouble), "install Holdfast anew with pip")
+        return Finding("libraries", "fail", ", ".join(trouble), f"run pip install --upgrade {DISTRIBUTION}")
     return Finding("libraries", "ok", ", ".join(" ".join(library) for library in found.items()))
 
 

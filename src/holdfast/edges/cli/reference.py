@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTRODUCTION: Final = """\
 # The command line
 
-`holdfast` comes with `pip install 'holdfast[server]'`. This page is made from the commands themselves;
+`holdfast` comes with `pip install 'holdfast-kv[cli]'`. This page is made from the commands themselves;
 `holdfast --help` and `holdfast COMMAND --help` say the same.
 
 Data goes to stdout, everything else to stderr. On a terminal, rows are drawn as a table; elsewhere a row is a

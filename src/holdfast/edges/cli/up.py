@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import uvloop
 from cyclopts import Group, Parameter
 
+from holdfast import extras
 from holdfast.edges.config import read_config
-from holdfast.edges.serve import serve
 from holdfast.edges.settings import SETTINGS
 
 LOGIN = Group("Logging in to NATS", sort_key=5)
@@ -58,4 +57,8 @@ def up(
         The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json.
     """
     flags = dict(locals())
+    with extras.needed("server", "holdfast up"):
+        import uvloop
+
+        from holdfast.edges.serve import serve
     uvloop.run(serve(read_config(**flags)))

@@ -13,7 +13,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast import masking
+from holdfast import extras, masking
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.bus.login import Login
@@ -148,7 +148,8 @@ def _creds(path: str | None) -> str | None:
 def _seed(path: str | None) -> str | None:
     if path is None:
         return None
-    import nkeys  # type: ignore[import-untyped]
+    with extras.needed("nats", "nats_nkey"):
+        import nkeys  # type: ignore[import-untyped]
 
     seed = _text(path, field="nats_nkey").strip()
     try:

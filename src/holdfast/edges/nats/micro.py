@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+import holdfast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +47,12 @@ class Micro:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = endpoints
-        self._identity = {"name": NAME, "id": secrets.token_hex(8), "version": _version(), "metadata": {}}
+        self._identity = {
+            "name": NAME,
+            "id": secrets.token_hex(8),
+            "version": holdfast.__version__,
+            "metadata": {},
+        }
         self._started = datetime.now(UTC)
 
     def subjects(self) -> Iterator[str]:
@@ -78,8 +84,3 @@ class Micro:
                 one.average_processing_time = one.processing_time // max(1, one.num_requests)
             return {"started": self._started, "endpoints": self.endpoints}
         return {}
-
-
-def _version() -> str:
-    """Ours, as a semantic version."""
-    return version("holdfast")

