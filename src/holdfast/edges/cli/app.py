@@ -104,6 +104,9 @@ audit.command("holdfast.edges.cli.audit:verify", name="verify")
 audit.command("holdfast.edges.cli.audit:export", name="export")
 audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
 
+app.command(config := App(name="config", help="The settings of holdfast up."))
+config.command("holdfast.edges.cli.config_init:init", name="init")
+
 app.command(nats := App(name="nats", help="Set up a NATS server for Holdfast."))
 nats.command("holdfast.edges.cli.nats:config", name="config")
 
