@@ -84,6 +84,11 @@ def shown(url: str) -> str:
     return masking.shown(url) if "://" in url else str(Path(url).absolute())
 
 
+def variable_of(name: str, value: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The variable that says the same as a setting, for a shell to name instead of showing a secret."""
+    return next((one for one in SETTINGS[name].variables if environment.get(one) == value), None)
+
+
 def _found(
     setting: Setting, flags: Mapping[str, object], environment: Mapping[str, str], file: Mapping[str, Any]
 ) -> Any:

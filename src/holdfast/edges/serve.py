@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast import masking, private
+from holdfast import private
 from holdfast.edges import logs
-from holdfast.edges.config import audit_key_of, open_mode, shown
+from holdfast.edges.config import audit_key_of, shown
+from holdfast.edges.greeting import greeting
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.server import http_server
@@ -37,7 +38,7 @@ from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.edges.settings import Config
 
@@ -83,7 +84,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
                 "started; expired entries are removed every %g s at the latest",
                 config.kv_cleanup_interval_seconds,
             )
-            for line in _greeting(config, url, await store.namespaces()):
+            for line in greeting(config, url, await store.namespaces()):
                 say(line)
             await stop.wait()
             health.stopping = True
@@ -249,31 +250,6 @@ async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[
     finally:
         reaper.cancel()
         await asyncio.gather(reaper, return_exceptions=True)
-
-
-def _greeting(config: Config, url: str, namespaces: Sequence[holdfast.Stats]) -> Iterator[str]:
-    """What is said when everything runs: what there is, where, and something to try."""
-    keys = sum(stats.keys for stats in namespaces)
-    prefix = config.subject_prefixes[0]
-    option = "" if prefix == "db" else f"?prefix={prefix}"
-    yield "Holdfast is up."
-    yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
-    yield f"NATS  {masking.shown(url)}"
-    exposed = open_mode(config)
-    if exposed is not None:
-        yield f"Open  {exposed}"
-        yield "      (holdfast nats config writes a configuration that keeps callers apart)"
-    if config.http_port:
-        yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
-    yield f"Try   holdfast set greeting '\"hello\"' --plugin demo --url {quote(_first(url) + option)}"
-    yield f'      or with any NATS client: request {prefix}.kv.demo.get with {{"key": "greeting"}}'
-    yield "Ctrl-C stops."
-
-
-def _first(url: str) -> str:
-    """The first of the servers, as a URL."""
-    first = masking.shown(url).partition(",")[0]
-    return first if "://" in first else f"nats://{first}"
 
 
 def _stop_signal() -> asyncio.Event:

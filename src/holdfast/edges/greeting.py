@@ -1,0 +1,142 @@
+"""What `holdfast up` says once everything runs: what there is, where it is, and a command to try.
+
+Law: the command works as printed in the shell that `up` was started from, and no secret is printed. Where a
+secret is needed, the command names the file or the variable that holds it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote as escaped
+from urllib.parse import urlencode
+
+from holdfast import masking
+from holdfast.edges.config import open_mode, shown, variable_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.edges.settings import Config
+    from holdfast.model import Stats
+
+PLUGIN: Final = "demo"
+"""The plugin to try where anybody may write to any."""
+PLACEHOLDER: Final = "SECRET"
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,100}")
+_FILES: Final = ("nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_key")
+
+
+class Caller(NamedTuple):
+    """Who tries the service, and how they log in: as text for a shell within double quotes."""
+
+    plugin: str
+    user: str
+    options: dict[str, str]
+
+
+def greeting(config: Config, url: str, namespaces: Sequence[Stats]) -> Iterator[str]:
+    """Yield the lines to print for a service that is reached at this NATS URL."""
+    keys = sum(stats.keys for stats in namespaces)
+    yield "Holdfast is up."
+    yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
+    yield f"NATS  {masking.shown(url)}"
+    exposed = open_mode(config)
+    if exposed is not None:
+        yield f"Open  {exposed}"
+        yield "      (holdfast nats config writes a configuration that keeps callers apart)"
+    if config.http_port:
+        yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
+    yield from _to_try(config, url)
+    yield "Ctrl-C stops."
+
+
+def _to_try(config: Config, url: str) -> Iterator[str]:
+    caller, prefix = _caller(config, url), config.subject_prefixes[0]
+    if prefix != "db":
+        caller.options["prefix"] = prefix
+    where = _address(config, url, caller)
+    yield f"Try   {program()} set greeting '\"hello\"' --plugin {caller.plugin} --url {where}"
+    if PLACEHOLDER in where:
+        yield f"      (with the secret that this service logs in with in the place of {PLACEHOLDER})"
+    yield f'      or with any NATS client: request {prefix}.kv.{caller.plugin}.get with {{"key": "greeting"}}'
+
+
+def program() -> str:
+    """Return what the shell calls the command line of this very installation."""
+    scripts = (Path(sys.argv[0]), Path(sys.executable).with_name("holdfast"))
+    own = next((path.absolute() for path in scripts if path.name == "holdfast" and path.is_file()), None)
+    if own is None:
+        return f"{quote(sys.executable)} -m holdfast"
+    found = shutil.which("holdfast")
+    return "holdfast" if found is not None and own.samefile(found) else quote(str(own))
+
+
+def _caller(config: Config, url: str) -> Caller:
+    """Return a plugin with credentials of its own, or else anybody with those of the service."""
+    return _plugin_beside(config) or Caller(PLUGIN, _user(config, url), _options(config))
+
+
+def _plugin_beside(config: Config) -> Caller | None:
+    """Return the first plugin whose credentials lie where `holdfast nats config --out` puts them."""
+    given = (config.nats_config, config.nats_nkey)
+    for folder in [Path(path).absolute().parent / "plugins" for path in given if path]:
+        for file in sorted((*folder.glob("*.nk"), *folder.glob("*.password"))):
+            if _NAME.fullmatch(file.stem):
+                return _plugin_of(file, _options(config))
+    return None
+
+
+def _plugin_of(file: Path, options: dict[str, str]) -> Caller:
+    plugin = file.stem
+    options = {name: said for name, said in options.items() if name.startswith("tls")}
+    options["inbox"] = f"_INBOX.{plugin}"
+    if file.suffix == ".nk":
+        return Caller(plugin, "", {"nkey": str(file), **options})
+    return Caller(plugin, f"{plugin}:$(cat {quote(str(file))})@", options)
+
+
+def _options(config: Config) -> dict[str, str]:
+    """Return the options of a URL with which a client logs in as the service does."""
+    named = {name.removeprefix("nats_"): getattr(config, name) for name in _FILES}
+    options = {name: str(Path(path).absolute()) for name, path in named.items() if path is not None}
+    return options | ({"tls_first": "true"} if config.nats_tls_first else {})
+
+
+def _user(config: Config, url: str) -> str:
+    """Return what stands before the host where the service logs in with a password or a token."""
+    if config.nats_user is not None and config.nats_password is not None:
+        return f"{escaped(config.nats_user, safe='')}:{_secret('nats_password', config.nats_password)}@"
+    if config.nats_token is not None:
+        return f"{_secret('nats_token', config.nats_token)}@"
+    user, at, _ = _first(url).partition("://")[2].rpartition("@")
+    if not at:
+        return ""
+    return f"{PLACEHOLDER}@" if user == masking.MASK else f"{user}:{PLACEHOLDER}@"
+
+
+def _secret(name: str, value: str) -> str:
+    """Return the variable that has a secret, if a URL can hold it as it is."""
+    variable = variable_of(name, value)
+    return PLACEHOLDER if variable is None or escaped(value, safe="") != value else f"${variable}"
+
+
+def _address(config: Config, url: str, caller: Caller) -> str:
+    """Return the URL for a caller, quoted for a shell."""
+    options = f"?{urlencode(caller.options, safe='/')}" if caller.options else ""
+    variable = variable_of("nats", url) if PLACEHOLDER in caller.user else None
+    if variable is not None:
+        return f'"${variable}{options}"'
+    scheme, _, rest = _first(url).partition("://")
+    address = f"{scheme}://{caller.user}{rest.rpartition('@')[2]}{options}"
+    return f'"{address}"' if "$" in address else quote(address)
+
+
+def _first(url: str) -> str:
+    """Return the first of the servers as a URL, without secrets."""
+    first = masking.shown(url).partition(",")[0]
+    return first if "://" in first else f"nats://{first}"
