@@ -1,0 +1,1 @@
+"""The files below `deploy`: they say what the settings and the service understand."""
