@@ -16,14 +16,22 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
+
+from tests.edges.running import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DATABASE_VARIABLE: Final = "DATABASE_URL"
 """The environment variable from which examples take the address of a PostgreSQL."""
+
+SERVICE: Final = "nats://127.0.0.1:4222"
+"""The address that an example connects to with `nats.connect`: there a service is running."""
 
 NOT_RUN: Final[dict[str, str]] = {}
 """Pages that may hold a block fenced as `python no-run`, each with the reason."""
@@ -72,9 +80,9 @@ def examples_of(page: str) -> list[Example]:
     ]
 
 
-def compiled(block: Block, page: Path) -> CodeType:
+def compiled(block: Block, page: Path, service: str = SERVICE) -> CodeType:
     """The code of a block with the lines of its page, in which `await` may stand outside of a function."""
-    source = "\n" * (block.line - 1) + block.text
+    source = "\n" * (block.line - 1) + block.text.replace(SERVICE, service)
     code: CodeType = compile(
         source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
     )
@@ -106,12 +114,27 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return path
 
 
-def test_examples_do_what_the_page_says(page: Path) -> None:
+@contextlib.contextmanager
+def served(text: str, home: Path, runner: asyncio.Runner) -> Iterator[str]:
+    """Run a service for a page that connects to one: its address."""
+    if f'nats.connect("{SERVICE}")' not in text:
+        yield SERVICE
+        return
+    up = Up(home / "service", (), {})
+    runner.run(up.start())
+    try:
+        yield up.url
+    finally:
+        runner.run(up.stop())
+
+
+def test_examples_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """A reader who types an example gets what the page promises, and every store is closed at the end."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    with asyncio.Runner() as runner:
-        for block, expected in examples_of(page.read_text(encoding="utf-8")):
-            printed = run(compiled(block, page), names, runner)
+    text = page.read_text(encoding="utf-8")
+    with asyncio.Runner() as runner, served(text, tmp_path, runner) as service:
+        for block, expected in examples_of(text):
+            printed = run(compiled(block, page, service), names, runner)
             assert printed == (expected or ""), f"{page.name}, line {block.line}"
         assert runner.run(left_behind()) == []
 
