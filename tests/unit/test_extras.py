@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Unsupported, extras
-from holdfast.engines.migrate import downgrade_sqlite
+from holdfast.engines.migrate import downgrade_postgres, downgrade_sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,25 +48,36 @@ def test_a_fault_of_ours_is_not_blamed_on_an_extra(block: object) -> None:
         importlib.import_module("holdfast.nowhere")
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that is not there yet."""
+    if request.param == "sqlite":
+        return str(tmp_path / "state.db")
+    address: str = request.getfixturevalue("pg_url")
+    return address
+
+
 async def test_an_older_store_without_the_tools_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening an older store without SQLAlchemy or Alembic says what to install and changes nothing."""
-    path = tmp_path / "state.db"
-    async with holdfast.open(path) as store:
+    async with holdfast.open(url) as store:
         await store.kv("jobs").set("k", 1)
-    downgrade_sqlite(path, "0001")
+    if "://" in url:
+        await downgrade_postgres(url, "0001")
+    else:
+        downgrade_sqlite(url, "0001")
     for package in ("sqlalchemy", "alembic"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, package, None)
             with pytest.raises(Unsupported) as caught:
-                async with holdfast.open(path):
+                async with holdfast.open(url):
                     pass
         assert caught.value.message.startswith("the store's schema is older than ")
         assert caught.value.message.endswith(
             f"migrating it needs the package {package}: pip install 'holdfast-kv[migrate]'"
         )
-    async with holdfast.open(path) as store:
+    async with holdfast.open(url) as store:
         entry = await store.kv("jobs").get("k")
     assert entry is not None
     assert entry.value == 1
