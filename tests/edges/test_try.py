@@ -20,6 +20,7 @@ from holdfast.edges.greeting import PLACEHOLDER, greeting, program
 from tests.edges.running import PATIENCE, Up, holdfast_up
 from tests.nats import nats_server
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPTS: Final = Path(sys.executable).parent
 
 
@@ -64,6 +65,25 @@ async def test_the_command_is_found(tmp_path: Path, with_scripts: bool) -> None:
         assert to_try(up.said).startswith("holdfast " if with_scripts else f"{SCRIPTS / 'holdfast'} ")
         await tried(up, **variables)
         assert await stored(up, "demo") == "hello"
+
+
+class DevUp(Up):
+    """A `./dev up` in another folder than the repository's."""
+
+    def _command(self) -> list[str]:
+        return [str(ROOT / "dev"), *super()._command()[3:]]
+
+
+async def test_it_works_in_the_shell_of_dev_up(tmp_path: Path) -> None:
+    """`./dev up` prints a command for the shell that it was typed into, where no environment is active."""
+    variables = {"PATH": path(with_scripts=False)}
+    up = DevUp(tmp_path, (), variables)
+    await up.start()
+    try:
+        await tried(up, **variables)
+        assert await stored(up, "demo") == "hello"
+    finally:
+        await up.stop()
 
 
 @pytest.mark.parametrize("kind", ["nkeys", "passwords"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutate import bus, deadlines, decide, engines, flow, recipes, records, servers
+from tests.mutate import bus, deadlines, decide, doors, engines, flow, recipes, records, servers
 from tests.mutate.plant import Plant
 
 PLANTS: Final[tuple[Plant, ...]] = (
@@ -19,6 +19,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *servers.PLANTS,
     *recipes.PLANTS,
     *bus.PLANTS,
+    *doors.PLANTS,
 )
 
 FAST: Final[tuple[str, ...]] = (

@@ -10,6 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import extras
+
+with extras.imported("migrate", "the schema"):
+    import sqlalchemy  # noqa: F401
 from sqlalchemy import (
     Column,
     Index,
