@@ -11,7 +11,7 @@ from tests.mutate.plant import Plant
 
 _EXTRAS: Final = ("tests/unit/test_extras.py",)
 _INIT: Final = ("tests/edges/cli/test_config_init.py",)
-_TRY: Final = ("tests/edges/test_try.py",)
+_TRY: Final = ("tests/edges/test_try.py", "-k", "not dev_up")
 
 PLANTS: Final = (
     Plant(
