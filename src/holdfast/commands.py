@@ -339,8 +339,10 @@ class Trim(Command, frozen=True, kw_only=True, gc=False):
         return True
 
 
-class Result(msgspec.Struct, frozen=True, tag=True):
-    """What became of a command."""
+class Result(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What became of a command. `replayed`: it took effect before, and this is the reply of then."""
+
+    replayed: bool = False
 
 
 class Stored(Result, frozen=True, tag=True, gc=False):

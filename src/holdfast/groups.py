@@ -21,7 +21,7 @@ from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.outage import Outage
-from holdfast.report import report
+from holdfast.report import report, report_expired
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -111,6 +111,8 @@ class Groups:
         try:
             if outcome is not None:
                 self._tell(outcome)
+                if outcome.expired:
+                    report_expired(outcome.journal)
             for command, result in zip(commands, results, strict=True):
                 report(command, result)
                 if isinstance(command, Change):  # upkeep fails by rights where another process writes
@@ -146,7 +148,7 @@ class Groups:
 
         `error` is that of the whole group: that of its only command is known already.
         """
-        together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
+        together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={}, expired=True)
         for command in commands:
             try:
                 if error is not None and len(commands) == 1:
@@ -172,7 +174,7 @@ class Groups:
             again = await self._one_by_one([_anew(commands[position], parts)], None)
             results[position] = _merged(results[position], parts, again.results[0])
             journal += again.journal
-        return msgspec.structs.replace(outcome, results=results, journal=journal)
+        return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
     async def _swept(self, namespace: str) -> list[Record]:
         """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""

@@ -96,11 +96,11 @@ class Reaper:
 
     async def run(self) -> None:
         """Sweep every second and keep house every interval, until cancelled."""
-        _log.info("cleanup of expired entries started")
+        _log.debug("cleanup of expired entries started")
         try:
             await asyncio.gather(self._go_on(), self._lookout.run())
         finally:
-            _log.info("cleanup of expired entries stopped")
+            _log.debug("cleanup of expired entries stopped")
 
     async def _go_on(self) -> None:
         due_at = time.monotonic() + self._interval

@@ -2,14 +2,16 @@
 
 Law: logs name namespaces, keys, versions and request ids, never values. A conflict is a WARNING, since
 somebody lost a race, and so is a request that was given up; a write of the semantic family is an INFO line
-with its directive; a defect is an ERROR.
+with its directive, and so is the expiry of an entry that has semantics; a defect is an ERROR. A request that
+was sent again is told as such, never as a second write.
 What a line says in words it also has as fields, for logs that are read by programs.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.commands import (
     Batch,
@@ -26,11 +28,13 @@ from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.model import purpose_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from holdfast.commands import Command, Result
+    from holdfast.rows import Record
 
 _log = logging.getLogger("holdfast.writes")
+_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def report(command: Command, result: Result | Exception) -> None:
@@ -40,15 +44,40 @@ def report(command: Command, result: Result | Exception) -> None:
     elif command.parts is not None:
         for part, found in zip(command.parts, getattr(result, "items", ()), strict=True):
             report(part, found)
-    elif isinstance(command, Escalate) and isinstance(result, Kept):
+    elif isinstance(command, Escalate) and isinstance(result, Kept) and not result.replayed:
         _report_letter(command, result.number)
     elif command.namespace.startswith("semantic/") and isinstance(command, Change):
+        replayed = not isinstance(result, Exception) and result.replayed
         for key, version, purpose in _written(command, result):
-            _report_write(command, key, version, purpose)
+            _report_write(command, key, version, purpose, replayed=replayed)
+
+
+def report_expired(journal: Sequence[Record]) -> None:
+    """Log each entry of the semantic family, or with semantics, that a commit found past its deadline."""
+    for record in journal:
+        if record.op == "expired" and (record.purpose or record.namespace.startswith("semantic/")):
+            _report_expired(record)
+
+
+def _report_expired(record: Record) -> None:
+    told = {
+        "namespace": record.namespace,
+        "operation": "expired",
+        "key": record.key,
+        "purpose": record.purpose,
+        "last_writer": record.last_writer,
+        "lag_ms": record.lag_ms,
+        "version": record.version,
+    }
+    _log.info(
+        "expired key=%s purpose=%s last_writer=%s lag_ms=%s version=%d",
+        *(told[name] for name in ("key", "purpose", "last_writer", "lag_ms", "version")),
+        extra=told,
+    )
 
 
 def _report_error(command: Command, error: HoldfastError) -> None:
-    told = _told(command)
+    told = _told(command) | {"code": error.code, "field": error.field}
     if isinstance(error, VersionConflict):
         _log.warning(
             "conflict in %s, request %s: %s",
@@ -83,7 +112,9 @@ def _report_letter(command: Escalate, number: int) -> None:
 
 def _told(command: Command) -> dict[str, Any]:
     """What a line about a command has as fields, beside its words: which it was, and whose."""
-    told = {"namespace": command.namespace, "operation": type(command).__name__.lower()}
+    verb = _CAPITAL.sub("_", type(command).__name__).lower()
+    plugin = command.namespace.partition("/")[2]
+    told = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
     if not isinstance(command, Change):
         return told
     writer = command.origin.writer
@@ -121,10 +152,11 @@ def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str,
             return
 
 
-def _report_write(command: Change, key: str, version: int, purpose: str | None) -> None:
-    told = _told(command) | {"key": key, "purpose": purpose, "version": version}
+def _report_write(command: Change, key: str, version: int, purpose: str | None, *, replayed: bool) -> None:
+    told = _told(command) | {"key": key, "purpose": purpose, "version": version, "replayed": replayed}
     _log.info(
-        "%s directive=%s key=%s purpose=%s request_id=%s version=%d",
+        "%s%s directive=%s key=%s purpose=%s request_id=%s version=%d",
+        "replayed " if replayed else "",
         *(told[name] for name in ("operation", "directive", "key", "purpose", "request_id", "version")),
         extra=told,
     )

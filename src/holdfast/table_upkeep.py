@@ -45,7 +45,7 @@ async def finish_indexes(store: Keeper) -> None:
         for schema in await tables_at(store, namespace):
             for index in schema.indexes:
                 if index.state == "building":
-                    _log.info("filling index %s of %s in %s goes on", index.name, schema.name, namespace)
+                    _log.debug("filling index %s of %s in %s goes on", index.name, schema.name, namespace)
                     await fill_index(store, namespace, schema, index)
 
 

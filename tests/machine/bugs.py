@@ -163,7 +163,7 @@ def refusals_remembered(patch: pytest.MonkeyPatch) -> None:
     """What set_many refused is judged anew when it is sent again."""
 
     def wrong(draft: Draft, command: Any, content: str, known: Any, apply: Any) -> Results:
-        again = requests._with_value
+        again = requests._again
         return Results(
             tuple(
                 VersionConflict("refused before") if reply is None else again(item, reply)

@@ -135,8 +135,8 @@ PLANTS: Final = (
     Plant(
         "what a sweep for a quota removed is told to nobody",
         "groups.py",
-        "replace(outcome, results=results, journal=journal)",
-        "replace(outcome, results=results, journal=journal[-1:])",
+        "replace(outcome, results=results, journal=journal, expired=True)",
+        "replace(outcome, results=results, journal=journal[-1:], expired=True)",
         _GROUPS,
     ),
     Plant(

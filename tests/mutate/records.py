@@ -36,6 +36,20 @@ PLANTS: Final = (
         _RULES,
     ),
     Plant(
+        "a replayed request is logged as a second write",
+        "decide/requests.py",
+        "row=row, replayed=True",
+        "row=row",
+        ("tests/edges/nats/test_log_fields.py",),
+    ),
+    Plant(
+        "an entry that expires is not logged",
+        "decide/entries.py",
+        "    draft.expired = True\n",
+        "",
+        ("tests/edges/nats/test_log_fields.py",),
+    ),
+    Plant(
         "a request that is remembered again counts twice",
         "decide/requests.py",
         "    if draft.row(address) is None:\n        draft.namespace.requests += 1",

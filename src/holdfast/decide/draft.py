@@ -60,6 +60,8 @@ class Outcome(msgspec.Struct, frozen=True):
     `rows`, and their records no part of `journal`. `deadline` is the earliest of the commands that were not
     refused: after it the outcome must not be saved any more, but decided anew.
 
+    `expired` says that the journal tells of entries that have passed their deadline.
+
     `wants` are spaces, by namespace, whose ends must be known first: an engine then saves nothing, loads them
     into `Loaded.ends` and decides again. That is rare.
     """
@@ -72,6 +74,7 @@ class Outcome(msgspec.Struct, frozen=True):
     runs: list[Run] = []
     deadline: int | None = None
     wants: set[tuple[str, str]] = set()
+    expired: bool = False
 
     @property
     def empty(self) -> bool:
@@ -92,6 +95,7 @@ class Draft:
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
     signed here, with their rows. `command` is that of the group which is being applied, and `charged` what it
     has been charged with so far; what its parts do is charged to it.
+    `expired` says that an entry was found to have passed its deadline.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
@@ -112,6 +116,7 @@ class Draft:
         self._items: Items | None = None
         self.command: Command | None = None
         self.charged: Account | None = None
+        self.expired = False
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
@@ -243,6 +248,7 @@ class Draft:
             runs=self._runs,
             deadline=self._deadline,
             wants=self._wants,
+            expired=self.expired,
         )
 
     def _require_runs_alone(self) -> None:

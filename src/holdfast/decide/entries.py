@@ -68,6 +68,7 @@ def expire(draft: Draft, key: str, row: Row) -> None:
         expired_version=row.version,
     )
     draft.record(record)
+    draft.expired = True
     audit(draft, record, row, None, spec_ref=row.spec_ref)
     to_trash(draft, key, row, op="expired", by=row.last_writer)
 

@@ -73,7 +73,7 @@ def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> R
         )
     if isinstance(memory.reply, Several):
         return _complete(draft, command, content, memory.reply.items, apply)
-    replayed: Result = _with_value(command, memory.reply)
+    replayed: Result = _again(command, memory.reply)
     return replayed
 
 
@@ -112,11 +112,13 @@ def _reply(command: Change, result: Any) -> Any:
     return result
 
 
-def _with_value(command: Change, reply: Any) -> Any:
+def _again(command: Change, reply: Any) -> Any:
+    """A remembered reply, marked as one, with the value that the request itself brings along."""
     if isinstance(command, Set | PutItem):
         value = command.value if isinstance(command, Set) else command.item
-        return msgspec.structs.replace(reply, row=msgspec.structs.replace(reply.row, value=value))
-    return reply
+        row = msgspec.structs.replace(reply.row, value=value)
+        return msgspec.structs.replace(reply, row=row, replayed=True)
+    return msgspec.structs.replace(reply, replayed=True)
 
 
 def _complete(
@@ -131,10 +133,10 @@ def _complete(
     parts = command.parts
     refused = tuple(part for part, reply in zip(parts, known, strict=True) if reply is None)
     if not refused:
-        return made(tuple(map(_with_value, parts, known)))
+        return made(tuple(map(_again, parts, known)), replayed=True)
     fresh = iter(apply(draft, msgspec.structs.replace(command, **{field: refused})).items)
     results = tuple(
-        next(fresh) if reply is None else _with_value(part, reply)
+        next(fresh) if reply is None else _again(part, reply)
         for part, reply in zip(parts, known, strict=True)
     )
     return _remember(draft, command, content, made(results))

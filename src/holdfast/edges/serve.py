@@ -126,7 +126,9 @@ async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()
         await _require_sound(store, config)
+        _log.info("cleanup of expired entries started")
         yield store
+    _log.info("cleanup of expired entries stopped")
 
 
 async def _require_sound(store: holdfast.Store, config: Config) -> None:

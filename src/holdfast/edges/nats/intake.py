@@ -46,7 +46,8 @@ ALL_WAITING: Final = 65_536
 class Request(msgspec.Struct, gc=False):
     """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
-    `writes` says that what was asked before it must have been looked up before this is begun.
+    `writes` says that what was asked before it must have been looked up before this is begun. `replayed` says
+    that it was done before, and is answered as it was then.
     """
 
     line: str
@@ -59,6 +60,7 @@ class Request(msgspec.Struct, gc=False):
     writes: bool = False
     key: str = ""
     wait: float = 0.0
+    replayed: bool = False
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

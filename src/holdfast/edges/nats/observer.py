@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from holdfast.edges.nats.asked import asked
 from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
 
 if TYPE_CHECKING:
@@ -93,13 +94,13 @@ class Observer:
                 verb,
                 request.route.owner,
                 seconds * 1000,
-                extra=_extra(request, seconds),
+                extra=asked(request) | _took(request, seconds),
             )
         if error is not None:
             if self._lines.may_be_written(request.route.owner, verb, error.code):
                 _log_error(request, error)
         elif _log.isEnabledFor(logging.DEBUG) and self._sampled():
-            _log.debug("%s of %s", verb, request.route.owner, extra=_extra(request, seconds) | {"hit": hit})
+            _log_done(request, seconds, hit=hit)
         if self._counter is not None:
             route = request.route
             code = None if error is None else error.code
@@ -117,7 +118,12 @@ class Observer:
     def unrouted(self, subject: str, error: HoldfastError) -> None:
         """A message was refused whose subject leads nowhere: nobody is known to have asked."""
         if self._lines.may_be_written("", error.code):
-            _log.warning("a message at %r was refused: %s", subject[:200], error.message)
+            _log.warning(
+                "a message at %r was refused: %s",
+                subject[:200],
+                error.message,
+                extra={"code": error.code, "field": error.field},
+            )
         if self._counter is not None:
             self._counter.operation(Operation("", "", "", "", 0.0, False, error.code))
 
@@ -175,14 +181,19 @@ def _log_error(request: Request, error: HoldfastError) -> None:
         error.code,
         error.message,
         exc_info=error if isinstance(error, Defect) else None,
+        extra=asked(request) | {"code": error.code, "field": error.field},
     )
 
 
-def _extra(request: Request, seconds: float) -> dict[str, object]:
-    return {
-        "plugin": request.route.owner,
-        "operation": request.route.verb,
-        "key": request.key,
-        "size": len(request.payload),
-        "latency_ms": round(seconds * 1000, 3),
-    }
+def _log_done(request: Request, seconds: float, *, hit: bool | None) -> None:
+    _log.debug(
+        "%s%s of %s",
+        "replayed " if request.replayed else "",
+        request.route.verb,
+        request.route.owner,
+        extra=asked(request) | _took(request, seconds) | {"hit": hit, "replayed": request.replayed},
+    )
+
+
+def _took(request: Request, seconds: float) -> dict[str, object]:
+    return {"size": len(request.payload), "latency_ms": round(seconds * 1000, 3)}

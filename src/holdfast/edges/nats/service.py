@@ -247,11 +247,11 @@ class NatsService:
         self._intake.done(request)
 
     def _dispatch(self, request: Request) -> bool:
-        fields = request.route.dialect.fields(request.payload)
-        if request.route.dialect is PAYLOAD:
-            request.route = subjects.identified(request.route, fields)
-        fields["deadline"] = self._deadline(request, fields)
         route = request.route
+        fields = route.dialect.fields(request.payload)
+        if route.dialect is PAYLOAD:
+            route = request.route = subjects.identified(route, fields)
+        fields["deadline"] = self._deadline(request, fields)
         known = tables.FIELDS if route.family == "table" else calls.FIELDS
         if not fields.keys() <= known:
             self.unknown_fields += len(fields.keys() - known)
@@ -281,7 +281,11 @@ class NatsService:
 
     def _written(self, request: Request, write: Write, result: Result | HoldfastError) -> None:
         try:
-            self._finish(request, result if isinstance(result, HoldfastError) else write.show(result))
+            if isinstance(result, HoldfastError):
+                self._finish(request, result)
+            else:
+                request.replayed = result.replayed
+                self._finish(request, write.show(result))
         except Exception as error:
             self._finish(request, error)
         finally:

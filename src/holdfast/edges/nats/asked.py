@@ -1,0 +1,85 @@
+"""A request as fields of a log line: who asked for what, about which key, under which id.
+
+Law: a request is read for this only when a line about it is written, so that a service that writes none does
+not pay for it. No value becomes a field.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import HoldfastError
+from holdfast.rules import MAX_KEY_CHARACTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from holdfast.edges.nats.intake import Request
+    from holdfast.wire.subjects import Route
+
+SHOWN: Final = 10
+"""How many keys a line names of a request that is about several."""
+_SEVERAL: Final = ("keys", "items", "writes")
+"""The fields that list what a request is about."""
+
+
+def asked(request: Request) -> dict[str, Any]:
+    """The plugin, the verb, the key and the request id of a request, and the ttl that it gives a key."""
+    route = request.route
+    told: dict[str, Any] = {
+        "plugin": route.owner,
+        "operation": route.verb,
+        "verb": route.verb,
+        "key": request.key,
+        "request_id": None,
+    }
+    try:
+        fields = route.dialect.fields(request.payload)
+    except HoldfastError:
+        return told
+    told["request_id"] = _text(fields.get("request_id"))
+    if route.family == "table":
+        return told
+    told |= _keys(route, fields)
+    if route.verb == "set" or not _TTL.isdisjoint(fields):
+        told["ttl"] = _ttl(fields)
+    return told
+
+
+_TTL: Final = frozenset({"ttl", "ttl_seconds"})
+
+
+def _keys(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The key, or of several the first ones and how many there are."""
+    if "key" in fields:
+        return {"key": _whole(route, fields["key"])}
+    for name in _SEVERAL:
+        if isinstance(members := fields.get(name), list):
+            keys = [_whole(route, key) for key in _named(members[:SHOWN])]
+            return {"key": keys[0] if keys else "", "keys": keys, "count": len(members)}
+    return {}
+
+
+def _named(members: list[Any]) -> Iterator[Any]:
+    for member in members:
+        yield member.get("key") if isinstance(member, dict) else member
+
+
+def _whole(route: Route, key: object) -> str:
+    """A key as it is stored: that of a project may have come without what all of them begin with."""
+    shown = _text(key) or ""
+    if route.root is None or shown.startswith(route.root):
+        return shown
+    return f"{route.root}{shown}"
+
+
+def _ttl(fields: Mapping[str, Any]) -> int | None:
+    semantics = fields.get("semantics")
+    given = [fields.get("ttl"), fields.get("ttl_seconds")]
+    if isinstance(semantics, dict):
+        given.append(semantics.get("ttl_seconds"))
+    return next((ttl for ttl in given if type(ttl) is int), None)
+
+
+def _text(given: object) -> str | None:
+    return given[:MAX_KEY_CHARACTERS] if isinstance(given, str) else None
