@@ -8,6 +8,7 @@ offending size or name, and the limit. Nothing here depends on what is stored.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -426,6 +427,29 @@ def shown(given: object) -> str:
     """A short form for messages; the length of what a caller sent must not matter."""
     if isinstance(given, str):
         return ascii(given[:40]) + ("..." if len(given) > 40 else "")
-    if given is None or isinstance(given, float) or (isinstance(given, int) and abs(given) <= MAX_VERSION):
+    if given is None or isinstance(given, bool):
+        return _WORDS[given]
+    if isinstance(given, float) or (isinstance(given, int) and abs(given) <= MAX_VERSION):
         return str(given)
-    return f"a {type(given).__name__}"
+    return kind_of(given)
+
+
+def kind_of(value: object) -> str:
+    """What kind of value a message speaks of, in the words of JSON: the value itself may be private."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
+
+
+_WORDS: Final = {None: "null", True: "true", False: "false"}
+_KINDS: Final[dict[type, str]] = {
+    str: "text",
+    int: "a number",
+    float: "a number",
+    bytes: "bytes",
+    type(None): "null",
+}

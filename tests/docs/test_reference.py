@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import errors, model, registry, rules
 from holdfast.engines import schema
+from holdfast.wire.refusals import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -67,6 +68,14 @@ def test_every_error_is_in_the_reference() -> None:
     rows = {row[0]: row[1:3] for row in table_rows(read("reference/errors.md")) if row[0].isupper()}
     expected = {cls.code: [cls.__name__, "yes" if cls.retryable else "no"] for cls in errors.error_classes()}
     assert rows == expected
+
+
+def test_every_number_of_an_error_is_in_the_reference() -> None:
+    """The page about NATS has the number of every code, and no other."""
+    rows = table_rows(section(read("reference/nats.md"), "Errors"))
+    told = {code.strip(" `"): int(row[0]) for row in rows if row[0].isdecimal() for code in row[1].split(",")}
+    assert told == NUMBERS
+    assert set(NUMBERS) == {kind.code for kind in errors.error_classes()}
 
 
 def test_every_limit_is_in_the_reference() -> None:

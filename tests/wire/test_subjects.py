@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject, ValidationError
+from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject, MissingField, ValidationError
 from holdfast.testing.exact import refusal
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC
 from holdfast.wire.subjects import (
@@ -127,11 +127,11 @@ def test_a_traversal_in_a_subject_stays_with_its_first_name() -> None:
         route("db.kv.../other.set", "db")
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"plugin_name": None}, {"plugin_name": 5}, {"plugin_name": ["trivia"]}]
-)
+@pytest.mark.parametrize("given", [{"plugin_name": None}, {"plugin_name": 5}, {"plugin_name": ["trivia"]}])
 def test_the_payload_dialect_needs_a_name(given: dict[str, object]) -> None:
     """In the payload dialect identity comes from `plugin_name`, and there is none without it."""
+    with refusal(MissingField, field="plugin_name"):
+        identified(route("db.kv.get", "db"), {})
     with refusal(InvalidPluginName, field="plugin_name", about=given):
         identified(route("db.kv.get", "db"), given)
 

@@ -15,6 +15,7 @@ from holdfast.errors import Unavailable, ValidationError
 from holdfast.model import milliseconds
 from holdfast.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
 from holdfast.recipes.names import entry_key
+from holdfast.rules import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -59,8 +60,7 @@ class Flag(Generic[T]):
         """
         if not self._fits(value):
             raise ValidationError(
-                f"flag {self.name!r} is of type {type(self.default).__name__}, "
-                f"which a {type(value).__name__} is not",
+                f"flag {self.name!r} must be {kind_of(self.default)}, not {kind_of(value)}",
                 field="value",
             )
         return await self._kv.set(
@@ -81,10 +81,10 @@ class Flag(Generic[T]):
             return self.default
         if not self._fits(entry.value):
             _log.warning(
-                "flag %r of %s holds a %s: its default is used",
+                "flag %r of %s holds %s: its default is used",
                 self.name,
                 self._kv.namespace,
-                type(entry.value).__name__,
+                kind_of(entry.value),
             )
             return self.default
         return cast("T", float(entry.value) if isinstance(self.default, float) else entry.value)

@@ -261,5 +261,5 @@ class Lock:
 
 def _checked(timeout: float | None) -> float | None:
     if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
-        raise ValidationError("timeout must be a number of seconds from 0, or None", field="timeout")
+        raise ValidationError("timeout must be a number of seconds from 0, or left out", field="timeout")
     return timeout

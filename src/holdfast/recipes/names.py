@@ -34,7 +34,7 @@ def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
         ValidationError: The name breaks that rule, or the key would be longer than 128 characters in full.
     """
     if not isinstance(name, str):
-        raise ValidationError(f"the name of a {kind} must be text, not a {type(name).__name__}", field="name")
+        raise ValidationError(f"the name of a {kind} must be text, not {rules.kind_of(name)}", field="name")
     root = rules.semantic_root(kv.namespace) or ""
     room = rules.MAX_SEMANTIC_KEY_CHARACTERS - len(root) - len(kind) - 1 - below
     if len(name) > room:

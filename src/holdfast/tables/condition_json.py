@@ -17,7 +17,6 @@ from typing import Any, Final
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.tables.conditions import Comparison, Condition, Every, Not, Some, type_of
-from holdfast.tables.keys import kind_of
 from holdfast.tables.paths import Path, path_of, spelled
 
 MAX_DEPTH: Final = 64
@@ -130,7 +129,7 @@ class _Reader:
             )
         legal, wanted = _OPERANDS[name]
         if not legal(value):
-            raise self._refused(f"{name} takes {wanted}, not {kind_of(value)}")
+            raise self._refused(f"{name} takes {wanted}, not {rules.kind_of(value)}")
         self._count(len(value) if name == "in" else 1)
         if name in _OPPOSITE and value is False:
             return Comparison(path, _OPPOSITE[name], True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast import rules
 from holdfast.errors import ValidationError
 from holdfast.model import some_attributes
-from holdfast.tables.keys import encode_key, json_key, kind_of
+from holdfast.tables.keys import encode_key, json_key
 
 if TYPE_CHECKING:
     from holdfast.rows import Row
@@ -28,7 +28,7 @@ def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
         ValidationError: It is no object, or an attribute of its key is missing or of another type.
     """
     if not isinstance(given, Mapping):
-        raise ValidationError(f"item must be an object, not {kind_of(given)}", field="item")
+        raise ValidationError(f"item must be an object, not {rules.kind_of(given)}", field="item")
     item = dict(given)
     for attribute in schema.key_attributes:
         if attribute.name in item and attribute.type == "binary":

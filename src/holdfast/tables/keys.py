@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from holdfast import rules
@@ -35,7 +34,6 @@ _BIAS: Final = 2_048
 """Makes every exponent positive: the least is that of the least double, -1074."""
 _TOO_LONG: Final = 10**rules.MAX_DIGITS
 _INVERTED: Final = bytes(range(255, -1, -1))
-_KINDS: Final[dict[type, str]] = {str: "text", int: "a number", float: "a number", type(None): "null"}
 
 
 def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
@@ -57,17 +55,6 @@ def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
 def json_key(value: object) -> object:
     """The value of a key as an item holds it: bytes become base64."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def kind_of(value: object) -> str:
-    """What kind of value a message speaks of: the value itself may be nobody else's business."""
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def decode_key(encoded: bytes, kinds: Sequence[KeyType]) -> list[Any]:
@@ -198,7 +185,7 @@ def _sized(encoded: bytes, size: int, field: str) -> bytes:
 
 
 def _wrong(value: object, wanted: str, field: str) -> ValidationError:
-    return ValidationError(f"{field} must be a {wanted}, not {kind_of(value)}", field=field)
+    return ValidationError(f"{field} must be a {wanted}, not {rules.kind_of(value)}", field=field)
 
 
 _READ: Final[dict[KeyType, Callable[[bytes, int], tuple[Any, int]]]] = {

@@ -17,7 +17,6 @@ from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.tables.conditions import type_of
 from holdfast.tables.items import MAX_ITEM_BYTES
-from holdfast.tables.keys import kind_of
 from holdfast.tables.paths import (
     MISSING,
     Path,
@@ -149,7 +148,7 @@ def _addable(value: Any) -> Any:
     if type_of(value) == "number" or _is_set(value):
         return value
     raise ValidationError(
-        f"add takes a number, or a list of texts or of numbers, not {kind_of(value)}", field="add"
+        f"add takes a number, or a list of texts or of numbers, not {rules.kind_of(value)}", field="add"
     )
 
 

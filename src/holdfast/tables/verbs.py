@@ -28,7 +28,7 @@ from holdfast.tables.commands import (
 )
 from holdfast.tables.condition_json import condition_of
 from holdfast.tables.items import MAX_ITEM_BYTES, encode_item
-from holdfast.tables.keys import json_key, kind_of
+from holdfast.tables.keys import json_key
 from holdfast.tables.schema import index_name, key_attribute, table_name, table_schema
 from holdfast.tables.spelling import plain
 
@@ -150,7 +150,7 @@ class TableVerbs:
     def _put(self, origin: Origin, fields: Mapping[str, Any]) -> PutItem:
         given = required(fields, "item")
         if not isinstance(given, Mapping):
-            raise ValidationError(f"item must be an object, not {kind_of(given)}", field="item")
+            raise ValidationError(f"item must be an object, not {rules.kind_of(given)}", field="item")
         # Bytes may stand for a binary in a key. Which attributes are that is known where the schema is.
         text, size = encode_item({name: json_key(value) for name, value in given.items()})
         return PutItem(**self._expecting(origin, fields), item=text, size=size)
@@ -206,7 +206,7 @@ def legal_key(value: object, *, field: str) -> Any:
     plain = json_key(value)
     if plain is not None and (isinstance(plain, bool) or not isinstance(plain, (str, int, float))):
         raise ValidationError(
-            f"{field} must be text, a number or a binary, not {kind_of(value)}", field=field
+            f"{field} must be text, a number or a binary, not {rules.kind_of(value)}", field=field
         )
     rules.encode_value(plain, field=field)
     return plain

@@ -52,6 +52,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": True, **fields})
 
+    def message(self, error: HoldfastError) -> str:
+        """The message of an error, with the names of fields as this dialect spells them."""
+        return _reworded(error.message, _camel) if self.camel else error.message
+
     def refusal(self, error: HoldfastError, *, bare: bool = False) -> bytes:
         """An error as it is sent: what a caller can act on, never an exception's text.
 
@@ -76,6 +80,11 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _UNTOUCHED: Final = frozenset({"value", "item"})
 """Fields whose content is the user's own: names within them are left as they are."""
+_FIELDS: Final = (
+    *("consumer_hints", "deadline_ms", "error_code", "expected_version", "expires_before", "keep_ttl"),
+    *("last_writer", "request_id", "spec_ref", "ttl_seconds"),
+)
+"""The fields whose names dialects spell in two ways, as far as messages speak of them."""
 DEEPEST: Final = 16
 """No name of ours lies deeper than this in a message; what does is nobody's, and left as it is."""
 
@@ -87,6 +96,12 @@ def _snake(name: str) -> str:
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+_NAMES: Final = re.compile(
+    rf"(?<!\w)(?:'[^']*'|\"[^\"]*\")|\b({'|'.join((*_FIELDS, *map(_camel, _FIELDS)))})\b"
+)
+"""The names of fields in a message, or what it quotes."""
 
 
 def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
@@ -101,7 +116,14 @@ def _within(name: str, field: Any, rename: Callable[[str], str], room: int) -> A
     """What a field holds: the name of another, as an error tells it, is spelled as that is."""
     if name == "field" and isinstance(field, str):
         return rename(field)
+    if name == "message" and isinstance(field, str):
+        return _reworded(field, rename)
     return field if name in _UNTOUCHED else _renamed(field, rename, room - 1)
+
+
+def _reworded(message: str, rename: Callable[[str], str]) -> str:
+    """A message with the names of fields in it spelled otherwise, but for what it quotes of a caller's."""
+    return _NAMES.sub(lambda match: rename(match[1]) if match[1] else match[0], message)
 
 
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:

@@ -47,11 +47,19 @@ def _decoded_slowly(payload: bytes) -> Any:
     """
     try:
         return json.loads(payload.decode())
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        raise InvalidJson("the payload is not valid JSON") from None
+    except UnicodeDecodeError as error:
+        raise _invalid(payload[: error.start].decode()) from None
+    except json.JSONDecodeError as error:
+        raise _invalid(error.doc[: error.pos]) from None
     except RecursionError:
         raise ValidationError(
             f"the payload is nested deeper than {MAX_NESTING} levels", field="value"
         ) from None
     except ValueError:
         raise ValidationError("the payload holds an integer of too many digits", field="value") from None
+
+
+def _invalid(legal: str) -> InvalidJson:
+    """The error of a payload that is JSON as far as this, counted as people count in a text."""
+    line, column = legal.count("\n") + 1, len(legal) - legal.rfind("\n")
+    return InvalidJson(f"the payload is not valid JSON: see line {line}, column {column}")

@@ -28,6 +28,37 @@ if TYPE_CHECKING:
 ERRORS: Final[dict[str, type[HoldfastError]]] = {kind.code: kind for kind in error_classes()}
 """Every error by its code."""
 
+NUMBERS: Final[dict[str, int]] = {
+    "INVALID_JSON": 400,
+    "MISSING_FIELD": 400,
+    "INVALID_PLUGIN_NAME": 400,
+    "VALIDATION_ERROR": 400,
+    "PERMISSION_DENIED": 403,
+    "INVALID_SUBJECT": 404,
+    "KEY_NOT_FOUND": 404,
+    "TABLE_NOT_FOUND": 404,
+    "ITEM_NOT_FOUND": 404,
+    "INDEX_NOT_FOUND": 404,
+    "TIMEOUT": 408,
+    "VERSION_CONFLICT": 409,
+    "FENCED": 409,
+    "TABLE_EXISTS": 409,
+    "TTL_NOT_CONFIGURED": 409,
+    "CONDITION_FAILED": 412,
+    "VALUE_TOO_LARGE": 413,
+    "TOO_EXPENSIVE": 422,
+    "QUOTA_EXCEEDED": 422,
+    "RATE_LIMITED": 429,
+    "DATABASE_ERROR": 500,
+    "INTERNAL_ERROR": 500,
+    "UNSUPPORTED": 501,
+    "BUSY": 503,
+    "UNAVAILABLE": 503,
+    "OUTCOME_UNKNOWN": 504,
+    "STORAGE_FULL": 507,
+}
+"""The number of each code, which clients of NATS services know how to read: that of a like answer in HTTP."""
+
 
 def error_fields(error: HoldfastError) -> dict[str, Any]:
     """An error under the names of the plugin dialect."""

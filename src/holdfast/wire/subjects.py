@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject
+from holdfast.fields import required
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def dialect_of(subject: str, prefix: str) -> Dialect:
 
 def identified(found: Route, fields: Mapping[str, Any]) -> Route:
     """The route of a message in the payload dialect, with the plugin that its payload names."""
-    plugin = rules.plugin_name(fields.get("plugin_name"))
+    plugin = rules.plugin_name(required(fields, "plugin_name"))
     return msgspec.structs.replace(found, namespace=f"kv/{plugin}", owner=plugin)
 
 

@@ -33,7 +33,7 @@ async def test_payload_dialect_errors(running: Running, caller: Caller) -> None:
     """An error is success:false and error with code and message, and is counted for whom the caller named."""
     asked = {
         b"{": "INVALID_JSON",
-        b'{"key":"k"}': "INVALID_PLUGIN_NAME",
+        b'{"key":"k"}': "MISSING_FIELD",
         b'{"key":"k","plugin_name":"../other"}': "INVALID_PLUGIN_NAME",
         b'{"plugin_name":"trivia"}': "MISSING_FIELD",
         b'{"plugin_name":"trivia","key":""}': "VALIDATION_ERROR",

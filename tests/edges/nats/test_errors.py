@@ -64,14 +64,16 @@ async def test_the_headers_of_an_error(caller: Caller) -> None:
     )
     assert done.headers == {"Holdfast-Time": "1700000000000"}
     assert lost.headers["Holdfast-Time"] == "1700000000000"
-    assert lost.headers["Nats-Service-Error-Code"] == "VALIDATION_ERROR"
+    assert lost.headers["Holdfast-Error-Code"] == "VALIDATION_ERROR"
+    assert lost.headers["Nats-Service-Error-Code"] == "400"
     assert lost.headers["Nats-Service-Error"] == lost.fields["message"]
 
 
 async def test_an_odd_message_fits_a_header(caller: Caller) -> None:
     """What a caller sent can't break out of a header: it is one line of ASCII."""
     [lost] = await caller.ask_all([("db.semantic.acme.web.get", {"key": "é\r\nNats-Evil: 1\x1b"})])
-    assert set(lost.headers) == {"Holdfast-Time", "Nats-Service-Error-Code", "Nats-Service-Error"}
+    told = {"Nats-Service-Error-Code", "Nats-Service-Error", "Holdfast-Error-Code"}
+    assert set(lost.headers) == {"Holdfast-Time", *told}
     text = lost.headers["Nats-Service-Error"]
     assert text.isascii()
     assert text.isprintable()
@@ -174,7 +176,7 @@ async def test_a_reply_too_large_for_the_server_is_said_so() -> None:
             ]
         )
         assert flat.fields["error_code"] == "VALUE_TOO_LARGE"
-        assert flat.headers["Nats-Service-Error-Code"] == "VALUE_TOO_LARGE"
+        assert flat.headers["Holdfast-Error-Code"] == "VALUE_TOO_LARGE"
         assert nested.fields["error"]["code"] == "VALUE_TOO_LARGE"
         assert camel.fields["errorCode"] == "value_too_large"
         assert [one.code for one in running.recorder.operations[-3:]] == ["VALUE_TOO_LARGE"] * 3

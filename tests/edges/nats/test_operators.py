@@ -158,7 +158,7 @@ async def test_a_rate_is_kept_at_this_door(caller: Caller, clock: ManualClock) -
         [refused] = await caller.ask_all([(f"db.kv.trivia.{verb}", fields)])
         reply = refused.fields
         assert (reply["error_code"], reply["retryable"], reply["retry_after"]) == ("RATE_LIMITED", True, 0.5)
-        assert refused.headers["Nats-Service-Error-Code"] == "RATE_LIMITED"
+        assert refused.headers["Holdfast-Error-Code"] == "RATE_LIMITED"
         assert (await caller.ask("db.kv.other.get", {"key": "k"}))["success"]
         assert (await caller.ask("db.admin.stats", {"namespace": "kv/trivia"}))["success"]
         clock.advance(1)

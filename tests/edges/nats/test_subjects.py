@@ -34,7 +34,7 @@ async def test_wrong_shapes_are_answered(caller: Caller, running: Running, prefi
     """A subject of the wrong shape or an unknown verb is INVALID_SUBJECT, spelled as its family spells it."""
     answers = await caller.ask_all([(f"{prefix}.{rest}", {"key": "k"}) for rest in WRONG])
     assert {answer.fields["error_code"] for answer in answers} == {"INVALID_SUBJECT"}
-    assert {answer.headers["Nats-Service-Error-Code"] for answer in answers} == {"INVALID_SUBJECT"}
+    assert {answer.headers["Holdfast-Error-Code"] for answer in answers} == {"INVALID_SUBJECT"}
     answers = await caller.ask_all([(f"{prefix}.{rest}", {"key": "k"}) for rest in WRONG_SEMANTIC])
     assert {answer.fields["errorCode"] for answer in answers} == {"invalid_subject"}
     nested = await caller.ask(f"{prefix}.kv.nonsense", {"plugin_name": "trivia"})

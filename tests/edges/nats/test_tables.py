@@ -158,7 +158,7 @@ async def test_a_failed_condition_shows_the_item(caller: Caller, ask: Ask) -> No
         "retryable": False,
         "current": current,
     }
-    assert failed.headers["Nats-Service-Error-Code"] == "CONDITION_FAILED"
+    assert failed.headers["Holdfast-Error-Code"] == "CONDITION_FAILED"
     assert failed.headers["Nats-Service-Error"] == failed.fields["message"]
     lost = await ask("put_item", item={"user": "alice", "at": 7}, expected_version=1)
     assert (lost["error_code"], lost["current"]) == ("VERSION_CONFLICT", current)

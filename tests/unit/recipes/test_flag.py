@@ -24,7 +24,7 @@ async def test_a_value_of_another_type_is_logged(kv: KV, caplog: pytest.LogCaptu
     """Whoever wonders why a flag has its default finds the reason in the log, without the value."""
     await kv.set("flag/dark", "secret")
     assert await kv.flag("dark", default=False).get() is False
-    assert "flag 'dark' of kv/trivia holds a str: its default is used" in caplog.text
+    assert "flag 'dark' of kv/trivia holds text: its default is used" in caplog.text
     assert "secret" not in caplog.text
 
 

@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
 from holdfast.table_answers import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
+from holdfast.wire.refusals import NUMBERS
 from holdfast.wire.replies import record_fields
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Answers:
 
     def refuse(self, reply: str, dialect: Dialect, error: HoldfastError) -> None:
         """Answer a message that is no request."""
-        self._send(reply, dialect.refusal(error), error)
+        self._send(reply, dialect.refusal(error), error, dialect)
 
     def send(self, subject: str, payload: bytes, head: bytes = b"") -> None:
         """Have a message sent, if that can be."""
@@ -93,13 +94,13 @@ class Answers:
                 f"the reply has {len(payload)} bytes, more than the server lets pass"
             )
             payload = dialect.refusal(error, bare=True)
-        self._send(request.reply, payload, error)
+        self._send(request.reply, payload, error, dialect)
         return error
 
-    def _send(self, reply: str, payload: bytes, error: HoldfastError | None) -> None:
+    def _send(self, reply: str, payload: bytes, error: HoldfastError | None, dialect: Dialect) -> None:
         now = self._now()
         if error is not None:
-            self.send(reply, payload, block(_time(now) | _complaint(error)))
+            self.send(reply, payload, block(_time(now) | _complaint(error, dialect)))
             return
         if now != self._told:  # the replies of a millisecond tell the same time
             self._told, self._head = now, block(_time(now))
@@ -110,8 +111,12 @@ def _time(now: int) -> dict[str, str]:
     return {"Holdfast-Time": str(now)}
 
 
-def _complaint(error: HoldfastError) -> dict[str, str]:
-    return {"Nats-Service-Error-Code": error.code, "Nats-Service-Error": _one_line(error.message)}
+def _complaint(error: HoldfastError, dialect: Dialect) -> dict[str, str]:
+    return {
+        "Nats-Service-Error-Code": str(NUMBERS[error.code]),
+        "Nats-Service-Error": _one_line(dialect.message(error)),
+        "Holdfast-Error-Code": error.code,
+    }
 
 
 def _bare(result: dict[str, Any]) -> dict[str, Any]:
