@@ -139,9 +139,10 @@ class Tables:
     ) -> Item | None:
         """Put an item, in place of the one with the same key; the `new`, the `old` or `none` is returned.
 
-        The item is a JSON object of at most 409,600 bytes that has the attributes of the key.
+        The item is a JSON object of at most 409,600 bytes that has the attributes of the key. Only a key of
+        type binary may be bytes.
         """
-        fields = {"item": spelling.item(item), "return_values": return_values}
+        fields = spelling.put(item) | {"return_values": return_values}
         return _returned(await self._call("put_item", table, fields, expecting), return_values)
 
     async def get_item(
@@ -289,7 +290,8 @@ class Tables:
     async def batch_get_item(self, table: str, keys: Sequence[Any]) -> builtins.list[Item | None]:
         """Items by their keys, by position; None for one that is not there.
 
-        A key is a partition key, or a pair of a partition key and a sort key.
+        A key is a partition key, a pair of a partition key and a sort key, or an object with the fields
+        `partition_key` and `sort_key`.
         """
         fields = {"keys": [spelling.key(key) for key in keys]}
         return spelling.items_of(await self._call("batch_get_item", table, fields))
@@ -326,17 +328,27 @@ class Tables:
         self,
         table: str,
         partition_key: Key,
-        sort_key: Key | None,
-        ttl_seconds: int,
+        sort_key: Key | None = None,
+        ttl_seconds: int | None = None,
         **expecting: Unpack[Expecting],
     ) -> Item:
         """Have an item expire so many seconds from now.
 
+        Args:
+            table: The table.
+            partition_key: The item's.
+            sort_key: The item's, if the table has one.
+            ttl_seconds: A whole number from 1, which must be given; by name if there is no sort key.
+            **expecting: See the class.
+
         Raises:
+            MissingField: There is no `ttl_seconds`.
             TtlNotConfigured: The table has no ttl attribute.
             ItemNotFound: The item is gone.
         """
-        fields = spelling.keyed(partition_key, sort_key) | {"ttl_seconds": ttl_seconds}
+        fields = spelling.keyed(partition_key, sort_key)
+        if ttl_seconds is not None:
+            fields["ttl_seconds"] = ttl_seconds
         return await self._moved("set_ttl", table, fields, expecting)
 
     async def remove_ttl(
@@ -346,7 +358,7 @@ class Tables:
         return await self._moved("remove_ttl", table, spelling.keyed(partition_key, sort_key), expecting)
 
     async def get_ttl(self, table: str, partition_key: Key, sort_key: Key | None = None) -> int | None:
-        """How many seconds an item has left, rounded up; None for ever, 0 if it is gone."""
+        """How many whole seconds an item has left, at least 1 while it lives; None for ever, 0 if gone."""
         answer = await self._call("get_ttl", table, spelling.keyed(partition_key, sort_key))
         seconds: int | None = answer["ttl"]
         return seconds

@@ -99,7 +99,7 @@ async def test_setting_a_ttl_needs_a_table_with_a_ttl_attribute(tables: Tables) 
     """Without a ttl attribute every ttl verb is refused, and the item stays as it is."""
     put = await tables.put_item("notes", {"id": "a"})
     for call in (
-        tables.set_ttl("notes", "a", None, 60),
+        tables.set_ttl("notes", "a", ttl_seconds=60),
         tables.remove_ttl("notes", "a"),
         tables.get_ttl("notes", "a"),
         tables.sweep_expired_ttl("notes"),
@@ -127,13 +127,15 @@ async def test_removing_a_ttl_makes_an_item_permanent(tables: Tables, clock: Man
 
 
 async def test_a_ttl_is_told_as_the_seconds_that_remain(tables: Tables, clock: ManualClock) -> None:
-    """get_ttl counts down to the deadline, rounded up."""
+    """get_ttl answers what was set, at whatever part of a second that was, and counts down to 1."""
     await tables.put_item("sessions", {"id": "a"})
-    await tables.set_ttl("sessions", "a", None, 60)
-    assert await tables.get_ttl("sessions", "a") == 60
-    clock.advance(0.5)
-    assert await tables.get_ttl("sessions", "a") == 60
-    clock.advance(58.6)
+    for part in (0, 0.001, 0.5, 0.998):
+        clock.advance(part)
+        await tables.set_ttl("sessions", "a", ttl_seconds=60)
+        assert await tables.get_ttl("sessions", "a") == 60
+    clock.advance(1.0)
+    assert await tables.get_ttl("sessions", "a") == 59
+    clock.advance(58.9)
     assert await tables.get_ttl("sessions", "a") == 1
 
 

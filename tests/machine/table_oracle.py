@@ -191,7 +191,7 @@ class TableOracle:
         if item is None:
             return 0
         end: int | None = item["expires_at"]
-        return None if end is None else math.ceil(Fraction(end - self._now(), 1000))
+        return None if end is None else max(1, math.floor(Fraction(end - self._now(), 1000)))
 
     def sweep(self, table: str) -> int:
         self._table(table)

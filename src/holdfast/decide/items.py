@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import UNSET
+
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
 from holdfast.decide.policies import check_quota
@@ -37,7 +39,7 @@ from holdfast.tables.commands import (
 from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
 from holdfast.tables.indexes import entry_changes, entry_places
-from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key
+from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
 
@@ -81,6 +83,8 @@ class Place:
 
 def _put(draft: Draft, command: PutItem) -> ItemDone:
     place = Place(draft, command)
+    if command.binary is not UNSET:
+        require_binary(place.schema, command.binary)
     _expect(draft, place, command)
     return _store(draft, command, place, place.named, text=(command.item, command.size))
 

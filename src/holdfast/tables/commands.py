@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import msgspec
+
 from holdfast.commands import LEAST_COST, Change, Command, Result
 from holdfast.rows import Row
 from holdfast.tables.conditions import Condition
@@ -87,10 +89,14 @@ class ItemChange(TableChange, frozen=True, kw_only=True):
 
 
 class PutItem(ItemChange, frozen=True, kw_only=True):
-    """Put an item, which is JSON text of `size` bytes, in place of whatever is there."""
+    """Put an item, which is JSON text of `size` bytes, in place of whatever is there.
+
+    `binary` names the attributes that the caller gave as bytes, which only keys of that type may be.
+    """
 
     item: str
     size: int
+    binary: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def cost(self) -> int:

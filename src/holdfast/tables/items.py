@@ -6,7 +6,7 @@ nowhere else; an item holds their base64.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
@@ -35,6 +35,22 @@ def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
             item[attribute.name] = json_key(item[attribute.name])
     key_of(item, schema)
     return item
+
+
+def require_binary(schema: TableSchema, names: Iterable[str]) -> None:
+    """Make sure that what a caller gave as bytes is a key of that type.
+
+    Raises:
+        ValidationError: JSON has no form for bytes anywhere else.
+    """
+    keys = {attribute.name for attribute in schema.key_attributes if attribute.type == "binary"}
+    for name in names:
+        if name not in keys:
+            raise ValidationError(
+                f"item is not JSON-serializable: it holds bytes at {name!r}, which is no key of type binary; "
+                "give them as text, such as base64",
+                field=f"item.{name}",
+            )
 
 
 def key_of(item: Mapping[str, Any], schema: TableSchema) -> bytes:

@@ -88,7 +88,9 @@ def keyed(partition_key: Key, sort_key: Key | None) -> dict[str, Any]:
 
 
 def key(given: Any) -> dict[str, Any]:
-    """The key of an item that is given as one value, or as a pair."""
+    """The key of an item that is given as one value, as a pair, or as the fields that it has in a request."""
+    if isinstance(given, Mapping):
+        return {name: json_key(part) for name, part in given.items()}
     match given:
         case (partition_key, sort_key):
             return keyed(partition_key, sort_key)
@@ -106,11 +108,13 @@ def sort_condition(given: Mapping[str, Any] | None) -> Any:
     }
 
 
-def item(given: Any) -> Any:
-    """An item; bytes may stand for a binary of its key."""
+def put(given: Any) -> dict[str, Any]:
+    """An item to be put. Bytes may stand for a binary of its key, so what was bytes is named beside it."""
     if not isinstance(given, Mapping):
-        return given
-    return {name: json_key(value) for name, value in given.items()}
+        return {"item": given}
+    binary = [name for name, value in given.items() if isinstance(value, bytes)]
+    item = {name: json_key(value) for name, value in given.items()}
+    return {"item": item, "binary": binary} if binary else {"item": item}
 
 
 def plain(value: Any, room: int = _DEEPEST) -> Any:
@@ -140,7 +144,7 @@ def _body(body: Any) -> Any:
         if name in spelled:
             spelled[name] = plain(spelled[name])
     if "item" in spelled:
-        spelled["item"] = item(spelled["item"])
+        spelled |= put(spelled["item"])
     return spelled
 
 

@@ -38,8 +38,14 @@ def deadline_of(item: Mapping[str, Any], schema: TableSchema) -> int | None:
 
 
 def seconds_left(deadline: int | None, now: int) -> int | None:
-    """How long an item still lives, rounded up; 0 is gone, None for ever. Times are in milliseconds."""
-    return None if deadline is None else max(0, -((now - deadline) // 1000))
+    """How long an item still lives, rounded down, but at least 1 while it does; 0 is gone, None for ever.
+
+    Times are in milliseconds. A deadline is rounded up to a whole second when it is set, so that to round
+    down is to answer what was asked for.
+    """
+    if deadline is None:
+        return None
+    return max(1, (deadline - now) // 1000) if deadline > now else 0
 
 
 def attribute_for(ttl_seconds: int, now: int) -> int:

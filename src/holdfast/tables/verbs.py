@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.fields import Several, as_object, required, several
@@ -151,9 +153,10 @@ class TableVerbs:
         given = required(fields, "item")
         if not isinstance(given, Mapping):
             raise ValidationError(f"item must be an object, not {rules.kind_of(given)}", field="item")
-        # Bytes may stand for a binary in a key. Which attributes are that is known where the schema is.
-        text, size = encode_item({name: json_key(value) for name, value in given.items()})
-        return PutItem(**self._expecting(origin, fields), item=text, size=size)
+        text, size = encode_item(dict(given))
+        return PutItem(
+            **self._expecting(origin, fields), item=text, size=size, binary=_binary(fields.get("binary"))
+        )
 
     def _update(self, origin: Origin, fields: Mapping[str, Any]) -> UpdateItem:
         given = {name: plain(fields.get(name)) for name in ("set", "remove", "add")}
@@ -216,6 +219,16 @@ def optional_condition(fields: Mapping[str, Any], name: str) -> Condition | None
     """A condition that a call may have."""
     given = fields.get(name)
     return None if given is None else condition_of(given, field=name)
+
+
+def _binary(given: object) -> tuple[str, ...] | msgspec.UnsetType:
+    """The attributes that a caller gave as bytes. Whether they may be is known where the table is."""
+    if given is None:
+        return msgspec.UNSET
+    names = several(given, field="binary")
+    if not all(isinstance(name, str) for name in names):
+        raise ValidationError("binary must be a list of the names of attributes", field="binary")
+    return tuple(names)
 
 
 def _returns(given: object) -> Returns:

@@ -261,9 +261,11 @@ async def test_remove_ttl_lets_an_item_live(ask: Ask, clock: ManualClock) -> Non
 
 
 async def test_get_ttl_tells_the_seconds_left(ask: Ask, clock: ManualClock) -> None:
-    """The seconds are rounded up; null is for ever, and 0 is gone or never there."""
+    """Whole seconds are told, what was set right after it; null is for ever, and 0 is gone or never there."""
     await ask("put_item", item={"user": "alice", "at": 7, "expires": NOW + 60})
     clock.advance(0.5)
+    assert await ask("get_ttl", **ALICE) == {"success": True, "ttl": 59}
+    await ask("set_ttl", **ALICE, ttl_seconds=60)
     assert await ask("get_ttl", **ALICE) == {"success": True, "ttl": 60}
     await ask("remove_ttl", **ALICE)
     assert (await ask("get_ttl", **ALICE))["ttl"] is None

@@ -65,7 +65,7 @@ def test_gone_when_the_attribute_is_not_later_than_now(seconds: float, now: int)
         gone = seconds != 0 and Fraction(seconds) * 1000 <= instant
         assert (deadline is not None and deadline <= instant) == gone
         if not gone and deadline is not None:
-            assert seconds_left(deadline, instant) == -((instant - Fraction(seconds) * 1000) // 1000)
+            assert seconds_left(deadline, instant) == max(1, (deadline - instant) // 1000)
 
 
 def test_tables_without_deadlines() -> None:
@@ -75,10 +75,10 @@ def test_tables_without_deadlines() -> None:
 
 @pytest.mark.parametrize(
     ("deadline", "left"),
-    [(None, None), (NOW, 0), (NOW - 1, 0), (0, 0), (NOW + 1, 1), (NOW + 1000, 1), (NOW + 1001, 2)],
+    [(None, None), (NOW, 0), (NOW - 1, 0), (0, 0), (NOW + 1, 1), (NOW + 1999, 1), (NOW + 2000, 2)],
 )
 def test_what_is_left(deadline: int | None, left: int | None) -> None:
-    """The seconds that are left are rounded up; 0 is gone and None is for ever."""
+    """Whole seconds are left, at least 1 while there is time; 0 is gone and None is for ever."""
     assert seconds_left(deadline, NOW) == left
 
 
@@ -88,3 +88,4 @@ def test_what_is_left(deadline: int | None, left: int | None) -> None:
 def test_the_attribute_for_a_time_to_live(now: int, value: int) -> None:
     """An item that is given a time to live has at least that: the present second counts as a whole one."""
     assert attribute_for(60, now) == value
+    assert seconds_left(value * 1000, now) == 60

@@ -25,7 +25,8 @@ VERBS: Final = frozenset({*table_calls.VERBS, "stats"})
 """Every verb of the family."""
 FIELDS: Final = frozenset(
     {
-        *("add", "condition", "cursor", "deadline", "deadline_ms", "expected_version", "fence", "filter"),
+        *("add", "binary", "condition", "cursor", "deadline", "deadline_ms", "expected_version", "fence"),
+        "filter",
         *("index", "index_key", "item", "key_value", "keys", "last_writer", "limit", "partition_key"),
         *("projection", "remove", "request_id", "return_values", "reverse", "set", "since", "sort_key"),
         *("sort_key_condition", "spec_ref", "stream", "table", "ttl_attribute", "ttl_seconds", "view"),

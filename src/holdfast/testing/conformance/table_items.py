@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.errors import (
     ConditionFailed,
+    MissingField,
     ValidationError,
     ValueTooLarge,
     VersionConflict,
@@ -112,6 +113,41 @@ class TableItems(Fixtures):
         for key, field in ((("a", "1"), "sort_key"), ((1, 1), "partition_key"), (("a", None), "sort_key")):
             with refusal(ValidationError, field=field, about=key):
                 await tables.get_item("events", *key)
+
+    async def test_only_binary_keys_are_bytes(self, tables: Tables) -> None:
+        """Bytes are taken for a key of type binary, and refused anywhere else by every verb that writes."""
+        await tables.create_table("blobs", partition_key=("a", "string"), sort_key=("b", "binary"))
+        put = await tables.put_item("blobs", {"a": "x", "b": b"\x00"})
+        wrong = {"a": "x", "b": b"\x00", "c": b"\x01"}
+        with refusal(ValidationError, field="item.c"):
+            await tables.put_item("blobs", wrong)
+        with refusal(ValidationError, field="item.a"):
+            await tables.put_item("blobs", {"a": b"x", "b": b"\x00"})
+        with refusal(ValidationError, field="item.c"):
+            await tables.transact_write([{"put": {"table": "blobs", "item": wrong}}])
+        [refused] = await tables.batch_write_item("blobs", [{"put": {"item": wrong}}])
+        assert isinstance(refused, ValidationError)
+        for nested in ({"c": [b"\x01"]}, {"c": {"d": b"\x01"}}):
+            with refusal(ValidationError, field="item"):
+                await tables.put_item("blobs", {"a": "x", "b": b"\x00", **nested})
+        with refusal(ValidationError, field="set"):
+            await tables.update_item("blobs", "x", b"\x00", set={"c": b"\x01"})
+        assert await tables.get_item("blobs", "x", b"\x00") == put
+
+    async def test_keys_of_several_items(self, tables: Tables) -> None:
+        """batch_get_item takes keys as requests spell them, as pairs, and alone without a sort key."""
+        await events(tables)
+        await tables.put_item("events", {"user": "a", "at": 1})
+        await tables.create_table("blobs", partition_key=("id", "binary"))
+        await tables.put_item("blobs", {"id": b"\x00"})
+        found = await tables.batch_get_item(
+            "events", [{"partition_key": "a", "sort_key": 1}, ("a", 1), ["a", 2]]
+        )
+        assert [item is not None for item in found] == [True, True, False]
+        found = await tables.batch_get_item("blobs", [{"partition_key": b"\x00"}, b"\x00"])
+        assert [item is not None for item in found] == [True, True]
+        with refusal(MissingField, field="partition_key"):
+            await tables.batch_get_item("blobs", [{"id": b"\x00"}])
 
     async def test_the_longest_keys(self, tables: Tables) -> None:
         """Keys of 1,024 bytes each, with an index by a value of 1,024 bytes, work like any other."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.errors import ConditionFailed, HoldfastError, ItemNotFound
+from holdfast.errors import ConditionFailed, HoldfastError, ItemNotFound, MissingField
 from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.table_items import events, there
@@ -113,8 +113,18 @@ class TableTtl(Fixtures):
         page = await tables.query_index("events", "by", "x")
         assert page.items == []
 
+    async def test_a_table_without_sort_keys_needs_none(self, tables: Tables) -> None:
+        """set_ttl takes the seconds by name where there is no sort key, and says so when they are missing."""
+        await tables.create_table("sessions", partition_key=("id", "string"), ttl_attribute="ends")
+        await tables.put_item("sessions", {"id": "a"})
+        await tables.set_ttl("sessions", "a", ttl_seconds=5)
+        assert await tables.get_ttl("sessions", "a") == 5
+        with pytest.raises(MissingField) as refused:
+            await tables.set_ttl("sessions", "a")
+        assert refused.value.field == "ttl_seconds"
+
     async def test_deadlines_are_moved_and_taken_away(self, tables: Tables, clock: ManualClock) -> None:
-        """set_ttl is ceil(now) and the seconds, remove_ttl is 0, get_ttl what is left, rounded up."""
+        """set_ttl is ceil(now) and the seconds, remove_ttl is 0, get_ttl what was asked for."""
         await ending(tables)
         clock.advance(0.4)
         await tables.put_item("events", {"user": "a", "at": 1, "tag": "x"})
@@ -123,9 +133,11 @@ class TableTtl(Fixtures):
         item = await tables.set_ttl("events", "a", 1, 10)
         assert item.value["ends"] == ceiling + 10
         assert item.expires_at == moment((ceiling + 10) * 1000)
-        assert await tables.get_ttl("events", "a", 1) == 11
+        assert await tables.get_ttl("events", "a", 1) == 10
         clock.advance(0.6)
         assert await tables.get_ttl("events", "a", 1) == 10
+        clock.advance(1)
+        assert await tables.get_ttl("events", "a", 1) == 9
         with pytest.raises(HoldfastError):
             await tables.set_ttl("events", "a", 1, 99, condition={"tag": {"eq": "y"}})
         removed = await tables.remove_ttl("events", "a", 1, expected_version=item.version)
