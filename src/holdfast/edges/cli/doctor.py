@@ -21,7 +21,7 @@ from holdfast.edges.config import read_config, shown
 from holdfast.engine import Auditor
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
-from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
 from holdfast.registry import engine_for, keyring_for
 from holdfast.store import Store
 
@@ -97,7 +97,7 @@ async def _of_store(
         clock = SystemClock()
         # A store with a clock that stands still has nothing remembered: a doctor changes nothing.
         async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
-            yield Finding("store", "ok", f"{shown(url)} opens; namespaces: {len(await store.namespaces())}")
+            yield await _opens(url, store)
             theirs = await engine.clock(clock.ticks)
             if theirs is not None:
                 yield offset(theirs.time - clock.at(theirs.ticks))
@@ -115,6 +115,16 @@ async def _of_store(
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
     except (TypeError, ValueError):  # what a corrupt page holds is not what it should be
         yield Finding("store", "fail", f"{shown(url)}: it holds what can't be read", "restore a backup")
+
+
+async def _opens(url: str, store: Store) -> Finding:
+    """What is there, as far as this user may see it: a plugin with its own login may not list namespaces."""
+    try:
+        seen = f"namespaces: {len(await store.namespaces())}"
+    except PermissionDenied:
+        await store.ready()
+        seen = "this user may use its own namespace, and only an operator may list them"
+    return Finding("store", "ok", f"{shown(url)} opens; {seen}")
 
 
 def _schema(url: str) -> Schema | None:

@@ -1,9 +1,10 @@
 """Requests and their replies over one NATS connection.
 
-Law: a request that was not sent is `Unavailable`, one that was refused by the server `PermissionDenied`, and
-one whose reply did not come in time ends in the error that its caller named for that. When the connection is
-lost, a write that was sent is `OutcomeUnknown` at once and never sent again; a read is sent again when the
-connection is back, within its own time.
+Law: a request that was not sent is `Unavailable`. One that the server refused is `PermissionDenied`, also if
+the server only says that nobody listens, though a service is there for others. One whose reply did not come
+in time ends in the error that its caller named for that. When the connection is lost, a write that was sent
+is `OutcomeUnknown` at once and never sent again; a read is sent again when the connection is back, within its
+own time.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import asyncio
 import logging
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.clock import TICKS
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.wire.subjects import ready_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +39,15 @@ _VIOLATION: Final = re.compile(
 AGAIN_SECONDS: Final = 0.1
 """How far apart a read is sent again while the service is not back on the bus."""
 
+_DENIED: Final = (
+    "the NATS server does not let this user send to {}: a Holdfast service runs, but not for it there"
+)
+
 _log = logging.getLogger("holdfast.remote")
+
+
+class _Unheard(Exception):
+    """Nobody heard a request: no service is there, or the server does not pass it on for this user."""
 
 
 class _Pending:
@@ -94,7 +105,14 @@ class Mailbox:
             raise Unavailable(_unreached(address.shown, error)) from error
 
     async def ask(
-        self, subject: str, payload: bytes, *, seconds: float, late: Late, repeat: bool = False
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        seconds: float,
+        late: Late,
+        repeat: bool = False,
+        served: bool = False,
     ) -> bytes:
         """Send a request and wait for the reply.
 
@@ -104,6 +122,11 @@ class Mailbox:
             seconds: For how long to wait.
             late: Makes what is raised if the reply does not come in time.
             repeat: Whether it may be asked again if the connection is lost, which no write may.
+            served: Whether a service is known to be there, so that it is this subject which can't be reached.
+
+        Raises:
+            PermissionDenied: The server does not let this user ask there.
+            Unavailable: There is no connection, or no service.
         """
         if self._denied is not None:
             raise PermissionDenied(self._denied)
@@ -122,9 +145,26 @@ class Mailbox:
             if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}"):
                 raise Unavailable(f"the request could not be sent to {self._address.shown}")
             return await pending.reply
+        except _Unheard:
+            if served:
+                raise PermissionDenied(_DENIED.format(subject)) from None
         finally:
             alarm.cancel()
             del self._pending[token]
+        await self._require_service(subject, seconds)
+        # It was not delivered, so that it can be sent again: a service may have started meanwhile.
+        return await self.ask(subject, payload, seconds=seconds, late=late, repeat=repeat, served=True)
+
+    async def _require_service(self, subject: str, seconds: float) -> None:
+        """Make sure that a service answers where this user surely may ask: then it may not at the subject."""
+        nobody = partial(Unavailable, f"no Holdfast service answers at {subject}")
+        _, sure = ready_subject(self._address.prefix, self._address.inbox)
+        if subject == sure:
+            raise nobody()
+        try:
+            await self.ask(sure, b"", seconds=seconds, late=nobody)
+        except (PermissionDenied, Unavailable):
+            raise nobody() from None
 
     def listen(self, subject: str, heard: Callable[[Message], None]) -> Subscription:
         """Have messages at a subject passed on."""
@@ -149,7 +189,7 @@ class Mailbox:
             if pending.repeated:  # the service has lost its connection too, and will be back
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._repeat, token, pending)
                 return
-            pending.reply.set_exception(Unavailable(f"no Holdfast service answers at {pending.subject}"))
+            pending.reply.set_exception(_Unheard())
             return
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
         pending.reply.set_result(message.data)
