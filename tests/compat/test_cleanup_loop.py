@@ -84,10 +84,13 @@ class TestRounds:
             await service._kv_cleanup_loop()
         monkeypatch.undo()
         assert pauses == [interval, after_error, interval, interval]
-        assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "DEBUG"]
-        assert "the disk is on fire" in caplog.records[0].getMessage()
-        assert caplog.records[0].exc_info is not None
-        assert "removed 2 expired keys" in caplog.records[1].getMessage()
+        started, *rounds, stopped = caplog.records
+        assert (started.levelname, f"every {interval} s" in started.getMessage()) == ("INFO", True)
+        assert (stopped.levelname, "stopped" in stopped.getMessage()) == ("INFO", True)
+        assert [record.levelname for record in rounds] == ["ERROR", "INFO", "DEBUG"]
+        assert "the disk is on fire" in rounds[0].getMessage()
+        assert rounds[0].exc_info is not None
+        assert "removed 2 expired keys" in rounds[1].getMessage()
 
     async def test_a_slow_round_is_a_warning(
         self,
@@ -103,7 +106,7 @@ class TestRounds:
         monkeypatch.setattr(rosey, "time", SimpleNamespace(monotonic=lambda: next(moments)))
         with caplog.at_level(logging.DEBUG, logger="holdfast.compat"):
             await service._kv_cleanup_loop()
-        [record] = caplog.records
+        [_, record, _] = caplog.records
         assert (record.levelname, "1500 ms" in record.getMessage()) == ("WARNING", True)
 
     async def test_the_method_is_looked_up_each_round(self) -> None:

@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.clock import ManualClock
 from holdfast.engines import layout, orm
-from holdfast.engines.orm import Now, PluginKVStorage
-from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.engines.orm import Now, PluginKVStorage, sqlite_statement
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -231,11 +230,32 @@ def test_a_value_is_compact() -> None:
 def test_an_illegal_value_changes_nothing() -> None:
     """A value that no store would take is refused by the model too, and the old one stays."""
     row = plain()
-    with pytest.raises(ValidationError):
+    with pytest.raises(TypeError, match="not JSON-serializable"):
         row.set_value(object())
-    with pytest.raises(ValueTooLarge, match="exceeds 64KB limit"):
+    with pytest.raises(TypeError, match="not JSON-serializable"):
+        row.set_value(float("nan"))
+    with pytest.raises(ValueError, match="exceeds 64KB limit"):
         row.set_value("x" * 65_536)
     assert row.get_value() == 1
+
+
+def test_names_of_a_value_become_text() -> None:
+    """A value may have names that are no text, as the standard library takes them."""
+    row = plain()
+    row.set_value({1: {None: True}})
+    assert row.get_value() == {"1": {"null": True}}
+
+
+def test_the_present_in_a_statement() -> None:
+    """In a statement about plain keys the present is a number, except in what is quoted."""
+    asked = "SELECT 'CURRENT_TIMESTAMP' FROM plugin_kv_storage WHERE expires_at < current_timestamp"
+    changed = sqlite_statement(asked)
+    assert changed.startswith("SELECT 'CURRENT_TIMESTAMP' FROM")
+    assert "julianday('now')" in changed
+    assert "< current_timestamp" not in changed
+    made = "CREATE VIEW v AS SELECT CURRENT_TIMESTAMP FROM plugin_kv_storage"
+    for other in ("SELECT CURRENT_TIMESTAMP", made):
+        assert sqlite_statement(other) == other
 
 
 def test_a_broken_value_is_an_error() -> None:

@@ -20,20 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.util import await_
 
 from holdfast import rules
-from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
+from holdfast.compat.client import DatabaseClient
+from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.orm import Base, PluginKVStorage
+from holdfast.engines.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.errors import (
-    Busy,
-    DatabaseError,
-    HoldfastError,
-    InvalidPluginName,
-    Unavailable,
-    ValidationError,
-    ValueTooLarge,
-)
+from holdfast.errors import Busy, DatabaseError, HoldfastError, Unavailable, ValidationError
 from holdfast.fields import ttl_field
 from holdfast.kv import KV
 from holdfast.model import value_of
@@ -43,21 +36,20 @@ from holdfast.store import Store
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Engine
 
-__all__ = ["Base", "BotDatabase", "DatabaseService", "PluginKVStorage"]
+__all__ = ["Base", "BotDatabase", "DatabaseClient", "DatabaseService", "PluginKVStorage"]
 
 STORE_PATIENCE: Final = 5.0
 """After how many seconds a write gives up that a session does not let through."""
 SESSION_PATIENCE: Final = 30.0
 """After how many seconds a session gives up that another session or program does not let through."""
 
-_NOT_JSON: Final = "not JSON-serializable"
 _log = logging.getLogger("holdfast.compat")
 
 
@@ -122,16 +114,20 @@ class BotDatabase:
         ttl_seconds: int | None = None,
         ttl: int | None = None,
     ) -> None:
-        """Put a JSON value, which is gone after so many seconds if a ttl is given under either name.
+        """Put what `json.dumps` takes; it is gone after so many seconds if a ttl is given by either name.
 
         Raises:
             ValueError: The value has more than 64 KB in its compact form, or another argument is not legal.
             TypeError: The value has no form in JSON.
         """
-        with _builtin_errors():
+        with builtin_errors():
             kv = await self._kv(plugin_name)
             seconds = ttl_field({"ttl": ttl, "ttl_seconds": ttl_seconds})
-            await kv.store.execute(kv.verbs.set(key, value, ttl=seconds))
+            try:
+                command = kv.verbs.set(key, value, ttl=seconds)
+            except ValidationError:
+                command = kv.verbs.set(key, dumped(value), ttl=seconds)
+            await kv.store.execute(command)
 
     async def kv_get(self, plugin_name: str, key: str) -> dict[str, Any]:
         """`{"exists": True, "value": …}`, or `{"exists": False}` if the key is not there or has expired.
@@ -141,7 +137,7 @@ class BotDatabase:
         Raises:
             ValueError: An argument is not legal.
         """
-        with _builtin_errors():
+        with builtin_errors():
             kv = await self._kv(plugin_name)
             key = kv.verbs.key(key)
         row, _ = await kv.store.get_at(kv.namespace, key)
@@ -159,7 +155,7 @@ class BotDatabase:
         Raises:
             ValueError: An argument is not legal.
         """
-        with _builtin_errors():
+        with builtin_errors():
             return await (await self._kv(plugin_name)).delete(key)
 
     async def kv_list(self, plugin_name: str, prefix: str = "", limit: int = 1000) -> dict[str, Any]:
@@ -168,7 +164,7 @@ class BotDatabase:
         Raises:
             ValueError: An argument is not legal; a limit is from 1 to 10,000.
         """
-        with _builtin_errors():
+        with builtin_errors():
             kv = await self._kv(plugin_name)
             page = await kv.list(prefix, limit=limit)
             keys = page.keys
@@ -200,7 +196,7 @@ class BotDatabase:
         return store
 
     def _new_storage(self) -> Engine:
-        with _builtin_errors():
+        with builtin_errors():
             found = engine_for(self._url)
         if isinstance(found, SqliteEngine):
             return SharedFile(found.path if found.capabilities.durable else None, self._turns)
@@ -218,6 +214,7 @@ class BotDatabase:
                 connect_args={"timeout": SESSION_PATIENCE, "isolation_level": None},
             )
             self._turns.share(engine)
+            event.listen(engine.sync_engine, "before_cursor_execute", _in_our_time, retval=True)
         elif scheme.partition("+")[0] == "postgresql":
             # The address goes to the driver as it is: SQLAlchemy reads some of its parameters otherwise.
             engine = create_async_engine(
@@ -252,7 +249,7 @@ class DatabaseService:
         self.nats_url = nats_url
         self.cleanup_interval_seconds = cleanup_interval_seconds
         self.logger = _log
-        self.nc: Connection | None = None
+        self.nc: BotConnection | None = None
         self._service: NatsService | None = None
         self._cleanup_task: asyncio.Task[None] | None = None
         self._shutdown = False
@@ -265,7 +262,7 @@ class DatabaseService:
             Unavailable: The store can't be opened.
         """
         store = await self.db.store()
-        self.nc = connection = Connection(inbox=subjects.SERVICE_INBOX, on_error=self._complain)
+        self.nc = connection = BotConnection(inbox=subjects.SERVICE_INBOX, on_error=self._complain)
         self._shutdown = False
         try:
             await _reach(connection, self.nats_url)
@@ -289,6 +286,13 @@ class DatabaseService:
         self._cleanup_task = self._service = self.nc = None
 
     async def _kv_cleanup_loop(self) -> None:
+        self.logger.info("cleanup of expired keys started; it runs every %g s", self.cleanup_interval_seconds)
+        try:
+            await self._keep_clean()
+        finally:
+            self.logger.info("cleanup of expired keys stopped")
+
+    async def _keep_clean(self) -> None:
         await asyncio.sleep(self.cleanup_interval_seconds)
         while not self._shutdown:
             pause = self.cleanup_interval_seconds
@@ -319,7 +323,7 @@ class DatabaseService:
         self.logger.warning("the NATS connection reports: %s", error)
 
 
-async def _reach(connection: Connection, url: str) -> None:
+async def _reach(connection: BotConnection, url: str) -> None:
     try:
         await connection.reach(url.split(","))
     except (OSError, BusError) as error:
@@ -378,19 +382,14 @@ class SharedFile(SqliteEngine):
             self._turns.right.release()
 
 
+def _in_our_time(*given: Any) -> tuple[str, Any]:
+    """Have a statement's `CURRENT_TIMESTAMP` mean the time as SQLite's columns hold it."""
+    _, _, statement, parameters, *_ = given
+    return sqlite_statement(statement), parameters
+
+
 def _leave_checkpoints(connection: Any, record: Any) -> None:
     """Leave them to the store's writer: two connections that do it at once may break the file."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA wal_autocheckpoint = 0")
     cursor.close()
-
-
-@contextlib.contextmanager
-def _builtin_errors() -> Iterator[None]:
-    try:
-        yield
-    except (InvalidPluginName, ValidationError, ValueTooLarge) as error:
-        if isinstance(error, ValidationError) and error.field == "value":
-            told = error.message if _NOT_JSON in error.message else f"value is {_NOT_JSON}: {error.message}"
-            raise TypeError(told) from error
-        raise ValueError(error.message) from error

@@ -7,6 +7,9 @@ row that it adds has version 0, and a row that it changes keeps the version it h
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +28,12 @@ from sqlalchemy.types import TIMESTAMP
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.engines.layout import OUTSIDE_WRITER
+from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
 from holdfast.rules import encode_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.operators import OperatorType
     from sqlalchemy.types import TypeEngine
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _CLOCK: Clock = SystemClock()
+_NOT_JSON: Final = "not JSON-serializable"
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
 """A whole number of 64 bits. SQLite's strict tables know it by no other name than INTEGER."""
@@ -102,9 +109,29 @@ def _now(element: Now, compiler: SQLCompiler, **kwargs: Any) -> str:
 
 @compiles(Now, "sqlite")
 def _now_sqlite(element: Now, compiler: SQLCompiler, **kwargs: Any) -> str:
-    # Julian days, because unixepoch('subsec') is too new; rounded, because a millisecond has no exact form as
-    # a fraction of days.
-    return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER))"
+    return _SQLITE_NOW
+
+
+# Julian days, because unixepoch('subsec') is too new; rounded, because a millisecond has no exact form as a
+# fraction of days.
+_SQLITE_NOW: Final = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER))"
+_SQLITE_WORDS: Final = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)|\bCURRENT_TIMESTAMP\b""", re.IGNORECASE | re.DOTALL
+)
+_SQLITE_OURS: Final = re.compile(
+    r"^\s*(?!CREATE|ALTER)\w+\b.*\bplugin_kv_storage\b", re.IGNORECASE | re.DOTALL
+)
+
+
+def sqlite_statement(statement: str) -> str:
+    """A statement about plain keys with the time as their columns hold it in SQLite.
+
+    There `CURRENT_TIMESTAMP`, and `func.now()` with it, is a text: no column of times takes it, and every
+    number is less than it. Statements about other tables, and those that define one, are left as they are.
+    """
+    if not _SQLITE_OURS.match(statement):
+        return statement
+    return _SQLITE_WORDS.sub(lambda found: found[1] or _SQLITE_NOW, statement)
 
 
 class Base(DeclarativeBase):
@@ -161,16 +188,55 @@ class PluginKVStorage(Base):
         return msgspec.json.decode(self.value_json)
 
     def set_value(self, value: Any) -> None:
-        """Replace the value by any JSON value, in its compact form.
+        """Replace the value by anything that `json.dumps` takes, in its compact form.
 
         Raises:
-            ValidationError: It is no JSON value.
-            ValueTooLarge: Its compact form has more than 65,536 bytes.
+            TypeError: It has no form in JSON.
+            ValueError: Its compact form has more than 65,536 bytes.
         """
-        self.value_json, _ = encode_value(value)
+        with builtin_errors():
+            self.value_json = json_text(value)
 
     def __repr__(self) -> str:
         return f"PluginKVStorage(plugin_name={self.plugin_name!r}, key={self.key!r})"
+
+
+def json_text(value: Any) -> str:
+    """The compact form of a value, in which names that are numbers become text as with `json.dumps`.
+
+    Raises:
+        ValidationError: It has none.
+        ValueTooLarge: It has more than 65,536 bytes.
+    """
+    try:
+        return encode_value(value)[0]
+    except ValidationError:
+        return encode_value(dumped(value))[0]
+
+
+def dumped(value: Any) -> Any:
+    """A value as `json.dumps` would write it; what it does not take comes back as it is."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return value
+
+
+@contextlib.contextmanager
+def builtin_errors() -> Iterator[None]:
+    """Have what is not legal raised as programs expect it that know nothing of Holdfast's errors.
+
+    Raises:
+        TypeError: A value has no form in JSON.
+        ValueError: Anything else is not legal.
+    """
+    try:
+        yield
+    except (InvalidPluginName, ValidationError, ValueTooLarge) as error:
+        if isinstance(error, ValidationError) and error.field == "value":
+            told = error.message if _NOT_JSON in error.message else f"value is {_NOT_JSON}: {error.message}"
+            raise TypeError(told) from error
+        raise ValueError(error.message) from error
 
 
 def _aware(value: datetime) -> datetime:
