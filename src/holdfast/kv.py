@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.lock import Lock
     from holdfast.recipes.progress import Progress
     from holdfast.recipes.retry import Retry
+    from holdfast.recipes.update import Updating
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.verbs import Provenance, Verbs
@@ -338,6 +339,24 @@ class KV:
         from holdfast.recipes.retry import Retry
 
         return Retry(self)
+
+    async def update(self, key: str, change: Callable[[Any], Any], **options: Unpack[Updating]) -> Entry:
+        """Set a key to what `change` makes of its value, and anew from the winner's if another was faster.
+
+        For keys that many change at once: the first repeats come without a pause. A deadline stays as it is.
+
+        Args:
+            key: The entry's key.
+            change: Takes the value and gives the new one, or an awaitable of it; it may be called often.
+            **options: `default` is what it takes where there is no entry; `ttl` is that of an entry which
+                this makes; `semantics`, `writer`, `spec_ref` and `fence` are as those of `set`.
+
+        Raises:
+            VersionConflict: Others were faster for `timeout` seconds, 30 if not given.
+        """
+        from holdfast.recipes.update import update
+
+        return await update(self, key, change, **options)
 
     async def hashed_key(self, prefix: str, identifier: str) -> str:
         """The key in full for an identifier that is too long or of the wrong form to be part of one.

@@ -40,6 +40,7 @@ class Operations(ABC):
 
     _batcher: Batcher
     _groups: Groups
+    _retried: Callable[[str, str, str], None] | None = None
 
     @property
     @abstractmethod
@@ -175,10 +176,11 @@ class Operations(ABC):
     def measure(
         self,
         *,
-        grouped: Callable[[int], None],
-        swept: Callable[[int, float], None],
+        grouped: Callable[[int], None] | None = None,
+        swept: Callable[[int, float], None] | None = None,
         failed: Callable[[], None] | None = None,
         decided: Callable[[Command, Result | HoldfastError], None] | None = None,
+        retried: Callable[[str, str, str], None] | None = None,
     ) -> None:
         """Have the size of every group passed on, of every sweep what it removed and the seconds, and more.
 
@@ -187,11 +189,19 @@ class Operations(ABC):
             swept: Is given what a sweep removed and the seconds that it took.
             failed: Is called when a sweep of this store's own failed.
             decided: Is given every command and what became of it.
+            retried: Is told of every write that this process repeats or gives up: its namespace, `retried`,
+                `fatal` or `escalated`, and the code of the error.
         """
         self._batcher.grouped = grouped
         self._reaper.swept = swept
         self._reaper.failed = failed
         self._groups.decided = decided
+        self._retried = retried
+
+    def count_retry(self, namespace: str, outcome: str, code: str) -> None:
+        """Tell who measures that a write is repeated, or given up."""
+        if self._retried is not None:
+            self._retried(namespace, outcome, code)
 
     def survey(self) -> Survey:
         """What monitoring looks up, at a bounded cost."""

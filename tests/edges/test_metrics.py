@@ -15,6 +15,7 @@ import holdfast
 from holdfast.edges.metrics import VERBS, Metrics
 from holdfast.edges.nats.intake import IN_COMPANY
 from holdfast.edges.nats.observer import Operation
+from holdfast.recipes.retry import Retry
 from tests.edges.measuring import measured
 from tests.edges.running import ask
 
@@ -97,7 +98,8 @@ async def test_refusals_are_counted_by_code(nats_server: NatsServer, tmp_path: P
     assert {name: value for name, value in found.items() if re.search("errors|dropped|admin", name)} == {
         'holdfast_kv_errors_total{error_code="INVALID_SUBJECT",plugin="trivia"}': 1,
         'holdfast_kv_errors_total{error_code="MISSING_FIELD",plugin="trivia"}': 1,
-        'holdfast_kv_errors_total{error_code="INVALID_PLUGIN_NAME",plugin="UNKNOWN"}': 2,
+        'holdfast_kv_errors_total{error_code="INVALID_PLUGIN_NAME",plugin="UNKNOWN"}': 1,
+        'holdfast_kv_errors_total{error_code="MISSING_FIELD",plugin="UNKNOWN"}': 1,
         'holdfast_kv_errors_total{error_code="INVALID_SUBJECT",plugin="OPERATOR"}': 1,
         'holdfast_admin_total{verb="namespaces"}': 1,
         'holdfast_admin_total{verb="UNKNOWN"}': 1,
@@ -200,6 +202,28 @@ async def test_what_waits_and_is_under_way_shows(
     assert found["holdfast_requests_under_way"] == IN_COMPANY
     assert all(answer["success"] for answer in answers)
     assert not {"holdfast_requests_under_way", 'holdfast_queue_depth{queue="requests"}'} & after.keys()
+
+
+async def test_retries_are_counted(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Attempts, conflicts and escalations are counted by plugin and code, a client's escalations too."""
+
+    async def sleep(seconds: float) -> None:
+        pass
+
+    async with measured(nats_server, tmp_path) as at, holdfast.open(nats_server.url) as client:
+        for store in (at.store, client):
+            await store.kv("trivia").set("k", "theirs")
+            with pytest.raises(holdfast.Escalated):
+                await Retry(store.kv("trivia"), sleep=sleep).set("k", "mine", expected_version=0)
+        with pytest.raises(holdfast.ValidationError):
+            await at.store.kv("trivia").retry.set("", 1)
+        found = await at.values()
+    retries = {name: value for name, value in found.items() if name.startswith("holdfast_retries_total")}
+    assert retries == {
+        'holdfast_retries_total{error_code="VERSION_CONFLICT",outcome="retried",plugin="trivia"}': 6,
+        'holdfast_retries_total{error_code="VERSION_CONFLICT",outcome="escalated",plugin="trivia"}': 2,
+        'holdfast_retries_total{error_code="VALIDATION_ERROR",outcome="fatal",plugin="trivia"}': 1,
+    }
 
 
 async def test_slow_operations_are_counted(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ RECIPES: Final = {
     "flag": "name, default, *, owner=None",
     "hashed_key": "prefix, identifier",
     "original_of": "key",
+    "update": "key, change, **options",
 }
 FIELDS: Final = {
     "Entry": "key value version created_at updated_at expires_at last_writer semantics request_id spec_ref",

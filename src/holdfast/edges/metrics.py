@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
+from holdfast.commands import Escalate, Kept
 from holdfast.edges.durations import OWN_BOUNDS, Durations
 from holdfast.edges.gauges import Gauges, Sums
 from holdfast.edges.labels import MOST_PLUGINS, UNKNOWN, Labels
@@ -97,7 +98,11 @@ class Metrics:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         store.measure(
-            grouped=self._group_sizes.add, swept=self._swept, failed=self._failed, decided=self._decided
+            grouped=self._group_sizes.add,
+            swept=self._swept,
+            failed=self._failed,
+            decided=self._decided,
+            retried=self._retried,
         )
         store.listen(self._changed)
 
@@ -117,7 +122,11 @@ class Metrics:
         self._expirations = Counts(
             name("expirations"), "Entries that were noticed to have expired.", ("plugin", "purpose")
         )
-        self._by_plugin = (self._errors, self._conflicts, self._slow, self._writes, self._expirations)
+        self._retries = Counts(
+            name("retries"), "Writes that were repeated or given up.", ("plugin", "error_code", "outcome")
+        )
+        counts = (self._errors, self._conflicts, self._slow, self._writes, self._expirations, self._retries)
+        self._by_plugin = counts
 
     def operation(self, operation: Operation) -> None:
         """See `Counter.operation`."""
@@ -195,6 +204,12 @@ class Metrics:
     def _decided(self, command: Command, result: Result | Exception) -> None:
         for purpose, outcome in writes_of(command, result):
             self._writes.add(self._labels.of_namespace(command.namespace), purpose, outcome)
+
+        if type(command) is Escalate and isinstance(result, Kept) and not result.replayed:
+            self._retried(command.namespace, "escalated", command.code)
+
+    def _retried(self, namespace: str, outcome: str, code: str) -> None:
+        self._retries.add(self._labels.of_namespace(namespace), code, outcome)
 
     def _changed(self, journal: list[Record]) -> None:
         late = -1

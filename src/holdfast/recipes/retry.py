@@ -141,7 +141,7 @@ class Retry:
                 change(entry),
                 ttl=ttl,
                 expected_version=0 if entry is None else entry.version,
-                semantics=_kept(entry) if semantics is None else semantics,
+                semantics=kept_semantics(entry) if semantics is None else semantics,
             )
             command = self._made(verb, known)
             try:
@@ -276,8 +276,8 @@ class Retry:
 
     async def _escalated(self, failed: int, error: HoldfastError, command: Change | None) -> Escalated:
         """What is raised in the end, after the request has been kept."""
-        self._tell("escalated", error)
         letter = None if command is None else await self._keep(failed, error, command)
+        self._tell("escalated", error, kept=letter is not None)
         kept = "not kept" if letter is None else f"kept as dead letter {letter}"
         message = f"given up after {failed} attempts and {kept}: {error.message}"
         _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), message)
@@ -320,7 +320,10 @@ class Retry:
         self._tell("fatal", error)
         _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), error.message)
 
-    def _tell(self, what: str, error: HoldfastError) -> None:
+    def _tell(self, what: str, error: HoldfastError, *, kept: bool = False) -> None:
+        """Count what happened; a dead letter that was kept has been counted where it is kept."""
+        if not kept:
+            self._kv.store.count_retry(self._kv.namespace, what, error.code)
         if self._count is not None:
             self._count(what, error.code)
 
@@ -334,7 +337,7 @@ def _id(command: Change | None) -> str | None:
     return None if command is None else command.origin.request_id
 
 
-def _kept(entry: Entry | None) -> Semantics | None:
+def kept_semantics(entry: Entry | None) -> Semantics | None:
     """The semantics that an entry has, but for their ttl: it was that of the write that brought them."""
     if entry is None or entry.semantics is None:
         return None

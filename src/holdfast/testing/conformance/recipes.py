@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast.errors import Unavailable, ValidationError, VersionConflict
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.watching import PATIENCE
@@ -29,6 +31,34 @@ async def seen(flag: CachedFlag[Any], value: object) -> None:
 
 class Recipes(Fixtures):
     """The rules of recipes other than locks."""
+
+    async def test_updates_of_one_key(self, kv: KV) -> None:
+        """Of many who update a key at once each has its effect, computed from what the one before left."""
+
+        async def add(number: int) -> None:
+            await kv.update("cart", lambda items: [*items, number], default=[])
+
+        await asyncio.gather(*map(add, range(12)))
+        assert sorted(present(await kv.get("cart")).value) == list(range(12))
+
+    async def test_an_update_keeps_the_envelope(self, kv: KV, clock: ManualClock) -> None:
+        """An update gets the value or the default, and keeps deadline and semantics."""
+        semantics = {"purpose": "counter"}
+        made = await kv.update(
+            "n", lambda value: value + 1, default=0, ttl=60, semantics=semantics, writer="a:b"
+        )
+        assert (made.value, made.last_writer) == (1, "a:b")
+        clock.advance(1)
+
+        async def later(value: int) -> int:
+            return value + 1
+
+        again = await kv.update("n", later, ttl=999)
+        assert (again.value, again.expires_at, again.semantics) == (2, made.expires_at, made.semantics)
+        assert (await kv.update("m", lambda value: value)).value is None
+        with pytest.raises(ZeroDivisionError):
+            await kv.update("n", lambda value: value / 0)
+        assert present(await kv.get("n")).value == 2
 
     async def test_a_checkpoint_advances(self, store: Store) -> None:
         """A checkpoint goes on from what was loaded or made last, and keeps purpose and owner."""

@@ -1,0 +1,83 @@
+"""A plain compare-and-set loop, for keys that many change at once.
+
+Law: what was computed from a value is stored only over that value. A lost race is repeated from what the
+winner left, which the refusal brings along, and at once: only those who keep losing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from msgspec import UNSET
+
+from holdfast import rules
+from holdfast.errors import VersionConflict
+from holdfast.model import KEEP
+from holdfast.recipes.retry import kept_semantics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.kv import KV
+    from holdfast.model import Entry, Semantics
+
+AT_ONCE: Final = 8
+"""How many times a lost race is repeated without a pause."""
+LONGEST_PAUSE: Final = 0.05
+"""Of how many seconds those who lose more often wait a random part."""
+
+
+class Updating(TypedDict, total=False):
+    """What `KV.update` takes besides: see there."""
+
+    default: Any
+    ttl: int | None
+    semantics: Semantics | Mapping[str, Any] | None
+    timeout: float
+    writer: str | None
+    spec_ref: str | None
+    fence: Mapping[str, Any] | None
+
+
+async def update(
+    kv: KV,
+    key: str,
+    change: Callable[[Any], Any],
+    *,
+    default: Any = None,
+    ttl: int | None = None,
+    semantics: Semantics | Mapping[str, Any] | None = None,
+    timeout: float = 30.0,  # noqa: ASYNC109 - the writes that are begun must be finished
+    **known: Any,
+) -> Entry:
+    """See `KV.update`."""
+    until = time.monotonic() + rules.timeout(timeout)
+    entry, lost = await kv.get(key), 0
+    while True:
+        value = change(default if entry is None else entry.value)
+        try:
+            return await kv.set(
+                key,
+                await value if isawaitable(value) else value,
+                ttl=ttl if entry is None else KEEP,
+                expected_version=0 if entry is None else entry.version,
+                semantics=kept_semantics(entry) if semantics is None else semantics,
+                **known,
+            )
+        except VersionConflict as conflict:
+            if time.monotonic() >= until:
+                raise
+            kv.store.count_retry(kv.namespace, "retried", conflict.code)
+            entry, lost = await _winner(kv, key, conflict), lost + 1
+        if lost > AT_ONCE:
+            await asyncio.sleep(random.random() * LONGEST_PAUSE)
+
+
+async def _winner(kv: KV, key: str, conflict: VersionConflict) -> Entry | None:
+    """The entry that was there instead; a refusal that shows many leaves out values."""
+    current = conflict.current
+    return await kv.get(key) if current is not None and current.value is UNSET else current

@@ -1,0 +1,72 @@
+"""The compare-and-set loop: nothing is lost, nothing is paused for without need, and it is counted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.errors import ValidationError, VersionConflict
+from holdfast.recipes import update
+
+if TYPE_CHECKING:
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+
+def losing(kv: KV, times: int) -> Any:
+    """Adds one, but has somebody else add one first, so many times."""
+    left = iter(range(times))
+
+    async def change(value: int) -> int:
+        if next(left, None) is not None:
+            await kv.incr("n")
+        return value + 1
+
+    return change
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the loop has slept."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(update, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(update, "random", SimpleNamespace(random=lambda: 0.5))
+    return slept
+
+
+async def test_the_first_repeats_come_at_once(kv: KV, pauses: list[float]) -> None:
+    """Eight lost races are repeated without a pause; who loses more waits for some milliseconds each time."""
+    await kv.set("n", 0)
+    assert (await kv.update("n", losing(kv, 8))).value == 9
+    assert pauses == []
+    assert (await kv.update("n", losing(kv, 11))).value == 21
+    assert pauses == [0.025] * 3
+
+
+async def test_it_ends_in_the_conflict(kv: KV, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loses until the timeout is over is told so, with what is there."""
+    times = iter([100.0, 129.9, 130.0])
+    monkeypatch.setattr(update, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    await kv.set("n", 0)
+    with pytest.raises(VersionConflict) as lost:
+        await kv.update("n", losing(kv, 99))
+    assert lost.value.current is not None
+    assert lost.value.current.value == 2
+    monkeypatch.undo()
+    with pytest.raises(ValidationError, match="timeout"):
+        await kv.update("n", losing(kv, 0), timeout=0)
+
+
+async def test_it_is_counted(kv: KV, store: Store) -> None:
+    """Whoever measures the store is told of each repeated attempt."""
+    told: list[tuple[str, str, str]] = []
+    store.measure(retried=lambda *what: told.append(what))
+    await kv.set("n", 0)
+    await kv.update("n", losing(kv, 2))
+    assert told == [("kv/trivia", "retried", "VERSION_CONFLICT")] * 2
