@@ -157,12 +157,13 @@ def semantic_prefix(text: object, root: str) -> str:
 
 def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
     """The compact form of a JSON value, and its size in bytes, which is bounded."""
-    _walk(value, MAX_NESTING, field=field)
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
+        _walk(value, MAX_NESTING, field=field)
         raise ValidationError(f"{field} holds text with a lone surrogate", field=field) from None
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        _walk(value, MAX_NESTING, field=field)
         raise ValidationError(f"{field} is not JSON-serializable", field=field) from None
     size = len(encoded)
     if size > most:
@@ -170,6 +171,7 @@ def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value
             f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)",
             field=field,
         )
+    _walk(value, MAX_NESTING, field=field)  # only now: it takes long, and a value may be too large by far
     return encoded.decode(), size
 
 

@@ -252,8 +252,8 @@ PLANTS: Final = (
     Plant(
         "one plugin has every turn",
         "edges/nats/intake.py",
-        "if line.begun == OWN_TURN or",
-        "if line.begun == -1 or",
+        "if line.begun >= OWN_TURN or",
+        "if line.begun < 0 or",
         _INTAKE,
     ),
     Plant(

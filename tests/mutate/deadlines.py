@@ -145,8 +145,8 @@ PLANTS: Final = (
     Plant(
         "a service keeps the deadline to itself",
         "edges/nats/service.py",
-        'fields["deadline"] = self._deadline(request, fields)',
-        "self._deadline(request, fields)",
+        'fields["deadline"] = deadline_of(',
+        "deadline_of(",
         _NATS,
     ),
     Plant(
@@ -172,7 +172,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a deadline beyond every calendar reaches the database",
-        "edges/nats/service.py",
+        "edges/nats/deadlines.py",
         "return deadline if deadline < farthest else farthest",
         "return deadline",
         _NATS,

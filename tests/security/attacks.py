@@ -153,21 +153,37 @@ class Attacker:
                         wire.publish(own.encode(), inbox + b".x" + odd, forged(self.user, self.user))
                         await wire.settle()
 
+    def _ways_in(self, user: str) -> list[str]:
+        """Where a user may ask, and where the server sends that."""
+        permissions = self._bus.permissions
+        asked = permissions.requests(user)
+        return list(dict.fromkeys([*asked, *map(permissions.where, asked)]))
+
     def _own_subjects(self) -> Iterator[str]:
         """A writing and a reading verb of each prefix and family of one's own."""
-        for pattern in self._bus.permissions.requests(self.user):
+        for pattern in self._ways_in(self.user):
             verbs = ("put_item", "get_item") if ".table." in pattern else ("set", "get")
             yield from (pattern.removesuffix(">") + verb for verb in verbs)
 
     def _subjects_to_hear(self) -> Iterator[str]:
         yield from EVERYTHING
         for prefix in self._bus.permissions.prefixes:
-            for rest in (">", "*.>", "kv.>", "kv.*", "kv.*.>", "table.*.>", "semantic.*.*.>", "admin.*"):
+            for rest in (
+                ">",
+                "*.>",
+                "kv.>",
+                "kv.*",
+                "kv.*.>",
+                "table.*.>",
+                "semantic.*.*.>",
+                "admin.*",
+                "link.>",
+            ):
                 yield f"{prefix}.{rest}"
             yield from (f"{prefix}.event.{rest}" for rest in (">", "*.>", "*.*.>", "*.*.*", "*.*.*.*"))
         for victim in (*self._victims, OPERATOR):
             yield f"{self._bus.credentials[victim].inbox}.>"
-            yield from self._bus.permissions.requests(victim)
+            yield from self._ways_in(victim)
             yield from self._bus.permissions.events(victim)
         yield f"{self._bus.credentials[SERVICE].inbox}.>"
 
@@ -175,7 +191,7 @@ class Attacker:
         """Whom it would hurt, and every subject at which something can be asked, told or answered."""
         permissions = self._bus.permissions
         for victim in (*self._victims, OPERATOR):
-            for pattern in permissions.requests(victim):
+            for pattern in self._ways_in(victim):
                 yield from ((victim, subject) for subject in verb_subjects(pattern))
             for pattern in permissions.events(victim):
                 yield from ((victim, pattern.removesuffix(">") + op) for op in OPS)

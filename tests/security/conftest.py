@@ -6,7 +6,7 @@ Law: what answers is chosen here alone, so that the same attempts are made again
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
@@ -25,7 +25,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="holdfast")
 
 
-@pytest.fixture(params=[stand_in, holdfast_service], ids=["stand-in", "holdfast"])
+ANSWERING: Sequence[Answering] = (stand_in, holdfast_service)
+
+
+@pytest.fixture(params=ANSWERING, ids=["stand-in", "holdfast"])
 def service(request: pytest.FixtureRequest) -> Answering:
     """Starts a service with its credentials; every test runs against each of them."""
     chosen: Answering = request.param

@@ -12,15 +12,16 @@ import json
 import re
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import holdfast
 from holdfast import rules
+from holdfast.edges.nats.links import Links
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.permissions import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import InvalidPluginName
-from holdfast.wire.subjects import OPERATOR, QUEUE
+from holdfast.wire.subjects import MOST_LINKS, OPERATOR, QUEUE
 from tests.nats import connection, library_client
 from tests.security.bus import FORGED, HONEST
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
+    from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
     from holdfast.edges.nats.observer import Operation
     from holdfast.edges.nats.permissions import Credentials, Permissions
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     Answering: TypeAlias = Callable[[Heard], Iterator[tuple[str, bytes]]]
 
 READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "get_item"})
-_PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
+_PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*", "link.*.>")
 
 
 class Responder(Protocol):
@@ -66,7 +68,8 @@ class StandIn:
         yield "$SRV.>", "", self._introduce
 
     def _take(self, prefix: str, message: Heard) -> Iterator[tuple[str, bytes]]:
-        family, *rest = message.subject.removeprefix(f"{prefix}.").split(".")
+        asked = re.sub(r"^link\.\d+\.", "", message.subject.removeprefix(f"{prefix}."))
+        family, *rest = asked.split(".")
         owner, verb = _owner(family, rest)
         if not self._may_answer(owner, message.reply):
             return
@@ -185,11 +188,35 @@ class Tally:
         """A message was left unexecuted."""
 
 
+class Opened:
+    """A connection of the service as `Link` is one, with credentials that are in no file."""
+
+    def __init__(self, client: Connection) -> None:
+        self.client = client
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def another(cls, url: str, credentials: Credentials) -> AsyncIterator[Opened]:
+        """One more, for the length of a block."""
+        async with connection(url, credentials) as client:
+            yield cls(client)
+
+    def require_listening(self) -> None:
+        """See `Link.require_listening`; what is not heard is not answered, which tests see."""
+
+
 @contextlib.asynccontextmanager
 async def holdfast_service(
-    url: str, credentials: Mapping[str, Credentials], permissions: Permissions
+    url: str, credentials: Mapping[str, Credentials], permissions: Permissions, *, most: int = MOST_LINKS
 ) -> AsyncIterator[Responder]:
-    """Holdfast's own service over a store in memory, with the service's credentials."""
+    """Holdfast's own service over a store in memory, with the service's credentials.
+
+    Args:
+        url: Where the server is.
+        credentials: Those of all users.
+        permissions: Who is on the bus.
+        most: Over how many connections beside the common one plugins and projects are served.
+    """
     settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode, deadline_ms=60_000)
     tally = Tally()
     observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
@@ -202,7 +229,16 @@ async def holdfast_service(
                 await store.tables(plugin).create_table(table, partition_key=("name", "string"))
         service = NatsService(store, client, settings, observer)
         await service.start()
-        try:
-            yield tally
-        finally:
-            await service.stop()
+        connections: list[Any] = [Opened(client)]
+
+        def opened(name: str) -> Any:
+            return Opened.another(url, credentials[SERVICE])
+
+        links = Links(connections, service, opened, most=most, prefix=permissions.prefixes[0])
+        async with links:
+            await links.serve()
+            assert len(connections) == 1 + min(most, permissions.links)
+            try:
+                yield tally
+            finally:
+                await service.stop()

@@ -5,6 +5,7 @@ Law: what users can and can't do with it is tried beside this file; here is what
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING, Final
 
@@ -82,19 +83,22 @@ def test_every_configuration_is_accepted(
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        ("db.kv.trivia.>", "db.kv.quote-db.>"),
-        ("db.kv.trivia.>", "db.kv.*.>"),
-        ("rosey.db.kv.trivia.>", "rosey.db.kv.quote-db.>"),
-        ("db.table.trivia.>", "db.table.quote-db.>"),
+        ("db.link.0.kv.trivia.>", "db.link.1.kv.quote-db.>"),
+        ("db.link.0.kv.trivia.>", "db.link.0.kv.quote-db.>"),
+        ("db.link.0.kv.trivia.>", "db.link.0.kv.*.>"),
+        ("db.link.0.kv.trivia.>", "db.link.>"),
+        ("db.link.0.kv.trivia.>", "db.kv.trivia.>"),
+        ("rosey.db.link.0.kv.trivia.>", "rosey.db.link.1.kv.quote-db.>"),
+        ("db.link.0.table.trivia.>", "db.link.1.table.quote-db.>"),
         ("db.event.kv.trivia.>", "db.event.kv.quote-db.>"),
         ("db.event.table.trivia.>", "db.event.table.quote-db.>"),
-        ("db.kv.trivia.>", "db.kv.*"),
-        ("db.kv.trivia.>", "db.admin.>"),
-        ("db.kv.trivia.>", "$SRV.>"),
-        ("db.kv.trivia.>", "db.semantic.acme.web.>"),
-        ("db.semantic.acme.web.>", "db.semantic.acme.app.>"),
-        ("db.semantic.acme.web.>", "db.semantic.acme.*.>"),
-        ("db.semantic.acme.web.>", "db.kv.quote-db.>"),
+        ("db.link.0.kv.trivia.>", "db.kv.*"),
+        ("db.link.0.kv.trivia.>", "db.admin.>"),
+        ("db.link.0.kv.trivia.>", "$SRV.>"),
+        ("db.link.0.kv.trivia.>", "db.link.2.semantic.acme.web.>"),
+        ("db.link.2.semantic.acme.web.>", "db.link.3.semantic.acme.app.>"),
+        ("db.link.2.semantic.acme.web.>", "db.link.2.semantic.acme.*.>"),
+        ("db.link.2.semantic.acme.web.>", "db.link.1.kv.quote-db.>"),
         ("db.event.semantic.acme.web.>", "db.event.semantic.acme.app.>"),
         ("db.event.semantic.acme.web.>", "db.event.service.>"),
     ],
@@ -123,17 +127,21 @@ def test_importing_anothers_own_connection_is_refused(tmp_path: Path) -> None:
 def test_the_example_of_the_manual() -> None:
     """Each plugin's account holds its own subjects of every prefix and family, and nothing else."""
     text = text_of(Permissions(("trivia", "quote-db"), ("acme/web",)))
-    account = text[text.index('"trivia": {') : text.index('"quote-db": {')]
-    assert [line.strip() for line in account.splitlines() if "subject" in line] == [
-        '{ service: { account: "HOLDFAST", subject: "db.kv.trivia.>" } }',
-        '{ service: { account: "HOLDFAST", subject: "db.table.trivia.>" } }',
-        '{ service: { account: "HOLDFAST", subject: "rosey.db.kv.trivia.>" } }',
-        '{ service: { account: "HOLDFAST", subject: "rosey.db.table.trivia.>" } }',
-        '{ service: { account: "HOLDFAST", subject: "db.kv.trivia.ready" }, to: "db.ready" }',
-        '{ service: { account: "HOLDFAST", subject: "rosey.db.kv.trivia.ready" }, to: "rosey.db.ready" }',
-        '{ stream: { account: "HOLDFAST", subject: "db.event.kv.trivia.>" } }',
-        '{ stream: { account: "HOLDFAST", subject: "db.event.table.trivia.>" } }',
+    account = " ".join(text[text.index('"trivia": {') : text.index('"quote-db": {')].split())
+    imported = re.findall(
+        r'(service|stream): \{ account: "HOLDFAST", subject: "(\S+)" \},? (?:to: "(\S+)")?', account
+    )
+    assert imported == [
+        ("service", "db.link.0.kv.trivia.>", "db.kv.trivia.>"),
+        ("service", "db.link.0.table.trivia.>", "db.table.trivia.>"),
+        ("service", "rosey.db.link.0.kv.trivia.>", "rosey.db.kv.trivia.>"),
+        ("service", "rosey.db.link.0.table.trivia.>", "rosey.db.table.trivia.>"),
+        ("service", "db.link.0.kv.trivia.ready", "db.ready"),
+        ("service", "rosey.db.link.0.kv.trivia.ready", "rosey.db.ready"),
+        ("stream", "db.event.kv.trivia.>", ""),
+        ("stream", "db.event.table.trivia.>", ""),
     ]
+    assert len(imported) == account.count("subject:")
 
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
@@ -141,7 +149,10 @@ def test_the_service_may_listen_where_it_does_and_nowhere_else(mode: Mode) -> No
     """What the file grants the service is what the service subscribes to in that mode, in its queue group."""
     permissions = Permissions(("trivia",), TENANTS, mode=mode)
     listening = Listening(permissions.prefixes, plugin=None, payload_dialect=True, anybody=False)
-    heard = [f"{one} {QUEUE}" for prefix in listening.prefixes for one in listening.patterns(prefix)]
+    patterns = [
+        one for prefix in listening.prefixes for one in (*listening.patterns(prefix), f"{prefix}.link.*.>")
+    ]
+    heard = [f"{one} {QUEUE}" for one in patterns]
     text = text_of(permissions)
     assert all(f'"{one}"' in text for one in heard)
     assert text.count(f' {QUEUE}"') == len(heard)

@@ -15,13 +15,15 @@ from tests.security.bus import running_bus
 from tests.security.responders import stand_in
 
 unguarded = partial(stand_in, guarded=False)
+PUBLISHED = '"_INBOX.*.>", "db.event.>", "$SRV.LINKS.holdfast.7"'
+"""What the service may publish in the mode permissions."""
 
 
 async def test_a_service_that_publishes_anywhere_acts_for_others() -> None:
     """Without the guard and with leave to publish everything, a reply becomes another's request."""
 
     def altered(config: str) -> str:
-        return _replaced(config, 'allow: [ "_INBOX.*.>", "db.event.>" ]', 'allow: [ ">" ]')
+        return _replaced(config, f"allow: [ {PUBLISHED} ]", 'allow: [ ">" ]')
 
     async with running_bus("permissions", unguarded, altered=altered) as bus:
         await Attacker("trivia", bus).misdirect()
@@ -47,14 +49,14 @@ async def test_leave_to_answer_is_leave_to_act() -> None:
     """What the server calls a response goes wherever the caller said, also to another's subject."""
 
     def altered(config: str) -> str:
-        publish = 'publish: { allow: [ "_INBOX.*.>", "db.event.>" ] }'
+        publish = f"publish: {{ allow: [ {PUBLISHED} ] }}"
         return _replaced(config, publish, f"{publish}\n          allow_responses: {{ max: 1 }}")
 
     async with (
         running_bus("permissions", unguarded, altered=altered) as bus,
         library_client(bus.url, bus.credentials["trivia"]) as client,
     ):
-        await client.publish("db.kv.trivia.set", b"{}", reply="db.kv.quote-db.set")
+        await client.publish("db.kv.trivia.set", b"{}", reply="db.link.1.kv.quote-db.set")
         await client.flush()
         await bus.everybody_asks()
         assert "1 commands of kv/quote-db were executed unasked" in bus.breaches()
@@ -76,7 +78,8 @@ async def test_a_plugin_with_anothers_subject_acts_for_it() -> None:
     """A grant too much in the common account is a breach in every way it can be used."""
 
     def altered(config: str) -> str:
-        return _replaced(config, '"db.kv.trivia.>"', '"db.kv.trivia.>", "db.kv.quote-db.>"')
+        mine, theirs = '\n              "db.link.0.kv.trivia.>"', '"db.link.1.kv.quote-db.>"'
+        return _replaced(config, mine, f"{mine}, {theirs}")
 
     async with running_bus("permissions", stand_in, altered=altered) as bus:
         await Attacker("trivia", bus).impersonate()
@@ -89,7 +92,7 @@ async def test_a_plugin_in_the_services_group_steals_requests(monkeypatch: pytes
     monkeypatch.setattr("tests.security.bus.PATIENCE", 0.5)
 
     def altered(config: str) -> str:
-        return _replaced(config, '"_INBOX.trivia.>"', '"_INBOX.trivia.>", "db.kv.*.>"')
+        return _replaced(config, '"_INBOX.trivia.>"', '"_INBOX.trivia.>", "db.link.1.>"')
 
     async with running_bus("permissions", stand_in, altered=altered) as bus:
         with pytest.raises(AssertionError, match="got no answer"):

@@ -18,7 +18,7 @@ from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credential
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, Unavailable
 from holdfast.testing.exact import refusal
-from holdfast.wire.subjects import OPERATOR
+from holdfast.wire.subjects import MOST_LINKS, OPERATOR
 from tests.nats import connection, library_client, nats_server
 from tests.security.responders import Tally
 
@@ -59,6 +59,9 @@ class Place:
         ):
             service = NatsService(store, client, settings, observer)
             await service.start()
+            if plugin is None:
+                service.serve_links(client, range(MOST_LINKS))
+                await client.flush()
             yield
             await service.stop()
 

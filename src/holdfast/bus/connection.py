@@ -69,6 +69,7 @@ class Connection:
         on_error: Is told what goes wrong.
         on_disconnected: Is told that the connection is gone.
         on_reconnected: Is told that it is back.
+        rest: See `Session`.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Connection:
         on_error: Callable[[Exception], None] = _note,
         on_disconnected: Callable[[], None] = _nothing,
         on_reconnected: Callable[[], None] = _nothing,
+        rest: float = 0.0,
     ) -> None:
         self._name = name
         self._inbox = inbox
         self._on_error = on_error
         self._on_disconnected = on_disconnected
         self._on_reconnected = on_reconnected
+        self._rest = rest
         self._login = Login()
         self._servers = Servers([])
         self._session: Session | None = None
@@ -245,7 +248,8 @@ class Connection:
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         context = self._login.trust() if self._login.tls_first else None
-        session = Session(server, self._takers, self, login=self._login, encrypted=context is not None)
+        encrypted = context is not None
+        session = Session(server, self._takers, self, login=self._login, encrypted=encrypted, rest=self._rest)
         try:
             async with asyncio.timeout(patience(server)):
                 await loop.create_connection(

@@ -88,6 +88,11 @@ class Reader:
         self.held = 0
         self.unreadable = 0
 
+    @property
+    def missing(self) -> int:
+        """How many bytes are missing of a message that has begun; 0 if none has."""
+        return self._needed - self.held if self._needed else 0
+
     def feed(self, data: bytes) -> list[Event]:
         """What is complete with the next piece of the stream.
 

@@ -12,13 +12,15 @@ A line that its state does not accept ends the session. Messages are delivered i
 not even their bytes are gathered. What a server says before the connection is encrypted may be anybody's
 word: only the nonce and the largest payload are kept of it.
 
-Law: what was written to a session is sent on it or nowhere. Nothing here waits but the handshake; reading
-takes a bounded piece in a turn of the loop, so that a flood leaves turns to others.
+Law: what was written to a session is sent on it or nowhere. Nothing here waits but the handshake. Reading
+takes one bounded piece in a turn of the loop, so that a flood leaves turns to others. Of small messages that
+is little, since each takes time. Of a large one it is what is there: a server cuts off who reads too slowly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, cast
@@ -88,6 +90,8 @@ _LOST: Final = {
 }
 READ_BYTES: Final = 32_768
 """How much is read in a turn of the loop."""
+BULK_BYTES: Final = 1024 * 1024
+"""How much is read in a turn of a single message that is larger."""
 PING_SECONDS: Final = 5.0
 MOST_SILENT: Final = 2
 """How many pings in a row may have been followed by nothing at all."""
@@ -108,6 +112,8 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         owner: Who is told of the rest.
         login: How to be let in.
         encrypted: Whether the connection has been encrypted before it was handed over.
+        rest: For how many times as long as a full piece took nothing more is read, so that whoever sends more
+            than can be taken in leaves time to other connections.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         *,
         login: Login | None = None,
         encrypted: bool = False,
+        rest: float = 0.0,
     ) -> None:
         super().__init__(asyncio.get_running_loop())
         self.server = server
@@ -126,7 +133,9 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         self._login = login or Login()
         self._context: ssl.SSLContext | None = None
         self._heard = b""
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._buffer = self._piece = memoryview(bytearray(READ_BYTES))
+        self._bulk: memoryview | None = None
+        self._rest = rest
         self._reader = Reader()
         self._silent = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -223,12 +232,22 @@ class Session(Outgoing, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next piece goes."""
-        return self._buffer
+        missing = self._reader.missing
+        if missing <= READ_BYTES:
+            self._piece, self._bulk = self._buffer, None
+        else:
+            size = min(missing, BULK_BYTES)
+            if self._bulk is None or len(self._bulk) < size:
+                self._bulk = memoryview(bytearray(size))
+            self._piece = self._bulk[:size]
+        return self._piece
 
     def buffer_updated(self, nbytes: int) -> None:
         """A piece has come: its messages are taken, in order."""
         self._silent = 0
-        data = bytes(self._buffer[:nbytes])
+        full = nbytes == len(self._piece)
+        began = time.perf_counter() if full else 0.0
+        data = bytes(self._piece[:nbytes])
         if self.state is not _OPEN:
             data = self._hear(data)
             if not data:
@@ -249,6 +268,8 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             else:
                 self._fail(event)
                 return
+        if full:
+            self._pause(began)
         if not self._pushing:
             # Whoever was woken by these messages comes before this, so that what they say goes out with it.
             self._pushing = True
@@ -263,6 +284,19 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         self._end()
 
     # What that leads to.
+
+    def _pause(self, began: float) -> None:
+        """Read on in another turn, though there is more; some loops would read on many times in this one."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        if self._rest:
+            self._loop.call_later(self._rest * (time.perf_counter() - began), self._resume)
+        else:
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self.over and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _hear(self, data: bytes) -> bytes:
         """Obey what comes before this user is let in; returns what came behind the line that does so."""

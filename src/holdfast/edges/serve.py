@@ -29,6 +29,7 @@ from holdfast.edges.http.server import http_server
 from holdfast.edges.metrics import Metrics
 from holdfast.edges.nats.connect import Link
 from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
@@ -38,7 +39,7 @@ from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from holdfast.edges.settings import Config
 
@@ -76,7 +77,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
         async with (
-            _services(config, store, links, metrics),
+            _services(config, store, links, url=url, metrics=metrics),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
         ):
@@ -205,7 +206,7 @@ def _names(config: Config) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _services(
-    config: Config, store: holdfast.Store, links: Sequence[Link], metrics: Metrics
+    config: Config, store: holdfast.Store, links: list[Link], *, url: str, metrics: Metrics
 ) -> AsyncIterator[None]:
     """What answers over each connection. That of all plugins ends last, since it publishes the events."""
     settings = settings_of(config)
@@ -218,12 +219,36 @@ async def _services(
         for plugin, link in zip(config.own_connection, links[1:], strict=True)
     ]
     metrics.services = [common, *own]
+    more = Links(
+        links,
+        common,
+        lambda name: Link(url, config, name=name, rest=REST),
+        most=config.plugin_connections,
+        prefix=config.subject_prefixes[0],
+    )
+    told_apart = config.reply_mode != "open"
     async with contextlib.AsyncExitStack() as running:
-        for service, link in zip(metrics.services, links, strict=True):
+        if told_apart:
+            await running.enter_async_context(more)
+        for service, link in zip(metrics.services, tuple(links), strict=True):
             running.push_async_callback(service.stop)
             await service.start()
             link.require_listening()
+        if told_apart:
+            await more.serve()
+            await running.enter_async_context(_task(more.keep(), name="holdfast links"))
         yield
+
+
+@contextlib.asynccontextmanager
+async def _task(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
+    """Something that is done for the length of a block."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -231,12 +256,8 @@ async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIt
     """Somebody who notices when the storage is unavailable, and tells."""
     send = link.client.send if config.events else None
     watch = OutageWatch(store, send, prefix=config.subject_prefixes[0])
-    watching = asyncio.create_task(watch.run(), name="holdfast outage watch")
-    try:
+    async with _task(watch.run(), name="holdfast outage watch"):
         yield
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -246,12 +267,8 @@ async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[
         yield
         return
     reaping = reap_tables(store, config.table_reaper_interval_seconds)
-    reaper = asyncio.create_task(reaping, name="holdfast table reaper")
-    try:
+    async with _task(reaping, name="holdfast table reaper"):
         yield
-    finally:
-        reaper.cancel()
-        await asyncio.gather(reaper, return_exceptions=True)
 
 
 def _stop_signal() -> asyncio.Event:

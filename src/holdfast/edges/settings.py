@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, inspect
 
+from holdfast.wire.subjects import MOST_LINKS
+
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
@@ -174,6 +176,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             form="a list of plugins' names",
         ),
     ] = ()
+    plugin_connections: Annotated[
+        int,
+        Meta(ge=0, le=MOST_LINKS),
+        About(
+            "nats.plugin_connections",
+            "Over how many connections at most plugins and projects are served beside the common one, where "
+            "the NATS server tells them apart; with 0 over the common one.",
+        ),
+    ] = MOST_LINKS
 
     subject_prefixes: Annotated[
         tuple[Prefix, ...],

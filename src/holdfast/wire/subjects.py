@@ -31,6 +31,12 @@ UNKNOWN: Final = "UNKNOWN"
 """What a caller of the payload dialect is called who names no plugin; no plugin can have that name either."""
 OWN: Final = "own"
 """Where a server sends what it takes for a plugin with a connection of its own: behind this word."""
+LINK: Final = "link"
+"""Where a server sends what it takes for all others whom it tells apart: behind this word and a number."""
+MOST_LINKS: Final = 128
+"""How many such numbers there are. Where there are more plugins and projects, several have the same."""
+LINKS_TOLD: Final = "$SRV.LINKS.holdfast"
+"""Where a server tells how many it uses: it puts this and the number in the place of `links_question`."""
 
 FAMILIES: Final = {
     "kv": "kv.*.>",
@@ -147,6 +153,21 @@ def own_subjects(prefixes: Iterable[str], plugin: str) -> dict[str, str]:
         for prefix in prefixes
         for family in ("kv", "table")
     }
+
+
+def link_subjects(prefixes: Iterable[str], user: str, number: int) -> dict[str, str]:
+    """What a plugin or a tenant's project sends to, and where the server is to send it instead."""
+    families = [f"semantic.{user.replace('/', '.')}"] if "/" in user else [f"kv.{user}", f"table.{user}"]
+    return {
+        f"{prefix}.{family}.>": f"{prefix}.{LINK}.{number}.{family}.>"
+        for prefix in prefixes
+        for family in families
+    }
+
+
+def links_question(prefix: str) -> str:
+    """Where the service asks the server itself how many links it uses; nobody listens there."""
+    return f"{prefix}.event.links"
 
 
 def event_pattern(prefix: str, namespace: str) -> str:

@@ -19,6 +19,7 @@ def asked(owner: str, size: int = 1) -> Request:
         received=0,
         began=0.0,
         endpoint=cast("Any", None),
+        client=cast("Any", None),
     )
 
 

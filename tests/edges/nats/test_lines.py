@@ -100,7 +100,7 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     intake = Intake(begin, lambda: None, Limits())
     nothing: Any = None
     for line in ["busy"] * 100 + ["quiet"] * 3:
-        assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing))
+        assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing, nothing))
     await asyncio.sleep(0)
     assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_TURN - 3)
     await intake.drained()
@@ -117,7 +117,7 @@ async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> 
 
     async def asked(line: str, count: int, at: float) -> int:
         for _ in range(count):
-            assert intake.take(Request(line, nothing, "", b"", 0, at, nothing))
+            assert intake.take(Request(line, nothing, "", b"", 0, at, nothing, nothing))
         for _ in range(100):
             await asyncio.sleep(0)
         return sum(request.line == line for request in under_way)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.bus.protocol import Message
+from holdfast.edges.nats.listening import Way
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving
@@ -69,9 +70,9 @@ async def test_the_service_hears_no_event(nats_server: NatsServer, monkeypatch: 
     heard: list[str] = []
     take = NatsService._take
 
-    def counting(service: NatsService, prefix: str, message: Message) -> None:
+    def counting(service: NatsService, way: Way, message: Message) -> None:
         heard.append(message.subject)
-        take(service, prefix, message)
+        take(service, way, message)
 
     monkeypatch.setattr(NatsService, "_take", counting)
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:

@@ -43,9 +43,10 @@ class Health:
         self.stopping = False
 
     async def report(self) -> dict[str, Any]:
-        """For each part `ok` or what is wrong with it, and whether all are."""
+        """For each part `ok` or what is wrong with it, and whether all are; beside that, what concerns some
+        plugins alone."""
         parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
-        return {"ready": all(state == OK for state in parts.values()), **parts}
+        return {"ready": all(state == OK for state in parts.values()), **parts, **self._plugins()}
 
     def _service(self) -> str:
         return "it is stopping" if self.stopping else OK
@@ -61,8 +62,18 @@ class Health:
         return OK
 
     def _nats(self) -> str:
-        connected = self.links and all(link.client.is_connected for link in self.links)
+        """The common connection must be there, and of those that plugins have of their own at least one."""
+        common, own = self.links[:1], self.links[1:]
+        connected = any(one.client.is_connected for one in common) and (
+            not own or any(one.client.is_connected for one in own)
+        )
         return OK if connected else "it is not connected"
+
+    def _plugins(self) -> dict[str, str]:
+        """What is wrong with the connections of some plugins, who alone are concerned."""
+        own = self.links[1:]
+        gone = sum(not one.client.is_connected for one in own)
+        return {"plugins": f"{gone} of {len(own)} connections of plugins are gone"} if gone else {}
 
 
 def application(health: Health, metrics: Metrics) -> Starlette:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.bounded import Bounded
 from holdfast.bus.protocol import block
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
 from holdfast.table_answers import change_fields as item_change_fields
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 HEADROOM = 4096
 """What headers and the protocol may add to a reply."""
+KNOWN_NAMES = 4_096
+"""Of how many plugins and projects what serves them is kept; for others it is made again."""
 
 
 class Answers:
@@ -35,7 +38,7 @@ class Answers:
 
     Args:
         now: Tells the store's time, which goes with every answer.
-        client: The connection, which says how much it can carry.
+        client: The common connection. A request is answered over the one that it came over.
         observer: Who is told of every operation.
         prefix: What the subjects of events begin with.
     """
@@ -49,6 +52,9 @@ class Answers:
         self._prefix = prefix
         self._told = -1
         self._head = b""
+        self.over: Bounded[str, Connection] = Bounded(KNOWN_NAMES)
+        """The connections over which events of a namespace go, where that is not the common one. Who does not
+        read its events then holds up its own requests, and nobody else's."""
         self.events = 0
         self.unsent = 0
         self.patient = False
@@ -63,20 +69,23 @@ class Answers:
         request.endpoint.count(seconds, None if error is None else error.code)
         self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
 
-    def refuse(self, reply: str, dialect: Dialect, error: HoldfastError) -> None:
+    def refuse(self, client: Connection, reply: str, dialect: Dialect, *, error: HoldfastError) -> None:
         """Answer a message that is no request."""
-        self._send(reply, dialect.refusal(error), error, dialect)
+        self._send(client, reply, dialect.refusal(error), error=error, dialect=dialect)
 
-    def send(self, subject: str, payload: bytes, head: bytes = b"") -> None:
-        """Have a message sent, if that can be."""
-        if not self._client.send(subject, payload, head=head, patient=self.patient):
+    def send(self, subject: str, payload: bytes) -> None:
+        """Have a message sent over the common connection, if that can be."""
+        if not self._client.send(subject, payload):
             self.unsent += 1
 
     def publish_changes(self, journal: list[Record]) -> None:
         """Tell whoever listens what has changed."""
         self.events += len(journal)
-        send, prefix = self._client.send, self._prefix
+        common, prefix, over = self._client, self._prefix, self.over
+        send = common.send
         for record in journal:
+            if over:
+                send = over.get(record.namespace, common).send
             if not send(subjects.event_subject(prefix, record.namespace, record.op), _event(record)):
                 self.unsent += 1
 
@@ -84,7 +93,7 @@ class Answers:
         self, request: Request, fields: dict[str, Any], error: HoldfastError | None
     ) -> HoldfastError | None:
         """Reply with fields or an error; returns the error that the caller is told."""
-        dialect, most = request.route.dialect, self._client.max_payload - HEADROOM
+        dialect, most = request.route.dialect, request.client.max_payload - HEADROOM
         payload = dialect.reply(fields) if error is None else dialect.refusal(error)
         if len(payload) > most and request.writes and "results" in fields:
             # It has been done: who asked must learn that, rather than all that came with it.
@@ -94,17 +103,24 @@ class Answers:
                 f"the reply has {len(payload)} bytes, more than the server lets pass"
             )
             payload = dialect.refusal(error, bare=True)
-        self._send(request.reply, payload, error, dialect)
+        self._send(request.client, request.reply, payload, error=error, dialect=dialect)
         return error
 
-    def _send(self, reply: str, payload: bytes, error: HoldfastError | None, dialect: Dialect) -> None:
+    def _send(
+        self,
+        client: Connection,
+        reply: str,
+        payload: bytes,
+        *,
+        error: HoldfastError | None,
+        dialect: Dialect,
+    ) -> None:
         now = self._now()
-        if error is not None:
-            self.send(reply, payload, block(_time(now) | _complaint(error, dialect)))
-            return
         if now != self._told:  # the replies of a millisecond tell the same time
             self._told, self._head = now, block(_time(now))
-        self.send(reply, payload, self._head)
+        head = self._head if error is None else block(_time(now) | _complaint(error, dialect))
+        if not client.send(reply, payload, head=head, patient=self.patient):
+            self.unsent += 1
 
 
 def _time(now: int) -> dict[str, str]:

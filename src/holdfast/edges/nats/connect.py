@@ -40,7 +40,8 @@ class Link:
     Args:
         url: The servers, separated by commas.
         config: How to log in.
-        name: What the connection is called in the server's lists.
+        name: What the connection is called in the server's lists and in the log.
+        rest: See `Session`.
 
     Raises:
         ValidationError: What is needed to log in is not there, or is not what it should be.
@@ -48,7 +49,7 @@ class Link:
         PermissionDenied: The server does not let the service in.
     """
 
-    def __init__(self, url: str, config: Config, *, name: str) -> None:
+    def __init__(self, url: str, config: Config, *, name: str, rest: float = 0.0) -> None:
         masking.require_escaped(url)
         if "?" in url:
             raise ValidationError(
@@ -58,6 +59,7 @@ class Link:
         self._where = masking.shown(url)
         self._servers = [one if "://" in one else f"nats://{one}" for one in map(str.strip, url.split(","))]
         self._login = login(config)
+        self._name = name
         self._denied: list[str] = []
         self._refused = ""
         self.client = Connection(
@@ -66,6 +68,7 @@ class Link:
             on_error=self._on_error,
             on_disconnected=self._on_disconnected,
             on_reconnected=self._on_reconnected,
+            rest=rest,
         )
 
     async def __aenter__(self) -> Self:
@@ -101,7 +104,7 @@ class Link:
         if found := _VIOLATION.search(str(error)):
             self._denied.append(found[1])
         if self.client.is_connected:
-            _log.warning("the NATS connection reports: %s", error)
+            _log.warning("the NATS connection %r reports: %s", self._name, error)
         elif isinstance(error, (Untrusted, LoginRefused)) and str(error) != self._refused:
             self._refused = str(error)
             _log.warning("the NATS server can't be used: %s", error)
@@ -110,10 +113,10 @@ class Link:
 
     def _on_disconnected(self) -> None:
         self._refused = ""
-        _log.warning("the connection to NATS is gone; the service looks for it again and again")
+        _log.warning("the connection %r to NATS is gone; the service looks for it again", self._name)
 
     def _on_reconnected(self) -> None:
-        _log.info("the connection to NATS is back")
+        _log.info("the connection %r to NATS is back", self._name)
 
 
 def _unreached(where: str, error: Exception) -> str:

@@ -15,6 +15,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.bus.connection import Connection
     from holdfast.edges.nats.micro import Endpoint
     from holdfast.wire.subjects import Route
 
@@ -25,6 +26,8 @@ OWN_TURN: Final = 8
 What comes in and what goes out takes a few rounds of the loop. So a busy plugin's share in a round is what
 the others wait for, several times.
 """
+LARGE: Final = 13
+"""A request counts as one more for every 8 KB (a power of two) of its payload, which takes time to decode."""
 
 IN_COMPANY: Final = 8
 """How many requests of one plugin may be under way while others ask for something too."""
@@ -46,8 +49,9 @@ ALL_WAITING: Final = 65_536
 class Request(msgspec.Struct, gc=False):
     """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
-    `writes` says that what was asked before it must have been looked up before this is begun. `replayed` says
-    that it was done before, and is answered as it was then.
+    `client` is the connection that it came over, and over which it is answered: a server may let the service
+    answer over that one alone. `writes` says that what was asked before it must have been looked up before
+    this is begun. `replayed` says that it was done before, and is answered as it was then.
     """
 
     line: str
@@ -57,6 +61,7 @@ class Request(msgspec.Struct, gc=False):
     received: int
     began: float
     endpoint: Endpoint
+    client: Connection
     writes: bool = False
     key: str = ""
     wait: float = 0.0
@@ -184,13 +189,13 @@ class Intake:
             if not turns or self._under_way >= all_most:
                 break
             line = turns.popleft()
-            if line.begun == OWN_TURN or (line.reading and line.waiting[0].writes):
+            if line.begun >= OWN_TURN or (line.reading and line.waiting[0].writes):
                 held.append(line)
                 continue
-            line.begun += 1
             begun.append(line)
             request = line.waiting.popleft()
             size = len(request.payload)
+            line.begun += 1 + (size >> LARGE)
             line.waiting_bytes -= size
             self._bytes -= size
             self._waiting -= 1

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.edges.nats.micro import Endpoint
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from holdfast.bus.connection import Connection
+
+
+class Way(msgspec.Struct, frozen=True, eq=False):
+    """One way in: the connection, what its subjects begin with, and where requests are counted, by family."""
+
+    client: Connection
+    prefix: str
+    endpoints: dict[str, Endpoint]
 
 
 class Listening:
@@ -36,14 +48,33 @@ class Listening:
             self._heard = [*self._families.values()]
         elif not payload_dialect:
             del self._families["payload"]
+        self.endpoints = {prefix: dict(self._endpoints(prefix)) for prefix in self.prefixes}
 
     def patterns(self, prefix: str) -> list[str]:
         """At what to subscribe under one of the prefixes."""
         return [f"{prefix}.{pattern}" for pattern in self._heard]
 
-    def endpoints(self, prefix: str) -> dict[str, Endpoint]:
-        """What is answered under one of the prefixes, by family; beside it wrong shapes are heard."""
-        return dict(self._endpoints(prefix))
+    def common(self, client: Connection) -> Iterator[tuple[str, Way]]:
+        """At what to subscribe on the common connection; beside every family wrong shapes are heard."""
+        for prefix in self.prefixes:
+            way = Way(client, prefix, self.endpoints[prefix])
+            yield from ((pattern, way) for pattern in self.patterns(prefix))
+
+    def links(self, client: Connection, numbers: Iterable[int]) -> Iterator[tuple[str, Way]]:
+        """At what to subscribe on a connection that serves some of the links.
+
+        What comes there is counted where it would be if it came over the common connection. Of operators and
+        of those who name a plugin in the payload a server sends nothing there.
+        """
+        for prefix in self.prefixes:
+            endpoints = {
+                family: endpoint
+                for family, endpoint in self.endpoints[prefix].items()
+                if family in ("kv", "table", "semantic")
+            }
+            for number in numbers:
+                way = Way(client, f"{prefix}.{subjects.LINK}.{number}", endpoints)
+                yield f"{way.prefix}.>", way
 
     def _endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
         for name, pattern in self._families.items():

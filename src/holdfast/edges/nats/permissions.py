@@ -20,7 +20,19 @@ import msgspec
 
 from holdfast import extras, rules
 from holdfast.errors import ValidationError
-from holdfast.wire.subjects import GRANTED, OPERATOR, QUEUE, SERVICE_INBOX, own_subjects, ready_subject
+from holdfast.wire.subjects import (
+    GRANTED,
+    LINK,
+    LINKS_TOLD,
+    MOST_LINKS,
+    OPERATOR,
+    QUEUE,
+    SERVICE_INBOX,
+    link_subjects,
+    links_question,
+    own_subjects,
+    ready_subject,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -106,7 +118,9 @@ class Permissions:
         mode: Accounts, or permissions within one account.
         trusted: Plugins that may speak for every other, by naming it in the payload. In the mode permissions
             nothing tells the service which of them asks, so they also choose where the answer goes.
-        own_connection: Plugins that the service hears over a connection of their own each, and over no other.
+        own_connection: Plugins that the service hears over a connection of their own each, and over no other,
+            by a setting of the same name. All others, and the projects, are given the numbers of links in
+            turn: the service hears each of these over one connection of several.
 
     Raises:
         InvalidPluginName: A plugin's name breaks its rule.
@@ -142,6 +156,11 @@ class Permissions:
                 )
         if mode == "permissions":
             self._keep_inboxes_apart()
+        linked = [user for user in (*self.plugins, *self.tenants) if user not in self.own_connection]
+        self.links = min(len(linked), MOST_LINKS)
+        own = (own_subjects(self.prefixes, plugin) for plugin in self.own_connection)
+        others = (link_subjects(self.prefixes, user, at % MOST_LINKS) for at, user in enumerate(linked))
+        self._elsewhere = {subject: where for one in (*own, *others) for subject, where in one.items()}
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -167,6 +186,15 @@ class Permissions:
             return [f"{first}.semantic.{_tokens(user)}.>"]
         return [f"{first}.kv.{user}.>", f"{first}.table.{user}.>"]
 
+    def where(self, subject: str) -> str:
+        """Where the server sends what is asked at a subject, so that only one connection hears it."""
+        tokens = subject.split(".")
+        for size in range(len(tokens), 0, -1):
+            stem = ".".join(tokens[:size])
+            if (moved := self._elsewhere.get(f"{stem}.>")) is not None:
+                return moved.removesuffix(".>") + subject[len(stem) :]
+        return subject
+
     def configuration(self, credentials: Mapping[str, Credentials]) -> str:
         """The text of the server's configuration, for users with these credentials."""
         entries = {user: credentials[user].entry() for user in self.users}
@@ -183,53 +211,55 @@ class Permissions:
 
     def _several(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
         allowed = {
-            "publish": {"allow": [self._all_events]},
+            "publish": {"allow": self._told},
             "subscribe": {"allow": self._served},
             "allow_responses": {"max": 1, "expires": _THRESHOLD},
         }
-        service = {"users": [{**entries[SERVICE], "permissions": allowed}], "exports": self._exports()}
+        service = {
+            "users": [{**entries[SERVICE], "permissions": allowed}],
+            "exports": self._exports(),
+            **_mapped(self._answer_about_links),
+        }
         owners = {user: {"users": [entries[user]], "imports": self._imports(user)} for user in self.users[1:]}
         return {SERVICE: service, **owners}
 
     def _one(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
         # Neither everything nor allow_responses: either would let a forged reply subject through.
-        allowed = {SERVICE: (["_INBOX.*.>", self._all_events], [*self._served, f"{SERVICE_INBOX}.>"])}
+        allowed = {SERVICE: (["_INBOX.*.>", *self._told], [*self._served, f"{SERVICE_INBOX}.>"])}
         for user in self.users[1:]:
             # The server looks at a subject only after it has put another in its place.
-            asks = [self._elsewhere.get(subject, subject) for subject in self.requests(user)]
+            asks = [self.where(subject) for subject in self.requests(user)]
             allowed[user] = (asks, [f"_INBOX.{_tokens(user)}.>", *self.events(user)])
         users = [
             {**entries[user], "permissions": {"publish": {"allow": says}, "subscribe": {"allow": hears}}}
             for user, (says, hears) in allowed.items()
         ]
-        moved = {json.dumps(subject): where for subject, where in self._elsewhere.items()}
-        return {SERVICE: {"users": users, **({"mappings": moved} if moved else {})}}
+        return {SERVICE: {"users": users, **_mapped(self._elsewhere | self._answer_about_links)}}
 
     @property
-    def _elsewhere(self) -> dict[str, str]:
-        """What the server is to send elsewhere, so that only a plugin's own connection hears it."""
-        return {
-            subject: where
-            for plugin in self.own_connection
-            for subject, where in own_subjects(self.prefixes, plugin).items()
-        }
+    def _answer_about_links(self) -> dict[str, str]:
+        """What the server puts in the place of the service's question, which so is answered by itself."""
+        told = f"{LINKS_TOLD}.{self.links}"
+        return {links_question(self.prefixes[0]): told} if self.links else {}
 
     @property
-    def _all_events(self) -> str:
-        return f"{self.prefixes[0]}.event.>"
+    def _told(self) -> list[str]:
+        """What the service may publish of its own accord."""
+        return [f"{self.prefixes[0]}.event.>", *self._answer_about_links.values()]
 
     @property
     def _served(self) -> list[str]:
         """Where the service listens, and only in its queue group."""
         common = (f"{prefix}.{pattern}" for prefix in self.prefixes for pattern in GRANTED)
-        return [*(f"{subject} {QUEUE}" for subject in (*common, *self._elsewhere.values())), _MICRO]
+        own = (one for plugin in self.own_connection for one in own_subjects(self.prefixes, plugin).values())
+        links = (f"{prefix}.{LINK}.*.>" for prefix in self.prefixes if self.links)
+        return [*(f"{subject} {QUEUE}" for subject in (*common, *own, *links)), _MICRO]
 
     def _exports(self) -> list[dict[str, Any]]:
         """What others may import: where a token names the account each its own, elsewhere those listed."""
         families = ("kv", "table") if self.plugins else ()
-        asked = [
-            _by_token("service", f"{prefix}.{family}.*.>") for prefix in self.prefixes for family in families
-        ]
+        links = (f"{prefix}.{LINK}.*" for prefix in self.prefixes)
+        asked = [_by_token("service", f"{link}.{family}.*.>") for link in links for family in families]
         if self.own_connection:
             moved = own_subjects(self.prefixes, "*").values()
             asked += [_by_token("service", subject) for subject in moved]
@@ -238,7 +268,7 @@ class Permissions:
             asked += [{"service": f"{prefix}.kv.*", "accounts": speakers} for prefix in self.prefixes]
         told = [_by_token("stream", f"{self.prefixes[0]}.event.{family}.*.>") for family in families]
         for user in (OPERATOR, *self.tenants):
-            asked += [{"service": subject, "accounts": [user]} for subject in self.requests(user)]
+            asked += [{"service": self.where(one), "accounts": [user]} for one in self.requests(user)]
             told += [{"stream": subject, "accounts": [user]} for subject in self.events(user)]
         for export in asked:
             export["response_threshold"] = _THRESHOLD
@@ -257,9 +287,9 @@ class Permissions:
 
     def _import(self, subject: str) -> dict[str, Any]:
         """What lets an account ask at a subject, wherever the server is to send that."""
-        where = self._elsewhere.get(subject)
-        imported = {"service": {"account": SERVICE, "subject": where or subject}}
-        return imported if where is None else imported | {"to": subject}
+        where = self.where(subject)
+        imported = {"service": {"account": SERVICE, "subject": where}}
+        return imported if where == subject else imported | {"to": subject}
 
     def _keep_inboxes_apart(self) -> None:
         """Refuse a plugin that is called like a tenant: its inbox would hold those of the projects."""
@@ -298,8 +328,14 @@ def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _by_token(kind: str, subject: str) -> dict[str, Any]:
-    """An export of which each account may import only what has its own name in the place of the star."""
-    return {kind: subject, "account_token_position": subject.split(".").index("*") + 1}
+    """An export of which each account may import only what has its own name in the place of the last star."""
+    tokens = subject.split(".")
+    return {kind: subject, "account_token_position": len(tokens) - tokens[::-1].index("*")}
+
+
+def _mapped(moved: Mapping[str, str]) -> dict[str, Any]:
+    """What has the server put subjects in the place of others, if there is anything to say."""
+    return {"mappings": {json.dumps(this): that for this, that in moved.items()}} if moved else {}
 
 
 def _tokens(user: str) -> str:

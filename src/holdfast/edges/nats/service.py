@@ -16,14 +16,15 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
 from holdfast.edges.nats import calls, tables
-from holdfast.edges.nats.answers import Answers
+from holdfast.edges.nats.answers import KNOWN_NAMES, Answers
+from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.guard import reply_guard
 from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
 from holdfast.edges.nats.listening import Listening
@@ -31,41 +32,28 @@ from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.turn import Turn
 from holdfast.engine import Later
-from holdfast.errors import (
-    Busy,
-    HoldfastError,
-    InvalidSubject,
-    RateLimited,
-    Timeout,
-    ValidationError,
-)
+from holdfast.errors import Busy, HoldfastError, InvalidSubject, RateLimited
 from holdfast.fields import required
 from holdfast.kv import KV
 from holdfast.rates import Buckets
-from holdfast.rules import MAX_TTL
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
 from holdfast.wire.replies import row_fields
 from holdfast.wire.writes import WRITING_VERBS, write_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.bus.connection import Connection, Subscription
     from holdfast.bus.protocol import Message
     from holdfast.commands import Result
+    from holdfast.edges.nats.listening import Way
     from holdfast.edges.nats.tables import TableCall
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
-
-FARTHEST: Final = MAX_TTL * 1000
-"""How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""
-
-KNOWN_NAMES: Final = 4_096
-"""Of how many plugins and projects what serves them is kept; for others it is made again."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +79,8 @@ class NatsService:
         client: A connected client; closing it is its owner's business.
         settings: How to behave.
         observer: Who is told of every operation.
-        beside: Another service of this process: rates are counted together with it.
+        beside: Another service of this process. It begins and answers the requests of both, so that lines,
+            turns and rates are kept together; it must be stopped after this one.
     """
 
     def __init__(
@@ -114,19 +103,21 @@ class NatsService:
         self._now = Turn(store.now).now
         self._answers = Answers(self._now, client, observer=self._observer, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
-        self._intake = Intake(self._begin, self._answer_gets, settings.limits)
+        self._beside = beside
+        own = Intake(self._begin, self._answer_gets, settings.limits)
+        self._intake: Intake = own if beside is None else beside._intake
         self._listening = Listening(
             settings.prefixes,
             plugin=settings.plugin,
             payload_dialect=settings.payload_dialect,
             anybody=settings.reply_mode == "open",
         )
-        self._endpoints = {one: self._listening.endpoints(one) for one in self._listening.prefixes}
-        self._micro = Micro([one for found in self._endpoints.values() for one in found.values()])
+        self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
         self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._tables: Bounded[str, TableCall] = Bounded(KNOWN_NAMES)
         self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
+        self._clients = [client]
         self._tasks: set[asyncio.Task[None]] = set()
         self._gets: list[tuple[Request, KV]] = []
         self._glances = store.capabilities.glances
@@ -136,10 +127,7 @@ class NatsService:
     async def start(self) -> None:
         """Begin to answer."""
         _log.info("the service is starting")
-        for prefix in self._listening.prefixes:
-            take = partial(self._take, prefix)
-            for pattern in self._listening.patterns(prefix):
-                self._subscriptions.append(self._client.listen(pattern, take, queue=subjects.QUEUE))
+        self._listen(self._listening.common(self._client))
         for subject in self._micro.subjects():
             self._subscriptions.append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
@@ -147,12 +135,24 @@ class NatsService:
         await self._client.flush()
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
 
+    def serve_links(self, client: Connection, numbers: Iterable[int]) -> None:
+        """Answer over one more connection what the server sends to links with these numbers."""
+        if client not in self._clients:
+            self._clients.append(client)
+        self._listen(self._listening.links(client, numbers))
+
+    def _listen(self, heard: Iterable[tuple[str, Way]]) -> None:
+        for pattern, way in heard:
+            take = partial(self._take, way)
+            self._subscriptions.append(way.client.listen(pattern, take, queue=subjects.QUEUE))
+
     async def stop(self) -> None:
         """Take nothing more, answer all that was taken, and end."""
         for subscription in self._subscriptions:
             await subscription.drain()
         self._subscriptions.clear()
-        await self._intake.drained()
+        if self._beside is None:
+            await self._intake.drained()
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._flush()  # the event of a last write may come after its answer
@@ -161,13 +161,14 @@ class NatsService:
         _log.info("the service has stopped")
 
     async def _flush(self) -> None:
-        with contextlib.suppress(Lost):  # nobody is there who could be told more
-            await self._client.flush()
+        for client in self._clients:
+            with contextlib.suppress(Lost):  # nobody is there who could be told more
+                await client.flush()
 
     @property
     def waiting(self) -> int:
         """How many requests wait for their turn."""
-        return self._intake.waiting
+        return self._intake.waiting if self._beside is None else 0
 
     @property
     def unsent(self) -> int:
@@ -179,20 +180,20 @@ class NatsService:
         """How many changes were published."""
         return self._answers.events
 
-    def _take(self, prefix: str, message: Message) -> None:
+    def _take(self, way: Way, message: Message) -> None:
         """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
         try:
-            route = subjects.route(message.subject, prefix)
+            route = subjects.route(message.subject, way.prefix)
         except HoldfastError as error:
-            self._refuse_unrouted(message, subjects.dialect_of(message.subject, prefix), error)
+            self._refuse_unrouted(way, message, subjects.dialect_of(message.subject, way.prefix), error=error)
             return
         if message.reply and not self._guard(message.reply, route.owner):
             self._observer.dropped("reply_subject", message.subject)
             return
-        endpoint = self._endpoints[prefix].get(route.family)
+        endpoint = way.endpoints.get(route.family)
         if endpoint is None:
-            refusal = InvalidSubject("this service takes no plugin's name from the payload")
-            self._refuse_unrouted(message, route.dialect, refusal)
+            refusal = InvalidSubject(f"requests of the kind {route.family!r} are not taken here")
+            self._refuse_unrouted(way, message, route.dialect, error=refusal)
             return
         if route.dialect is PAYLOAD:
             route = subjects.presumed(route, message.data)
@@ -204,6 +205,7 @@ class NatsService:
             received=self._now(),
             began=time.perf_counter(),
             endpoint=endpoint,
+            client=way.client,
             writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
         )
         limited = self._settings.rate is not None and not self._admitted(request)
@@ -226,10 +228,10 @@ class NatsService:
             error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
         self._finish(request, error)
 
-    def _refuse_unrouted(self, message: Message, dialect: Dialect, error: HoldfastError) -> None:
+    def _refuse_unrouted(self, way: Way, message: Message, dialect: Dialect, *, error: HoldfastError) -> None:
         self._observer.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
-            self._answers.refuse(message.reply, dialect, error)
+            self._answers.refuse(way.client, message.reply, dialect, error=error)
 
     def _begin(self, request: Request) -> bool:
         """Begin a request; True if it is under way, False if it has been answered."""
@@ -251,7 +253,7 @@ class NatsService:
         fields = route.dialect.fields(request.payload)
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
-        fields["deadline"] = self._deadline(request, fields)
+        fields["deadline"] = deadline_of(request, fields, self._now(), usual=self._settings.deadline_ms)
         known = tables.FIELDS if route.family == "table" else calls.FIELDS
         if not fields.keys() <= known:
             self.unknown_fields += len(fields.keys() - known)
@@ -260,7 +262,7 @@ class NatsService:
         if route.family == "table":
             fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
-        kv = self._handle(route)
+        kv = self._handles.get(route.namespace) or self._handle(request)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
         write = write_of(route.verb, kv.verbs, fields)
@@ -352,6 +354,7 @@ class NatsService:
         if calls_of is None:
             calls_of = self._store.table_calls(namespace, writer=request.route.owner)
             self._tables.keep(namespace, calls_of)
+            self._tell_over(request.client, namespace)
         self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
         return True
 
@@ -378,27 +381,16 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _deadline(self, request: Request, fields: Mapping[str, Any]) -> int:
-        """The deadline of a request, if it has not passed. It goes with a write to its commit."""
-        deadline = fields.get("deadline")
-        if deadline is None:
-            allowed = fields.get("deadline_ms", self._settings.deadline_ms)
-            if type(allowed) is not int or allowed < 0:
-                raise ValidationError("deadline_ms must be a whole number from 0", field="deadline_ms")
-            deadline = request.received + allowed
-        elif type(deadline) is not int:
-            raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
-        if self._now() > deadline:
-            raise Timeout("the deadline passed before the request was begun: nothing was done")
-        farthest = request.received + FARTHEST
-        return deadline if deadline < farthest else farthest
+    def _handle(self, request: Request) -> KV:
+        route = request.route
+        self._tell_over(request.client, route.namespace)
+        verbs = self._store.verbs(route.namespace, root=route.root, writer=route.owner)
+        return self._handles.keep(route.namespace, KV(self._store, verbs))
 
-    def _handle(self, route: subjects.Route) -> KV:
-        kv = self._handles.get(route.namespace)
-        if kv is None:
-            verbs = self._store.verbs(route.namespace, root=route.root, writer=route.owner)
-            kv = self._handles.keep(route.namespace, KV(self._store, verbs))
-        return kv
+    def _tell_over(self, client: Connection, namespace: str) -> None:
+        """Have the events of a namespace go over the connection that its requests come over."""
+        if client is not self._client:
+            self._answers.over.keep(namespace, client)
 
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):

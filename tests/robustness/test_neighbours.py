@@ -1,0 +1,133 @@
+"""A plugin that is told apart by its credentials harms nobody, whatever it sends: others get every answer.
+
+The suite floods for a moment and counts errors. `./dev soak neighbours` floods for longer, and also compares
+how long the quiet plugin waits beside each flood with how long it waits alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+from nats.errors import Error as NatsError
+
+from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
+from tests.edges.running import Up, holdfast_up, plain_client
+from tests.robustness.flooding_neighbour import KINDS, flooding
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from nats.aio.client import Client
+
+    from holdfast.edges.nats.permissions import Credentials, Mode
+
+SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "1"))
+RATIO: Final = float(os.environ.get("HOLDFAST_FLOOD_RATIO", "inf"))
+"""How many times as long as alone the slowest of a hundred requests may take beside a flood."""
+MODES: Final[tuple[Mode, ...]] = ("accounts", "permissions") if SECONDS > 1 else ("accounts",)
+PAUSE: Final = 0.004
+
+
+class Seen(NamedTuple):
+    """What a plugin saw: how long its requests took in milliseconds, and what went wrong."""
+
+    took: list[float]
+    errors: list[str]
+
+    @property
+    def p99(self) -> float:
+        """What 99 of 100 requests took at the most."""
+        return sorted(self.took)[len(self.took) * 99 // 100]
+
+    def __str__(self) -> str:
+        middle = sorted(self.took)[len(self.took) // 2]
+        return (
+            f"{len(self.took)} asked, {len(self.errors)} errors, p50 {middle:.1f} ms, p99 {self.p99:.1f} ms"
+        )
+
+
+class Place:
+    """A running service with a quiet plugin and one that floods."""
+
+    def __init__(self, up: Up, known: dict[str, Credentials]) -> None:
+        self.up = up
+        self._known = known
+
+    def address(self, user: str) -> str:
+        """Where a user connects, with its password."""
+        return self.up.url.replace("//", f"//{user}:{self._known[user].secret}@")
+
+    async def asked_while(self, working: asyncio.Task[int]) -> Seen:
+        """Have the quiet plugin ask one request after the other until something else is done."""
+        seen = Seen([], [])
+        async with plain_client(self.up.url, **self._known["quiet"].options()) as client:
+            number = 0
+            while not working.done():
+                number += 1
+                await _ask(client, "set" if number % 2 else "get", {"key": "k", "value": number}, seen=seen)
+                await asyncio.sleep(PAUSE)
+        return seen
+
+    async def reconnects(self) -> int:
+        """How many times connections of the service came back."""
+        _, text = await self.up.http("/metrics")
+        [found] = re.findall(r"^holdfast_nats_reconnects_total (\S+)$", text, re.MULTILINE)
+        return int(float(found))
+
+
+async def _ask(client: Client, verb: str, fields: dict[str, object], *, seen: Seen) -> None:
+    began = time.perf_counter()
+    try:
+        reply = await client.request(f"db.kv.quiet.{verb}", json.dumps(fields).encode(), timeout=5)
+        if not (answer := json.loads(reply.data))["success"]:
+            seen.errors.append(answer["error_code"])
+    except NatsError as error:
+        seen.errors.append(type(error).__name__)
+    seen.took.append((time.perf_counter() - began) * 1000)
+
+
+@contextlib.asynccontextmanager
+async def place(folder: Path, mode: Mode, **variables: str) -> AsyncIterator[Place]:
+    """A service whose server was set up by `holdfast nats config`."""
+    permissions = Permissions(("quiet", "flood"), mode=mode)
+    known = {user: new_credentials(user, "passwords") for user in permissions.users}
+    config = folder / "nats.conf"
+    config.write_text(permissions.configuration(known))
+    login = ("--nats-user", SERVICE, "--nats-password", known[SERVICE].secret)
+    settings = {"HOLDFAST_REPLY_MODE": mode, **variables}
+    async with holdfast_up(folder, "--nats-config", config, *login, **settings) as up:
+        yield Place(up, known)
+
+
+async def _alone() -> int:
+    await asyncio.sleep(SECONDS)
+    return 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_no_flood_harms_another_plugin(tmp_path: Path, mode: Mode) -> None:
+    """Beside each flood of the list every request of another plugin is answered with success."""
+    async with place(tmp_path, mode) as at:
+        await at.asked_while(asyncio.create_task(_alone()))
+        alone = await at.asked_while(asyncio.create_task(_alone()))
+        print(f"\n{mode}, alone: {alone}")
+        ratios: dict[str, float] = {}
+        for kind in KINDS:
+            before = await at.reconnects()
+            working = asyncio.create_task(flooding(at.address("flood"), kind, SECONDS))
+            seen = await at.asked_while(working)
+            cut, ratios[kind] = await at.reconnects() - before, seen.p99 / alone.p99
+            print(
+                f"{mode}, {kind}, {working.result() / SECONDS / 1e6:.0f} MB/s: {seen}, "
+                f"{ratios[kind]:.1f} times, cut off {cut} times"
+            )
+            assert seen.errors == [], kind
+    assert max(ratios.values()) <= RATIO, ratios
