@@ -25,6 +25,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_FLOOD_MESSAGES": "{rounds}"},
         1_000_000,
     ),
+    "neighbours": (
+        ["tests/robustness/test_neighbours.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        {"HOLDFAST_FLOOD_SECONDS": "{rounds}", "HOLDFAST_FLOOD_RATIO": "3"},
+        15,
+    ),
     "late": (
         ["tests/robustness/test_late.py", "--timeout=0", "-s"],
         {"HOLDFAST_LATE_STOPS": "{rounds}"},
@@ -51,9 +56,14 @@ CAMPAIGNS: Final = {
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
+            "tests/robustness/test_neighbours.py",
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
-        {"HOLDFAST_ATTACK_ROUNDS": "{rounds}", "HOLDFAST_HALF_SENT": "1500"},
+        {
+            "HOLDFAST_ATTACK_ROUNDS": "{rounds}",
+            "HOLDFAST_HALF_SENT": "1500",
+            "HOLDFAST_FLOOD_SECONDS": "15",
+        },
         500,
     ),
     "cost": (

@@ -104,7 +104,7 @@ PLANTS: Final = (
     Plant(
         "what a server does not take is not bounded",
         "bus/outgoing.py",
-        "self._unsent_bytes = self._transport.get_write_buffer_size()",
+        "self._unsent_bytes = self._transport.get_write_buffer_size() + kept",
         "self._unsent_bytes = 0",
         (*_BUS, "tests/edges/nats/test_lines.py"),
     ),
@@ -245,8 +245,8 @@ PLANTS: Final = (
     Plant(
         "what is done stays under way",
         "edges/nats/intake.py",
-        "        line.under_way -= 1\n        self._under_way -= 1\n",
-        "        line.under_way -= 1\n",
+        "        self._under_way -= 1\n        self._queue(line)\n",
+        "        self._queue(line)\n",
         _INTAKE,
     ),
     Plant(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.nats.permissions import Credentials, Mode
 
-SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "1"))
+SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "0.3"))
 RATIO: Final = float(os.environ.get("HOLDFAST_FLOOD_RATIO", "inf"))
 """How many times as long as alone the slowest of a hundred requests may take beside a flood."""
 MODES: Final[tuple[Mode, ...]] = ("accounts", "permissions") if SECONDS > 1 else ("accounts",)
@@ -95,12 +95,21 @@ async def _ask(client: Client, verb: str, fields: dict[str, object], *, seen: Se
 
 
 @contextlib.asynccontextmanager
-async def place(folder: Path, mode: Mode, **variables: str) -> AsyncIterator[Place]:
-    """A service whose server was set up by `holdfast nats config`."""
+async def place(
+    folder: Path, mode: Mode, *, impatient: bool = False, **variables: str
+) -> AsyncIterator[Place]:
+    """A service whose server was set up by `holdfast nats config`.
+
+    Args:
+        folder: Where everything is kept.
+        mode: How plugins are kept apart.
+        impatient: Whether the server cuts off who is two large messages behind.
+        **variables: Settings of the service.
+    """
     permissions = Permissions(("quiet", "flood"), mode=mode)
     known = {user: new_credentials(user, "passwords") for user in permissions.users}
     config = folder / "nats.conf"
-    config.write_text(permissions.configuration(known))
+    config.write_text(permissions.configuration(known) + ("max_pending: 2MB\n" if impatient else ""))
     login = ("--nats-user", SERVICE, "--nats-password", known[SERVICE].secret)
     settings = {"HOLDFAST_REPLY_MODE": mode, **variables}
     async with holdfast_up(folder, "--nats-config", config, *login, **settings) as up:
@@ -131,3 +140,19 @@ async def test_no_flood_harms_another_plugin(tmp_path: Path, mode: Mode) -> None
             )
             assert seen.errors == [], kind
     assert max(ratios.values()) <= RATIO, ratios
+
+
+@pytest.mark.parametrize("connections", ["128", "0"])
+async def test_a_flood_is_cut_off_alone(tmp_path: Path, connections: str) -> None:
+    """A server that cuts off a flooded connection cuts off the flooding plugin; without links, everybody."""
+    async with place(tmp_path, "accounts", HOLDFAST_PLUGIN_CONNECTIONS=connections, impatient=True) as at:
+        seen = await at.asked_while(asyncio.create_task(flooding(at.address("flood"), "large", 2)))
+        cut, log = await at.reconnects(), [line["message"] for line in at.up.log]
+    print(f"\n{connections} connections: {seen}, cut off {cut} times")
+    gone = {line.split("'")[1] for line in log if "to NATS is gone" in line}
+    if connections == "0":
+        assert gone == {"holdfast"}
+        assert seen.errors
+    else:
+        assert gone == {"holdfast link 1"}
+        assert seen.errors == []

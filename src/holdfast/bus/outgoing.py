@@ -12,6 +12,8 @@ from typing import Final
 
 MOST_UNSENT: Final = 16 * 1024 * 1024
 """How many bytes may wait for a server that does not take them."""
+AT_ONCE: Final = 512 * 1024
+"""About how many bytes are handed over in a turn of the loop: to join all that may wait takes long."""
 PATIENCE: Final = 4
 """How many turns of the loop what is patient waits for company."""
 
@@ -68,7 +70,7 @@ class Outgoing:
         else:
             self._send()
 
-    def _send(self) -> None:
+    def _send(self, most: int = AT_ONCE) -> None:
         self._pushing = self._hurry = False
         self._waited = 0
         if self._paused or self.over or not self._unsent:
@@ -77,6 +79,21 @@ class Outgoing:
         if self._transport.is_closing():
             return
         unsent, self._unsent = self._unsent, []
-        self._owed = 0
+        self._owed = kept = 0
+        if self._unsent_bytes > most:
+            unsent, kept = self._first(unsent, most)
         self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unsent_bytes = self._transport.get_write_buffer_size() + kept
+        if kept and not self._paused:
+            self._pushing = self._hurry = True
+            self._loop.call_soon(self._push)
+
+    def _first(self, unsent: list[bytes], most: int) -> tuple[list[bytes], int]:
+        """The first commands, of about so many bytes. Keeps the others, and says how many bytes they have."""
+        size = 0
+        for number, command in enumerate(unsent, 1):
+            size += len(command)
+            if size >= most:
+                self._unsent = unsent[number:]
+                return unsent[:number], sum(map(len, self._unsent))
+        return unsent, 0

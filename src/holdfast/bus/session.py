@@ -20,6 +20,7 @@ is little, since each takes time. Of a large one it is what is there: a server c
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from enum import Enum, auto
@@ -213,7 +214,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             if self._alarm is not None:
                 self._alarm.cancel()
             self._paused = False
-            self._send()
+            self._send(sys.maxsize)
             self._transport.close()
             await asyncio.wait([self._closed], timeout=CLOSE_SECONDS)
         self.abort()

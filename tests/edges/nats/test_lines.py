@@ -107,6 +107,31 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     assert len(begun) == 103
 
 
+async def test_large_requests_count_by_their_size() -> None:
+    """Of requests that take long to decode and to do fewer are begun in a turn, and fewer are under way."""
+    begun: list[Request] = []
+
+    def begin(request: Request) -> bool:
+        begun.append(request)
+        return True
+
+    intake = Intake(begin, lambda: None, Limits(under_way=20))
+    nothing: Any = None
+    for size in (30_000, 1_000_000, 100, 30_000):
+        assert intake.take(Request("busy", nothing, "", b"x" * size, 0, 0.0, nothing, nothing))
+    await asyncio.sleep(0)
+    assert [len(request.payload) for request in begun] == [30_000, 1_000_000]
+    await asyncio.sleep(0)
+    assert len(begun) == 2  # the large one is alone
+    intake.done(begun[1])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [len(request.payload) for request in begun[2:]] == [100, 30_000]
+    for request in (begun[0], *begun[2:]):
+        intake.done(request)
+    await intake.drained()
+
+
 async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> None:
     """Alone, a plugin has as much under way as it may; in company, little, so that nobody waits for it."""
     under_way: list[Request] = []

@@ -27,7 +27,8 @@ What comes in and what goes out takes a few rounds of the loop. So a busy plugin
 the others wait for, several times.
 """
 LARGE: Final = 13
-"""A request counts as one more for every 8 KB (a power of two) of its payload, which takes time to decode."""
+"""A request counts as one more for every 8 KB (a power of two) of its payload: to decode a large one and do
+what it asks takes as long as many small ones."""
 
 IN_COMPANY: Final = 8
 """How many requests of one plugin may be under way while others ask for something too."""
@@ -79,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, eq=False):
-    """The requests of one plugin."""
+    """The requests of one plugin. What is begun in a turn and under way counts by size; see `LARGE`."""
 
     waiting: deque[Request] = msgspec.field(default_factory=deque)
     waiting_bytes: int = 0
@@ -147,7 +148,7 @@ class Intake:
     def done(self, request: Request) -> None:
         """A request that was under way is not any more."""
         line = self._lines[request.line]
-        line.under_way -= 1
+        line.under_way -= 1 + (len(request.payload) >> LARGE)
         self._under_way -= 1
         self._queue(line)
         if not line.waiting and not line.under_way:
@@ -156,7 +157,7 @@ class Intake:
     def adopt(self, request: Request) -> None:
         """A request that was begun and taken for answered is under way after all."""
         line = self._lines.setdefault(request.line, Line())
-        line.under_way += 1
+        line.under_way += 1 + (len(request.payload) >> LARGE)
         self._under_way += 1
 
     async def drained(self) -> None:
@@ -195,12 +196,13 @@ class Intake:
             begun.append(line)
             request = line.waiting.popleft()
             size = len(request.payload)
-            line.begun += 1 + (size >> LARGE)
+            weight = 1 + (size >> LARGE)
+            line.begun += weight
             line.waiting_bytes -= size
             self._bytes -= size
             self._waiting -= 1
             if self._begin(request):
-                line.under_way += 1
+                line.under_way += weight
                 self._under_way += 1
                 line.reading = line.reading or not request.writes
             line.queued = bool(line.waiting) and line.under_way < most
