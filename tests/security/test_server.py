@@ -168,6 +168,29 @@ async def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert modes == {"nats": 0o700, "nats-server.conf": 0o600}
 
 
+async def test_a_file_is_read_again(tmp_path: Path) -> None:
+    """A server that was given a file reads it when it is told to reload, and when it is started again."""
+    file = tmp_path / "a folder" / "mine.conf"
+    file.parent.mkdir()
+    file.write_text("max_payload: 1000")
+    async with NatsServer(tmp_path / "nats", port=None, config=file) as server:
+        assert await _max_payload(server) == 1000
+        file.write_text("max_payload: 2000")
+        server.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(20):
+            while await _max_payload(server) != 2000:  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(0.01)
+        await server.stop()
+        file.write_text("max_payload: 3000")
+        await server.start()
+        assert await _max_payload(server) == 3000
+
+
+async def _max_payload(server: NatsServer) -> int:
+    async with library_client(server.url) as client:
+        return client.max_payload
+
+
 async def test_nothing_is_known_before_the_start(tmp_path: Path) -> None:
     """The port and the process of a server that was never started are not made up."""
     server = NatsServer(tmp_path, port=None)

@@ -163,9 +163,9 @@ async def _bus(config: Config) -> AsyncIterator[str]:
     if config.nats:
         yield config.nats
         return
-    text = mappings(config) if config.nats_config is None else _text(config.nats_config)
+    told = mappings(config) if config.nats_config is None else _readable(config.nats_config)
     folder = Path(config.data_dir) / "nats"
-    async with NatsServer(folder, port=config.nats_port, config=text) as server:
+    async with NatsServer(folder, port=config.nats_port, config=told) as server:
         keeper = asyncio.create_task(_keep(server), name="holdfast nats-server")
         try:
             yield server.url
@@ -192,11 +192,14 @@ async def _keep(server: NatsServer) -> None:
             _log.error("the NATS server could not be started: %s", error.message)
 
 
-def _text(path: str) -> str:
+def _readable(path: str) -> Path:
+    """The file itself, so that the server sees what has changed in it when it is told to reload."""
+    file = Path(path).absolute()
     try:
-        return Path(path).read_text(encoding="utf-8")
+        file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise ValidationError(f"nats_config: {path} can't be read", field="nats_config") from None
+    return file
 
 
 def _names(config: Config) -> list[str]:

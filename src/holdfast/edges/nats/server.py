@@ -55,13 +55,16 @@ class NatsServer:
         folder: Where its configuration, log and pid are kept, by port; made when it is missing, for this
             user alone.
         port: The port to listen on; None takes a free one and keeps it over restarts.
-        config: The text of a configuration; without one anybody on this machine may connect.
+        config: The text of a configuration, or the file that holds it: the server then reads that one each
+            time it is started or told to reload. Without one anybody on this machine may connect.
 
     Raises:
         ValidationError: There is no such port.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = DEFAULT_PORT, config: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, port: int | None = DEFAULT_PORT, config: str | Path | None = None
+    ) -> None:
         if port is not None and not 1 <= port <= _MAX_PORT:
             raise ValidationError(f"port must be from 1 to {_MAX_PORT}, not {port}", field="port")
         self._folder = folder if port is None else folder / str(port)
@@ -159,10 +162,10 @@ class NatsServer:
     async def _spawn(self, program: Path) -> Process:
         name = f"holdfast-{secrets.token_hex(8)}"
         self._private("nats-server.name", name)
-        command = [str(program), "--addr", _HOST, "--port", str(self._port or -1), "--server_name", name]
+        # The name is no flag: a server that was given one refuses to reload its configuration.
+        file = self._private("nats-server.conf", f'{self._settings()}\nserver_name: "{name}"\n')
+        command = [str(program), "--addr", _HOST, "--port", str(self._port or -1), "--config", str(file)]
         command += ["--pid", str(self._pid_file), "--ports_file_dir", str(self._folder)]
-        if self._config is not None:
-            command += ["--config", str(self._private("nats-server.conf", self._config))]
         with os.fdopen(private.opened(self.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             # Apart from our terminal, so that Ctrl-C reaches Holdfast alone, which ends the server last.
             return await asyncio.create_subprocess_exec(
@@ -173,6 +176,12 @@ class NatsServer:
                 start_new_session=True,
                 env=_environment(),
             )
+
+    def _settings(self) -> str:
+        """What the server is told beside its name. The path of an included file begins at the folder."""
+        if isinstance(self._config, Path):
+            return f'include "{os.path.relpath(self._config, self._folder)}"'
+        return self._config or ""
 
     async def _ready(self, process: Process) -> None:
         ended = asyncio.ensure_future(process.wait())
