@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutate import bus, deadlines, decide, doors, engines, flow, recipes, records, servers
+from tests.mutate import bus, deadlines, decide, doors, engines, flow, grants, recipes, records, servers
 from tests.mutate.plant import Plant
 
 PLANTS: Final[tuple[Plant, ...]] = (
@@ -20,6 +20,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *recipes.PLANTS,
     *bus.PLANTS,
     *doors.PLANTS,
+    *grants.PLANTS,
 )
 
 FAST: Final[tuple[str, ...]] = (

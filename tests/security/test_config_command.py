@@ -23,6 +23,7 @@ import holdfast
 from holdfast.edges import cli
 from holdfast.edges.nats.server import find
 from holdfast.errors import PermissionDenied
+from tests.edges.test_connect import CERTIFICATE, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +162,18 @@ def test_a_file_that_can_not_be_read_is_named(config: Callable[..., Said], tmp_p
         (("--plugin", "a", "--trusted", "b"), "'b' is trusted"),
         (("--plugin", "a", "--prefix", "x", "--prefix", "x.y"), "'x.y' lies within 'x'"),
         (("--plugin", "a", "--mode", "other"), "other"),
+        (("--plugin", "a:reed"), "did you mean 'read'"),
+        (("--plugin", "a", "--connections", "0"), "connections must be a whole number from 1"),
+        (("--plugin", "a", "--connections", "1.5"), "connections must be a whole number from 1"),
+        (("--plugin", "a", "--listen", "nowhere"), "listen must be host:port"),
+        (("--plugin", "a", "--listen", "host:0"), "listen must be host:port"),
+        (("--plugin", "a", "--listen", 'a"b:1'), "listen must be host:port"),
+        (("--plugin", "a", "--tls-ca", "x"), "give --tls-cert"),
+        (("--plugin", "a", "--tls-first"), "give --tls-cert"),
+        (("--plugin", "a", "--tls-cert", "x"), "--tls-cert and --tls-key go together"),
+        (("--plugin", "a", "--tls-key", "x"), "--tls-cert and --tls-key go together"),
+        (("--plugin", "a", "--tls-cert", "x", "--tls-key", "y"), "x and y can't be read as a certificate"),
+        (("--plugin", "a", "--tls-cert", "x", "--tls-key", "y", "--tls-verify"), "needs --tls-ca"),
     ],
 )
 def test_what_is_not_legal_is_refused(
@@ -184,14 +197,19 @@ def test_other_prefixes_are_part_of_what_comes_next(config: Callable[..., Said],
         ("--mode", "accounts", "--credentials", "nkeys", "--own-connection", "trivia"),
         ("--mode", "permissions", "--credentials", "nkeys", "--own-connection", "trivia"),
         ("--mode", "permissions", "--credentials", "passwords"),
+        ("--tls-cert", "CERT", "--tls-key", "KEY", "--tls-ca", "CERT", "--tls-first"),
     ],
-    ids=["accounts", "permissions", "passwords"],
+    ids=["accounts", "permissions", "passwords", "tls"],
 )
 def up(
     request: pytest.FixtureRequest, config: Callable[..., Said], tmp_path: Path
 ) -> Iterator[dict[str, str]]:
     """The service, started as the command says; what the users open it with."""
-    said = config(*USERS, *request.param, "--out", tmp_path / "bus")
+    (tmp_path / "certificate.pem").write_text(CERTIFICATE)
+    (tmp_path / "key.pem").write_text(KEY)
+    files = {"CERT": str(tmp_path / "certificate.pem"), "KEY": str(tmp_path / "key.pem")}
+    options = [files.get(word, word) for word in request.param]
+    said = config(*USERS, *options, "--out", tmp_path / "bus")
     [step] = re.findall(r"next: (.*)", said.err)
     [address] = re.findall(r"trivia then opens (.*)", said.err)
     port = _free_port()

@@ -39,7 +39,7 @@ from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from holdfast.edges.settings import Config
 

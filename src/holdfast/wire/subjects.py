@@ -6,6 +6,7 @@ payload.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,8 @@ MOST_LINKS: Final = 128
 """How many such numbers there are. Where there are more plugins and projects, several have the same."""
 LINKS_TOLD: Final = "$SRV.LINKS.holdfast"
 """Where a server tells how many it uses: it puts this and the number in the place of `links_question`."""
+ONLY: Final = "only"
+"""In an inbox, between a plugin or project and the verbs that its user may use."""
 
 FAMILIES: Final = {
     "kv": "kv.*.>",
@@ -133,9 +136,9 @@ def presumed(found: Route, payload: bytes) -> Route:
 def ready_subject(prefix: str, inbox: str) -> tuple[Dialect, str]:
     """Where a client asks whether the service is ready: at its own subject if its inbox tells whose."""
     match inbox.split("."):
-        case ["_INBOX", name]:
+        case ["_INBOX", name] | ["_INBOX", name, "only", _]:
             own = "admin" if name == OPERATOR else f"kv.{name}"
-        case ["_INBOX", tenant, project]:
+        case ["_INBOX", tenant, project] | ["_INBOX", tenant, project, "only", _]:
             own = f"semantic.{tenant}.{project}"
         case _:
             return ADMIN, f"{prefix}.ready"
@@ -168,6 +171,12 @@ def link_subjects(prefixes: Iterable[str], user: str, number: int) -> dict[str, 
 def links_question(prefix: str) -> str:
     """Where the service asks the server itself how many links it uses; nobody listens there."""
     return f"{prefix}.event.links"
+
+
+def asked_at(subject: str, prefix: str) -> str:
+    """Where a caller asked whose request the server was to send to a subject: there, unless it was moved."""
+    moved = re.compile(rf"{re.escape(prefix)}\.(?:{OWN}|{LINK}\.[0-9]+)\.", re.IGNORECASE)
+    return moved.sub(f"{prefix}.", subject, count=1) if moved.match(subject) else subject
 
 
 def event_pattern(prefix: str, namespace: str) -> str:

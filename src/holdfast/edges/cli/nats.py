@@ -1,37 +1,36 @@
 """`holdfast nats config`: a NATS server on which nobody reaches another's data.
 
-Law: what the configuration says is settled by `holdfast.edges.nats.permissions`. Here it is printed, or
-written into files that nobody else can read; nothing that is there is replaced without a word.
+Law: what the configuration says is settled by `holdfast.edges.nats.permissions`, and how it is kept by
+`holdfast.edges.cli.nats_files`. Here the command line is read, and what comes next is said.
 """
 
 from __future__ import annotations
 
+import re
+import ssl
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from holdfast import private
-from holdfast.edges.cli.output import file_trouble, say
-from holdfast.edges.nats.permissions import (
-    PREFIXES,
-    SERVICE,
-    Credentials,
-    Kind,
-    Mode,
-    Permissions,
-    credentials_of,
-    new_credentials,
-)
+from holdfast.edges.cli import nats_files
+from holdfast.edges.cli.nats_files import NAME
+from holdfast.edges.cli.options import Whole
+from holdfast.edges.cli.output import document, say
+from holdfast.edges.nats.permissions import PREFIXES, SERVICE, Kind, Mode, Permissions, new_credentials
+from holdfast.edges.nats.server_config import CONNECTIONS, LISTEN, Tls
 from holdfast.errors import ValidationError
-from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NAME: Final = "nats-server.conf"
-_ENDINGS: Final[dict[Kind, str]] = {"nkeys": "nk", "passwords": "password"}
+    from holdfast.edges.nats.permissions import Credentials
+
+RELOAD: Final = "nats-server --signal reload"
+_LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_ANYWHERE: Final = ("0.0.0.0", "[::]")
+_HERE: Final = ("127.0.0.1", "[::1]", "localhost")
 
 
 def config(
@@ -43,21 +42,32 @@ def config(
     trusted: tuple[str, ...] = (),
     own_connection: tuple[str, ...] = (),
     prefix: tuple[str, ...] = PREFIXES,
+    connections: Whole = CONNECTIONS,
+    listen: str = LISTEN,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    tls_ca: Path | None = None,
+    tls_verify: bool = False,
+    tls_first: bool = False,
+    rotate: tuple[str, ...] = (),
     out: Path | None = None,
     force: bool = False,
+    json: bool = False,
 ) -> None:
     """Print the configuration of a nats-server that keeps plugins and tenants apart.
 
     The secrets of nkeys go to stderr. With --out everything goes into files that only their owner can read:
     the configuration, and one file of credentials for each user. Credentials that are there already are used
-    again, so that a plugin can be added without troubling the others; delete a file to have it made anew.
+    again, so that a plugin can be added without troubling the others. With --rotate they are made anew for
+    the users that it names, and everything else in the folder stays as it is.
 
     Parameters
     ----------
     plugin
-        A plugin; may be given several times.
+        A plugin; may be given several times. With a colon it is a user who may use only the verbs after it:
+        trivia:read for every verb that writes nothing, audit:get,list for these two.
     tenant
-        A tenant's project, as tenant/project; may be given several times.
+        A tenant's project, as tenant/project, with or without verbs; may be given several times.
     mode
         An account for each of them, or one account with permissions for each user.
     credentials
@@ -69,23 +79,65 @@ def config(
         of that name must say the same.
     prefix
         What the service's subjects begin with; may be given several times. Events have the first.
+    connections
+        How many connections each user may have at a time; 16 if not given. In the mode permissions the server
+        can't count them by user, and limits all of them together.
+    listen
+        Where the server listens; 127.0.0.1:4222 if not given.
+    tls_cert
+        A file with the server's certificate. Connections are then encrypted.
+    tls_key
+        A file with the key of that certificate.
+    tls_ca
+        A file with the certificate of the authority that signed it, for clients to trust.
+    tls_verify
+        Let in only clients that show a certificate of that authority, besides their credentials.
+    tls_first
+        Begin every connection with TLS. Clients have to know it.
+    rotate
+        A plugin, a tenant's project or one of their users whose credentials are to be made anew; may be given
+        several times. Needs --out, and nothing else.
     out
         The folder to write to.
     force
         Replace the configuration that is there.
+    json
+        Print a document that says what was written, or without --out the configuration and the secrets.
     """
+    if rotate:
+        if plugin or tenant or out is None:
+            raise ValidationError(
+                "--rotate renews credentials in the folder that --out names: give that, and leave out "
+                "--plugin and --tenant",
+                field="rotate",
+            )
+        _rotate(out, rotate, as_json=json)
+        return
     permissions = Permissions(
-        plugin, tenant, prefixes=prefix, mode=mode, trusted=trusted, own_connection=own_connection
+        plugin,
+        tenant,
+        prefixes=prefix,
+        mode=mode,
+        trusted=trusted,
+        own_connection=own_connection,
+        connections=connections,
+        listen=_address_to_listen_at(listen),
+        tls=_tls(tls_cert, tls_key, tls_ca, verify=tls_verify, first=tls_first),
     )
     if out is None:
-        _print(permissions, credentials)
+        _print(permissions, credentials, as_json=json)
     else:
-        _write(permissions, credentials, out, force=force)
+        _write(permissions, credentials, out, force=force, as_json=json)
 
 
-def _print(permissions: Permissions, kind: Kind) -> None:
+def _print(permissions: Permissions, kind: Kind, *, as_json: bool) -> None:
     made = {user: new_credentials(user, kind) for user in permissions.users}
-    print(permissions.configuration(made), end="", flush=True)
+    text = permissions.configuration(made)
+    if as_json:
+        users = [{"user": user, "secret": shown.secret, "inbox": shown.inbox} for user, shown in made.items()]
+        document({"configuration": text, "users": users})
+        return
+    print(text, end="", flush=True)
     if kind == "nkeys":
         say("the seeds are shown only now; each is for its user alone")
         for user, shown in made.items():
@@ -93,52 +145,55 @@ def _print(permissions: Permissions, kind: Kind) -> None:
     say(f"next: save this as {NAME}, or run the command again with --out to have it written")
 
 
-def _write(permissions: Permissions, kind: Kind, out: Path, *, force: bool) -> None:
+def _write(permissions: Permissions, kind: Kind, out: Path, *, force: bool, as_json: bool) -> None:
     path = out / NAME
     if path.exists() and not force:
         raise ValidationError(f"{path} is there already; --force replaces it", field="out")
-    files = {user: out / _file_of(user, kind) for user in permissions.users}
-    known = {user: _kept(user, kind, file) or new_credentials(user, kind) for user, file in files.items()}
+    files = {user: out / nats_files.file_of(user, kind) for user in permissions.users}
+    known = {
+        user: nats_files.kept(user, kind, file) or new_credentials(user, kind) for user, file in files.items()
+    }
     for user, file in files.items():
         if not file.exists():
-            _save(file, f"{known[user].secret}\n")
-    _save(path, permissions.configuration(known))
+            nats_files.save(file, f"{known[user].secret}\n")
+    nats_files.save(path, permissions.configuration(known))
+    if as_json:
+        document(_written(permissions, known, files, path))
+        return
     say(f"wrote {path} and {len(files)} files of credentials beside it")
     for line in _next_steps(permissions, known, files, path):
         say(line)
 
 
-def _file_of(user: str, kind: Kind) -> Path:
-    """Where credentials are kept: no two users share a file, whatever they are called."""
-    ending = _ENDINGS[kind]
-    if user in (SERVICE, OPERATOR):
-        return Path(f"{'service' if user == SERVICE else 'operator'}.{ending}")
-    return Path("tenants" if "/" in user else "plugins", f"{user}.{ending}")
+def _rotate(out: Path, names: tuple[str, ...], *, as_json: bool) -> None:
+    renewed = nats_files.rotate(out, names)
+    if as_json:
+        users = [{"user": one.user, "file": str(one.file)} for one in renewed]
+        document({"configuration": str(out / NAME), "rotated": users, "reload": RELOAD})
+        return
+    for one in renewed:
+        say(f"renewed the credentials of {one.user} in {one.file}")
+    say(f"next: {RELOAD}, or send SIGHUP to the nats-server that runs with {out / NAME}")
+    say("until then it lets in the old credentials; then it ends the connections that use them")
 
 
-def _kept(user: str, kind: Kind, file: Path) -> Credentials | None:
-    """The credentials in a file from an earlier time."""
-    try:
-        return credentials_of(user, file.read_text(encoding="ascii").strip(), kind)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise file_trouble(error, file, field="out") from error
-    except (UnicodeDecodeError, ValidationError):
-        raise ValidationError(f"{file} does not hold the credentials of {user}", field="out") from None
-
-
-def _save(path: Path, text: str) -> None:
-    """Write a file whole or not at all, for its owner's eyes only."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
-        private.make_folder(path.parent)
-        unfinished.unlink(missing_ok=True)
-        with open(private.create(unfinished), "w", encoding="ascii") as file:
-            file.write(text)
-        unfinished.replace(path)
-    except OSError as error:
-        raise file_trouble(error, path, field="out") from error
+def _written(
+    permissions: Permissions, known: Mapping[str, Credentials], files: Mapping[str, Path], path: Path
+) -> dict[str, Any]:
+    """What was written, for another program."""
+    return {
+        "configuration": str(path),
+        "mode": permissions.mode,
+        "users": [
+            {
+                "user": user,
+                "file": str(files[user]),
+                "inbox": shown.inbox,
+                "url": _address(shown, files[user], permissions),
+            }
+            for user, shown in known.items()
+        ],
+    }
 
 
 def _next_steps(
@@ -156,9 +211,13 @@ def _next_steps(
         login = f"--nats-user {service.entry()['user']}"
     else:
         login = f"--nats-nkey {quote(str(files[SERVICE]))}"
+    for name, value in _trust(permissions.tls).items():
+        login += f" --nats-{name.replace('_', '-')}" + ("" if value == "true" else f" {quote(value)}")
     yield f"next: {' '.join(settings)} holdfast up --nats-config {quote(str(path))} {login}"
-    user = (*permissions.plugins, *permissions.tenants)[0]
+    user = permissions.named[0]
     yield f"{user} then opens {_address(known[user], files[user], permissions)}"
+    if permissions.tls is None and permissions.listen.rpartition(":")[0] not in _HERE:
+        yield "other machines can connect, and nothing is encrypted: give --tls-cert and --tls-key as well"
 
 
 def _address(credentials: Credentials, file: Path, permissions: Permissions) -> str:
@@ -166,6 +225,53 @@ def _address(credentials: Credentials, file: Path, permissions: Permissions) -> 
     options = {"inbox": credentials.inbox}
     if permissions.prefixes[0] != PREFIXES[0]:
         options["prefix"] = permissions.prefixes[0]
+    host, _, port = permissions.listen.rpartition(":")
+    server = f"{'HOST' if host in _ANYWHERE else host}:{port}"
+    scheme = "nats" if permissions.tls is None else "tls"
+    options |= _trust(permissions.tls)
     if credentials.public is not None:
-        return f"nats://127.0.0.1:4222?{urlencode({'nkey': str(file), **options}, safe='/')}"
-    return f"nats://{credentials.entry()['user']}:PASSWORD@127.0.0.1:4222?{urlencode(options)}"
+        return f"{scheme}://{server}?{urlencode({'nkey': str(file), **options}, safe='/')}"
+    return f"{scheme}://{credentials.entry()['user']}:PASSWORD@{server}?{urlencode(options, safe='/')}"
+
+
+def _trust(tls: Tls | None) -> dict[str, str]:
+    """What a client has to be told about TLS; its own certificate is its user's to name."""
+    if tls is None:
+        return {}
+    own = {"tls_cert": "CERT", "tls_key": "KEY"} if tls.verify else {}
+    first = {"tls_first": "true"} if tls.first else {}
+    return ({} if tls.ca is None else {"tls_ca": tls.ca}) | own | first
+
+
+def _tls(cert: Path | None, key: Path | None, ca: Path | None, *, verify: bool, first: bool) -> Tls | None:
+    """How the server encrypts; checked now, since the server would only say so when it is started."""
+    if cert is None and key is None:
+        if ca or verify or first:
+            raise ValidationError("TLS needs the server's certificate: give --tls-cert", field="tls_cert")
+        return None
+    if cert is None or key is None:
+        raise ValidationError("--tls-cert and --tls-key go together", field="tls_key" if cert else "tls_cert")
+    if verify and ca is None:
+        raise ValidationError("--tls-verify needs --tls-ca, whose certificates are let in", field="tls_ca")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password="")
+    except (OSError, ValueError):
+        raise ValidationError(
+            f"{cert} and {key} can't be read as a certificate and its key, without a passphrase",
+            field="tls_cert",
+        ) from None
+    if ca is not None:
+        try:
+            context.load_verify_locations(ca)
+        except OSError:
+            raise ValidationError(f"{ca} can't be read as certificates", field="tls_ca") from None
+    whole = [None if one is None else str(one.absolute()) for one in (cert, key, ca)]
+    return Tls(cert=whole[0] or "", key=whole[1] or "", ca=whole[2], verify=verify, first=first)
+
+
+def _address_to_listen_at(text: str) -> str:
+    found = _LISTEN.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= 65_535:
+        raise ValidationError(f"listen must be host:port, not {text!r}", field="listen")
+    return text

@@ -1,13 +1,14 @@
 """Who may say what on the bus: the configuration of a nats-server in which nobody reaches another's data.
 
-    accounts        one account for each plugin and each tenant's project. Subjects cross between accounts
-                    only where the service exports and the owner imports them, and the server puts a subject
-                    of its own in the place of every reply subject.
+    accounts        one account for each user of a plugin or a tenant's project. Subjects cross between
+                    accounts only where the service exports and the user imports them, and the server puts a
+                    subject of its own in the place of every reply subject.
     permissions     one account for all. Each user may publish to its own subjects and listen to its own inbox
                     and events. The server does not check reply subjects, so the service has to.
 
-Law: names and credentials go in, text comes out; nothing here reads, writes or connects. No two exports may
-overlap: which of them judges an import would be left to chance.
+Law: names and credentials go in, text comes out; nothing here reads, writes or connects. No two exports with
+wildcards may overlap: which of them judges an import would be left to chance. The export of the very subject
+that is imported goes before them, so the exports of single verbs may lie within others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from holdfast import extras, rules
+from holdfast.edges.nats import server_config
+from holdfast.edges.nats.grants import owners, plugin_user, tenant_user, tokens
+from holdfast.edges.nats.server_config import CONNECTIONS, LISTEN
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import (
     GRANTED,
@@ -37,6 +41,9 @@ from holdfast.wire.subjects import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from holdfast.edges.nats.grants import User
+    from holdfast.edges.nats.server_config import Tls
+
 Mode: TypeAlias = Literal["accounts", "permissions"]
 Kind: TypeAlias = Literal["nkeys", "passwords"]
 
@@ -47,11 +54,12 @@ SERVICE: Final = SERVICE_INBOX.removeprefix("_INBOX.")
 _MICRO: Final = "$SRV.>"
 _THRESHOLD: Final = "30s"
 """For how long an answer may be on its way."""
-_WIDTH: Final = 110
-_HEADING: Final = """\
-# Made by `holdfast nats config` in the mode {mode}. It needs nats-server 2.14 or newer.
-# Only this machine can connect. For others set another address, and add a tls block.
-"""
+_INSTANCES: Final = 16
+"""For how many instances of the service there is room where the server limits all connections together."""
+_HEADING: Final = "# Made by `holdfast nats config` in the mode {mode}. It needs nats-server 2.14 or newer.\n"
+_LOCAL: Final = (
+    "# Only this machine can connect. For others give --listen, and encrypt with --tls-cert and --tls-key.\n"
+)
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +72,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def inbox(self) -> str:
         """The beginning of the subjects at which this user awaits replies."""
-        return f"_INBOX.{_tokens(self.user)}"
+        return f"_INBOX.{tokens(self.user)}"
 
     def options(self) -> dict[str, Any]:
         """The arguments with which a client connects."""
@@ -74,7 +82,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     def entry(self) -> dict[str, str]:
         """How the server knows this user; by a name that can stand in a URL."""
         if self.public is None:
-            return {"user": _tokens(self.user), "password": self.secret}
+            return {"user": tokens(self.user), "password": self.secret}
         return {"nkey": self.public}
 
 
@@ -112,8 +120,8 @@ class Permissions:
     """Who is on the bus, checked.
 
     Args:
-        plugins: Their names.
-        tenants: Their projects, as `tenant/project`.
+        plugins: Their users: a plugin's name alone, or with the verbs that the user may use after a colon.
+        tenants: The users of their projects, as `tenant/project`, with or without verbs.
         prefixes: What the service's subjects begin with; events have the first.
         mode: Accounts, or permissions within one account.
         trusted: Plugins that may speak for every other, by naming it in the payload. In the mode permissions
@@ -121,10 +129,15 @@ class Permissions:
         own_connection: Plugins that the service hears over a connection of their own each, and over no other,
             by a setting of the same name. All others, and the projects, are given the numbers of links in
             turn: the service hears each of these over one connection of several.
+        connections: How many connections each user may have at a time. In the mode permissions, where the
+            server can't count them by user, all together may have as many.
+        listen: Where the server listens, as `host:port`.
+        tls: How it encrypts connections; None leaves them plain.
 
     Raises:
         InvalidPluginName: A plugin's name breaks its rule.
-        ValidationError: A tenant's, a project's or a prefix does, or two of them can't be kept apart.
+        ValidationError: A tenant's, a project's or a prefix does, two of them can't be kept apart, or a verb
+            is not known.
     """
 
     def __init__(
@@ -136,18 +149,28 @@ class Permissions:
         mode: Mode = "accounts",
         trusted: Iterable[str] = (),
         own_connection: Iterable[str] = (),
+        connections: int = CONNECTIONS,
+        listen: str = LISTEN,
+        tls: Tls | None = None,
     ) -> None:
-        self.plugins = tuple(dict.fromkeys(rules.plugin_name(name) for name in plugins))
-        self.tenants = tuple(dict.fromkeys(_project(name) for name in tenants))
+        of_plugins, of_tenants = [*map(plugin_user, plugins)], [*map(tenant_user, tenants)]
+        self._users = {user.name: user for user in (*of_plugins, *of_tenants)}
+        self.plugins = owners(of_plugins)
+        self.tenants = owners(of_tenants)
         self.prefixes = _apart(prefixes)
         self.mode = mode
         self.trusted = tuple(dict.fromkeys(trusted))
         self.own_connection = tuple(dict.fromkeys(own_connection))
+        self.listen = listen
+        self.tls = tls
+        self._connections = rules.positive(connections, field="connections", most=65_536)
         if not self.plugins and not self.tenants:
             raise ValidationError("name at least one plugin or one tenant's project", field="plugin")
         for name in self.trusted:
-            if name not in self.plugins:
-                raise ValidationError(f"{name!r} is trusted, but none of the plugins", field="trusted")
+            if name not in self._users or name not in self.plugins:
+                raise ValidationError(
+                    f"{name!r} is trusted, but none of the plugins with all verbs", field="trusted"
+                )
         for name in self.own_connection:
             if name not in self.plugins:
                 raise ValidationError(
@@ -165,32 +188,44 @@ class Permissions:
     @property
     def users(self) -> tuple[str, ...]:
         """Everybody who needs credentials: the service first, the operators, the plugins and the projects."""
-        return (SERVICE, OPERATOR, *self.plugins, *self.tenants)
+        return (SERVICE, OPERATOR, *self._users)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The users of plugins and projects."""
+        return tuple(self._users)
 
     def requests(self, user: str) -> list[str]:
         """The subjects at which a user may ask."""
         if user == OPERATOR:
             return [*(f"{prefix}.admin.>" for prefix in self.prefixes), _MICRO]
-        if user in self.tenants:
-            return [f"{prefix}.semantic.{_tokens(user)}.>" for prefix in self.prefixes]
-        families = (f"{prefix}.{family}.{user}.>" for prefix in self.prefixes for family in ("kv", "table"))
+        if user == SERVICE:
+            return []
+        who = self._users[user]
         payload = (f"{prefix}.kv.*" for prefix in self.prefixes if user in self.trusted)
-        return [*families, *payload]
+        return [
+            *(
+                f"{prefix}.{family}.{tokens(who.owner)}.{verb}"
+                for prefix in self.prefixes
+                for family in who.families
+                for verb in ([">"] if who.verbs is None else who.verbs_of(family))
+            ),
+            *payload,
+        ]
 
     def events(self, user: str) -> list[str]:
         """The subjects at which a user is told."""
         first = f"{self.prefixes[0]}.event"
         if user == OPERATOR:
             return [f"{first}.service.>"]
-        if user in self.tenants:
-            return [f"{first}.semantic.{_tokens(user)}.>"]
-        return [f"{first}.kv.{user}.>", f"{first}.table.{user}.>"]
+        who = self._users[user]
+        return [f"{first}.{family}.{tokens(who.owner)}.>" for family in who.told]
 
     def where(self, subject: str) -> str:
         """Where the server sends what is asked at a subject, so that only one connection hears it."""
-        tokens = subject.split(".")
-        for size in range(len(tokens), 0, -1):
-            stem = ".".join(tokens[:size])
+        parts = subject.split(".")
+        for size in range(len(parts), 0, -1):
+            stem = ".".join(parts[:size])
             if (moved := self._elsewhere.get(f"{stem}.>")) is not None:
                 return moved.removesuffix(".>") + subject[len(stem) :]
         return subject
@@ -200,14 +235,19 @@ class Permissions:
         entries = {user: credentials[user].entry() for user in self.users}
         accounts = self._several(entries) if self.mode == "accounts" else self._one(entries)
         settings = {
-            "listen": "127.0.0.1:4222",
-            "max_payload": 1_048_576,
-            "max_control_line": 4_096,
-            "max_subscriptions": 1_000,
+            "listen": self.listen,
+            **({} if self.tls is None else {"tls": self.tls.block()}),
+            **server_config.limits(None if self.mode == "accounts" else self._together),
             "accounts": {json.dumps(name): account for name, account in accounts.items()},
         }
-        lines = (f"{name}: {_shown(value)}\n" for name, value in settings.items())
-        return _HEADING.format(mode=self.mode) + "".join(lines)
+        heading = _HEADING.format(mode=self.mode) + (_LOCAL if self.listen == LISTEN else "")
+        return heading + server_config.written(settings)
+
+    @property
+    def _together(self) -> int:
+        """How many connections there may be if the server can't count them by user."""
+        served = len(self.plugins) + len(self.tenants)
+        return self._connections * (len(self._users) + 1) + _INSTANCES * (served + 1)
 
     def _several(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
         allowed = {
@@ -220,16 +260,29 @@ class Permissions:
             "exports": self._exports(),
             **_mapped(self._answer_about_links),
         }
-        owners = {user: {"users": [entries[user]], "imports": self._imports(user)} for user in self.users[1:]}
-        return {SERVICE: service, **owners}
+        others = {
+            user: {
+                "users": [entries[user] | self._refusals(user)],
+                "limits": {"max_connections": self._connections},
+                "imports": self._imports(user),
+            }
+            for user in self.users[1:]
+        }
+        return {SERVICE: service, **others}
+
+    def _refusals(self, user: str) -> dict[str, Any]:
+        """Permissions that make the server refuse aloud what the account of a user with few verbs lacks."""
+        if user == OPERATOR or self._users[user].verbs is None:
+            return {}
+        asks = [*self.requests(user), *(f"{prefix}.ready" for prefix in self.prefixes)]
+        return {"permissions": {"publish": {"allow": asks}}}
 
     def _one(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
         # Neither everything nor allow_responses: either would let a forged reply subject through.
         allowed = {SERVICE: (["_INBOX.*.>", *self._told], [*self._served, f"{SERVICE_INBOX}.>"])}
         for user in self.users[1:]:
             # The server looks at a subject only after it has put another in its place.
-            asks = [self.where(subject) for subject in self.requests(user)]
-            allowed[user] = (asks, [f"_INBOX.{_tokens(user)}.>", *self.events(user)])
+            allowed[user] = (self._asked(user), [f"_INBOX.{tokens(user)}.>", *self.events(user)])
         users = [
             {**entries[user], "permissions": {"publish": {"allow": says}, "subscribe": {"allow": hears}}}
             for user, (says, hears) in allowed.items()
@@ -241,6 +294,10 @@ class Permissions:
         """What the server puts in the place of the service's question, which so is answered by itself."""
         told = f"{LINKS_TOLD}.{self.links}"
         return {links_question(self.prefixes[0]): told} if self.links else {}
+
+    def _asked(self, user: str) -> list[str]:
+        """Where the server sends what a user asks."""
+        return [self.where(subject) for subject in self.requests(user)]
 
     @property
     def _told(self) -> list[str]:
@@ -267,19 +324,35 @@ class Permissions:
             speakers = list(self.trusted)
             asked += [{"service": f"{prefix}.kv.*", "accounts": speakers} for prefix in self.prefixes]
         told = [_by_token("stream", f"{self.prefixes[0]}.event.{family}.*.>") for family in families]
-        for user in (OPERATOR, *self.tenants):
-            asked += [{"service": self.where(one), "accounts": [user]} for one in self.requests(user)]
-            told += [{"stream": subject, "accounts": [user]} for subject in self.events(user)]
+        listed = [OPERATOR, *(user.name for user in self._users.values() if self._is_listed(user))]
+        asked += self._listed("service", {user: self._asked(user) for user in listed})
+        told += self._listed("stream", {user: self.events(user) for user in listed})
         for export in asked:
             export["response_threshold"] = _THRESHOLD
             if export["service"] == _MICRO:
                 export["response_type"] = "stream"  # every instance answers
         return [*asked, *told]
 
+    def _is_listed(self, user: User) -> bool:
+        """Whether exports have to name the user's account, since no token of the subjects does."""
+        return user.verbs is not None or user.owner in self.tenants
+
+    def _listed(self, kind: str, subjects: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
+        """Exports of subjects, each once, to the accounts that need them.
+
+        An export for few goes before the one for all, so it also has to name the user with all verbs.
+        """
+        accounts: dict[str, dict[str, None]] = {}
+        for user, wanted in subjects.items():
+            whole = user.partition(":")[0]
+            for subject in wanted:
+                accounts.setdefault(subject, {whole: None} if whole in self.users else {})[user] = None
+        return [{kind: subject, "accounts": [*users]} for subject, users in accounts.items()]
+
     def _imports(self, user: str) -> list[dict[str, Any]]:
         asks = [self._import(subject) for subject in self.requests(user)]
         asks += [
-            {**self._import(ready_subject(prefix, f"_INBOX.{_tokens(user)}")[1]), "to": f"{prefix}.ready"}
+            self._import(ready_subject(prefix, f"_INBOX.{tokens(user)}")[1]) | {"to": f"{prefix}.ready"}
             for prefix in self.prefixes
         ]
         hears = [{"stream": {"account": SERVICE, "subject": subject}} for subject in self.events(user)]
@@ -303,13 +376,6 @@ class Permissions:
                 )
 
 
-def _project(name: str) -> str:
-    tenant, _, project = name.partition("/")
-    rules.tenant_part(tenant, field="tenant")
-    rules.tenant_part(project, field="project")
-    return name
-
-
 def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
     """Prefixes of which none begins another: a subject must not be read in two ways."""
     checked = tuple(dict.fromkeys(prefixes))
@@ -329,31 +395,10 @@ def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 def _by_token(kind: str, subject: str) -> dict[str, Any]:
     """An export of which each account may import only what has its own name in the place of the last star."""
-    tokens = subject.split(".")
-    return {kind: subject, "account_token_position": len(tokens) - tokens[::-1].index("*")}
+    parts = subject.split(".")
+    return {kind: subject, "account_token_position": len(parts) - parts[::-1].index("*")}
 
 
 def _mapped(moved: Mapping[str, str]) -> dict[str, Any]:
     """What has the server put subjects in the place of others, if there is anything to say."""
     return {"mappings": {json.dumps(this): that for this, that in moved.items()}} if moved else {}
-
-
-def _tokens(user: str) -> str:
-    return user.replace("/", ".")
-
-
-def _shown(value: Any, indent: str = "") -> str:
-    """A value as a configuration has it: on one line where that is short enough."""
-    if isinstance(value, str | int):
-        return json.dumps(value)
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    deeper = f"{indent}  "
-    members = (
-        [f"{name}: {_shown(member, deeper)}" for name, member in value.items()]
-        if isinstance(value, dict)
-        else [_shown(member, deeper) for member in value]
-    )
-    line = f"{opening} {', '.join(members)} {closing}"
-    if "\n" not in line and len(indent) + len(line) < _WIDTH:
-        return line
-    return "\n".join([opening, *(f"{deeper}{member}" for member in members), f"{indent}{closing}"])

@@ -17,12 +17,16 @@ from holdfast.wire.refusals import error_fields
 if TYPE_CHECKING:
     from holdfast.store import Store
 
-__all__ = ["FIELDS", "VERBS", "WRITES", "TableCall", "answer"]
+__all__ = ["FIELDS", "READS", "VERBS", "WRITES", "TableCall", "answer"]
 
 TableCall: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 VERBS: Final = frozenset({*table_calls.VERBS, "stats"})
 """Every verb of the family."""
+_SWEEPS: Final = frozenset({"sweep_expired_ttl"})
+"""Verbs whose callers name nothing that is changed, and which write all the same."""
+READS: Final = VERBS - WRITES - _SWEEPS
+"""The verbs that write nothing."""
 FIELDS: Final = frozenset(
     {
         *("add", "binary", "condition", "cursor", "deadline", "deadline_ms", "expected_version", "fence"),

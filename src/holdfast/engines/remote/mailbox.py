@@ -20,7 +20,7 @@ from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted
 from holdfast.clock import TICKS
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
-from holdfast.wire.subjects import ready_subject
+from holdfast.wire.subjects import asked_at, ready_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +244,7 @@ class Mailbox:
             level = logging.WARNING if self._client.is_connected else logging.DEBUG
             _log.log(level, "the NATS connection reports: %s", error)
             return
-        kind, subject = found[1].lower(), found[2].lower()
+        kind, subject = found[1].lower(), asked_at(found[2], self._address.prefix).lower()
         if kind == "subscription" and subject.startswith(self._inbox.lower()):
             self._denied = (
                 f"the NATS server does not let this user listen at {self._inbox}: "

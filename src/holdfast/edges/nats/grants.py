@@ -1,0 +1,155 @@
+"""The users of a plugin or of a tenant's project, and the verbs that each may use.
+
+    trivia              every verb
+    trivia:read         every verb that writes nothing
+    audit:get,list      these verbs alone
+    acme/web:read,set   the same for a tenant's project
+
+Law: which verbs there are, and which of them write, is taken from what the service answers and is not listed
+here a second time. Names go in and users come out; what they may send to is said by `permissions`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.edges.nats import calls, tables
+from holdfast.errors import ValidationError
+from holdfast.wire.subjects import ONLY
+from holdfast.wire.writes import WRITING_VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+READ: Final = "read"
+"""What stands for all verbs that write nothing."""
+EVENTS: Final = "changes"
+"""Who may use this verb of a family may also hear the family's events, which tell the same."""
+
+PLUGIN_FAMILIES: Final = ("kv", "table")
+TENANT_FAMILIES: Final = ("semantic",)
+
+_READY: Final = "ready"
+"""Granted to every user: it tells nothing about data."""
+_LONGEST: Final = 100
+"""How long the part after the colon may be: it becomes a part of a file's name."""
+
+READING: Final[dict[str, frozenset[str]]] = {
+    "kv": frozenset(calls.READS),
+    "table": tables.READS,
+    "semantic": frozenset(calls.READS),
+}
+"""The verbs of each family that write nothing."""
+VERBS: Final[dict[str, frozenset[str]]] = {
+    "kv": READING["kv"] | WRITING_VERBS,
+    "table": tables.VERBS,
+    "semantic": READING["semantic"] | WRITING_VERBS | {"put"},
+}
+"""Every verb of each family, by the names that it has in subjects."""
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Who logs in.
+
+    Args:
+        name: What the user is called: as the owner, and after a colon what alone it may do.
+        owner: The plugin, or the tenant's project.
+        families: The families of subjects that the owner has.
+        verbs: The verbs that the user may use; None for all.
+    """
+
+    name: str
+    owner: str
+    families: tuple[str, ...]
+    verbs: frozenset[str] | None = None
+
+    def verbs_of(self, family: str) -> list[str]:
+        """The verbs of a family that this user may use, by the names that they have in subjects."""
+        if self.verbs is None:
+            return sorted(VERBS[family])
+        return sorted(VERBS[family] & self.verbs)
+
+    @property
+    def told(self) -> list[str]:
+        """The families whose events this user may hear."""
+        return [family for family in self.families if EVENTS in self.verbs_of(family)]
+
+
+def plugin_user(text: str) -> User:
+    """The user that `plugin` or `plugin:verbs` names.
+
+    Raises:
+        InvalidPluginName: The plugin's name breaks its rule.
+        ValidationError: A verb is not known, or there is none after the colon.
+    """
+    owner, colon, verbs = text.partition(":")
+    rules.plugin_name(owner)
+    return _user(owner, verbs if colon else None, PLUGIN_FAMILIES, field="plugin")
+
+
+def tenant_user(text: str) -> User:
+    """The user that `tenant/project` or `tenant/project:verbs` names.
+
+    Raises:
+        ValidationError: A name breaks its rule, a verb is not known, or there is none after the colon.
+    """
+    owner, colon, verbs = text.partition(":")
+    tenant, _, project = owner.partition("/")
+    rules.tenant_part(tenant, field="tenant")
+    rules.tenant_part(project, field="project")
+    return _user(owner, verbs if colon else None, TENANT_FAMILIES, field="tenant")
+
+
+def tokens(user: str) -> str:
+    """What a user is called where only tokens may stand: in subjects, in a URL, in a file's name.
+
+    Plugins have one token or three, and projects two or four: no two users have the same.
+    """
+    owner, colon, verbs = user.partition(":")
+    name = owner.replace("/", ".")
+    return f"{name}.{ONLY}.{verbs.replace(',', '-')}" if colon else name
+
+
+def owners(users: Iterable[User]) -> tuple[str, ...]:
+    """Whose users they are, each once."""
+    return tuple(dict.fromkeys(user.owner for user in users))
+
+
+def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: str) -> User:
+    if given is None:
+        return User(name=owner, owner=owner, families=families)
+    asked = {_SPELLINGS.get(word, word) if "semantic" in families else word for word in given.split(",")}
+    reading = frozenset().union(*(READING[family] for family in families))
+    known = frozenset().union(*(VERBS[family] for family in families))
+    for word in sorted(asked - known - {READ}):
+        raise ValidationError(_unknown(word, owner, known), field=field)
+    named = sorted(asked - (reading if READ in asked else {READ}) - {READ})
+    verbs = frozenset(named) | {_READY} | (reading if READ in asked else frozenset())
+    text = ",".join([READ, *named] if READ in asked else named)
+    if len(text) > _LONGEST:
+        raise ValidationError(
+            f"the list of verbs of {owner!r} is longer than {_LONGEST} characters: "
+            f"name {READ!r} in the place of those that read, or split it between two users",
+            field=field,
+        )
+    also = {spelling for spelling, verb in _SPELLINGS.items() if verb in verbs and "semantic" in families}
+    return User(name=f"{owner}:{text}", owner=owner, families=families, verbs=verbs | also)
+
+
+_SPELLINGS: Final = {"put": "set"}
+"""What tenants' projects also call a verb."""
+
+
+def _unknown(word: str, owner: str, known: frozenset[str]) -> str:
+    if not word:
+        return f"name the verbs of {owner!r} after the colon, as in {owner}:{READ} or {owner}:get,list"
+    nearest = get_close_matches(word, [READ, *sorted(known)], n=1, cutoff=0.5)
+    if nearest:
+        return f"{word!r} is not a verb that {owner!r} can be given; did you mean {nearest[0]!r}?"
+    return (
+        f"{word!r} is not a verb that {owner!r} can be given; known are {', '.join([READ, *sorted(known)])}"
+    )
