@@ -137,7 +137,8 @@ def test_what_is_renewed_is_for_its_owner_alone(config: Callable[..., Said], fol
         (("--rotate", "zzzzz"), "there are HOLDFAST, OPERATOR, acme/web, "),
         (("--rotate", "trivia", "--rotate", "nobody"), "no credentials of 'nobody'"),
         (("--rotate", "quote-db:read"), "no credentials of 'quote-db:read'"),
-        (("--rotate", "trivia", "--plugin", "trivia"), "leave out --plugin"),
+        (("--rotate", "trivia", "--plugin", "trivia"), "changes nothing else: give these two"),
+        (("--rotate", "trivia", "--tls-cert", "cert.pem"), "changes nothing else: give these two"),
     ],
 )
 def test_a_mistake_changes_nothing(

@@ -105,10 +105,10 @@ def config(
         Print a document that says what was written, or without --out the configuration and the secrets.
     """
     if rotate:
-        if plugin or tenant or out is None:
+        if out is None or any((plugin, tenant, trusted, own_connection, tls_cert, tls_key, tls_ca, force)):
             raise ValidationError(
-                "--rotate renews credentials in the folder that --out names: give that, and leave out "
-                "--plugin and --tenant",
+                "--rotate renews credentials in the folder that --out names and changes nothing else: give "
+                "these two, and --json if you like",
                 field="rotate",
             )
         _rotate(out, rotate, as_json=json)
