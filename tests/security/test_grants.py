@@ -18,7 +18,7 @@ from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, ValidationError
-from holdfast.wire.subjects import OPERATOR
+from holdfast.wire.subjects import MOST_LINKS, OPERATOR
 from tests.docs.test_examples import ROOT
 from tests.nats import Wire, connection, nats_server
 from tests.security.attacks import forged
@@ -89,6 +89,9 @@ async def place(mode: Mode, request: pytest.FixtureRequest) -> AsyncIterator[Pla
             settings = Settings(reply_mode=mode, deadline_ms=60_000, plugin=plugin)
             service = NatsService(store, client, settings, observer)
             await service.start()
+            if plugin is None:
+                service.serve_links(client, range(MOST_LINKS))
+                await client.flush()
             stack.push_async_callback(service.stop)
         yield Place(server.url, who, credentials, store, tally)
 
@@ -324,12 +327,13 @@ def test_every_configuration_with_verbs_is_accepted(mode: Mode, own: tuple[str, 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        ("db.kv.trivia.get", "db.kv.trivia.set"),
-        ("db.kv.trivia.get", "db.kv.trivia.>"),
-        ("db.kv.trivia.get", "db.kv.audit.get"),
-        ("db.kv.audit.get", "db.kv.trivia.get"),
+        ("db.link.0.kv.trivia.get", "db.link.0.kv.trivia.set"),
+        ("db.link.0.kv.trivia.get", "db.link.0.kv.trivia.>"),
+        ("db.link.0.kv.trivia.get", "db.kv.trivia.set"),
+        ("db.link.0.kv.trivia.get", "db.link.1.kv.audit.get"),
+        ("db.link.1.kv.audit.get", "db.link.0.kv.trivia.get"),
         ("db.event.kv.trivia.>", "db.event.kv.audit.>"),
-        ("db.semantic.acme.web.get", "db.semantic.acme.web.>"),
+        ("db.link.2.semantic.acme.web.get", "db.link.2.semantic.acme.web.>"),
     ],
 )
 def test_importing_a_verb_that_was_not_granted_is_refused(mine: str, theirs: str, tmp_path: Path) -> None:
