@@ -88,6 +88,20 @@ async def test_ready_follows_nats(place: Place, nats_server: NatsServer) -> None
     assert connection.reconnects == 1
 
 
+async def test_ready_while_a_plugin_is_cut_off(place: Place, nats_server: NatsServer) -> None:
+    """A plugin's connection that is gone is told of and concerns that plugin; with none left it is 503."""
+    async with link(nats_server) as common, link(nats_server) as one, link(nats_server) as other:
+        place.health.links = [common, one, other]
+        assert await place.ready() == (200, {"ready": True, "service": "ok", "store": "ok", "nats": "ok"})
+        await one.client.close()
+        status, report = await place.ready()
+        gone = "1 of 2 connections of plugins are gone"
+        assert (status, report["ready"], report["nats"], report["plugins"]) == (200, True, "ok", gone)
+        await other.client.close()
+        status, report = await place.ready()
+        assert (status, report["nats"]) == (503, "it is not connected")
+
+
 async def test_ready_follows_the_store(place: Place, nats_server: NatsServer) -> None:
     """A store that accepts no writes makes the service not ready, with its code; metrics go on."""
     async with link(nats_server) as connection:

@@ -12,6 +12,7 @@ from tests.mutate.plant import Plant
 _PROTOCOL: Final = ("tests/bus/test_protocol.py",)
 _BUS: Final = ("tests/bus/test_session.py", "tests/bus")
 _GUARD: Final = ("tests/edges/nats/test_guard.py",)
+_LINKS: Final = ("tests/edges/nats/test_links.py",)
 _INTAKE: Final = (
     "tests/edges/nats/test_intake.py",
     "tests/edges/nats/test_order.py",
@@ -255,6 +256,69 @@ PLANTS: Final = (
         "if line.begun >= OWN_TURN or",
         "if line.begun < 0 or",
         _INTAKE,
+    ),
+    Plant(
+        "large requests count as small ones",
+        "edges/nats/intake.py",
+        "weight = 1 + (size >> LARGE)",
+        "weight = 1",
+        _INTAKE,
+    ),
+    Plant(
+        "every link is served over the common connection",
+        "edges/nats/links.py",
+        "        if not self._most:\n",
+        "        if self._most:\n",
+        _LINKS,
+    ),
+    Plant(
+        "a link that comes to be is not served",
+        "edges/nats/links.py",
+        "            self._told = max(self._told, int(told[:4]))",
+        "            self._told = self._told or int(told[:4])",
+        _LINKS,
+    ),
+    Plant(
+        "a request is answered over the common connection",
+        "edges/nats/answers.py",
+        "self._send(request.client, request.reply, payload, error=error)",
+        "self._send(self._client, request.reply, payload, error=error)",
+        _LINKS,
+    ),
+    Plant(
+        "events go over the common connection",
+        "edges/nats/service.py",
+        "            self._answers.over.keep(namespace, client)",
+        "            pass",
+        _LINKS,
+    ),
+    Plant(
+        "a link takes what operators ask",
+        "edges/nats/listening.py",
+        'if family in ("kv", "table", "semantic")',
+        "if family",
+        _LINKS,
+    ),
+    Plant(
+        "a flood is read without a pause",
+        "bus/session.py",
+        "        if full:\n            self._pause(began)\n",
+        "",
+        ("tests/bus/test_pieces.py",),
+    ),
+    Plant(
+        "a large message is read in small pieces",
+        "bus/session.py",
+        "        if missing <= READ_BYTES:",
+        "        if missing:",
+        ("tests/bus/test_pieces.py",),
+    ),
+    Plant(
+        "what waited goes out of order",
+        "bus/outgoing.py",
+        "                self._unsent = unsent[number:]",
+        "                self._unsent = unsent[:number]",
+        ("tests/bus/test_pieces.py",),
     ),
     Plant(
         "a turn's time stands still",
