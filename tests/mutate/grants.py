@@ -31,7 +31,7 @@ PLANTS: Final = (
     Plant(
         "users with few verbs shut out the one with all",
         "edges/nats/permissions.py",
-        "{whole: None} if whole in self.users else {}",
+        "{whole: None} if whole in self._users else {}",
         "{}",
         _GRANTS,
     ),

@@ -11,16 +11,19 @@ import json
 import re
 import signal
 import stat
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+import holdfast
 from holdfast.edges import cli
 from holdfast.edges.cli import nats_files
 from holdfast.edges.nats.permissions import SERVICE, Permissions, credentials_of
-from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.server import NatsServer, find
 from tests.edges.nats.ground import until
+from tests.edges.running import holdfast_up
 from tests.nats import Wire, connection
 from tests.security.responders import holdfast_service
 from tests.security.test_config_command import Said
@@ -235,6 +238,64 @@ async def test_a_running_server_that_reloads(
                 await ended.settle()
         assert await _is_served(other, old["quote-db"], "db.kv.quote-db.set")
         assert (other.is_connected, other.reconnects) == (True, 0)
+
+
+async def test_under_holdfast_up(config: Callable[..., Said], kind: Kind, tmp_path: Path) -> None:
+    """The server that `holdfast up` started reloads the file that was renewed."""
+    folder = tmp_path / "bus"
+    assert config(*PLAIN, "--credentials", kind, "--out", folder).code == 0
+    login = ["--nats-nkey", folder / "service.nk"] if kind == "nkeys" else ["--nats-user", SERVICE]
+    secret = shown(folder, SERVICE, kind).secret
+    variables = {"HOLDFAST_REPLY_MODE": "accounts"}
+    variables |= {"HOLDFAST_NATS_PASSWORD": secret} if kind == "passwords" else {}
+    options = ["--nats-config", folder / nats_files.NAME, *login]
+    async with holdfast_up(tmp_path / "home", *options, **variables) as up:
+        await _set(up.url, shown(folder, "trivia", kind), "trivia")
+        assert config("--rotate", "trivia", "--out", folder).code == 0
+        [pid] = (tmp_path / "home").rglob("nats-server.pid")
+        reload = [str(find()), "--signal", f"reload={pid}"]
+        await asyncio.to_thread(subprocess.run, reload, check=True, capture_output=True)
+        log = pid.with_name("nats-server.log")
+        await until(lambda: b"Reloaded server configuration" in log.read_bytes())
+        await _set(up.url, shown(folder, "trivia", kind), "trivia")
+        await _set(up.url, shown(folder, "quote-db", kind), "quote-db")
+        assert "is gone" not in up.complaints
+
+
+async def test_a_client_with_the_file_comes_back(config: Callable[..., Said], tmp_path: Path) -> None:
+    """A client that was given the file of an nkey reads it at its next attempt, and needs no restart."""
+    folder = tmp_path / "bus"
+    assert config(*PLAIN, "--out", folder).code == 0
+    who = Permissions(("trivia", "trivia:read", "quote-db"))
+    old = {user: shown(folder, user, "nkeys") for user in who.users}
+    async with contextlib.AsyncExitStack() as stack:
+        server = NatsServer(tmp_path / "run", port=None, config=folder / nats_files.NAME)
+        await stack.enter_async_context(server)
+        await stack.enter_async_context(holdfast_service(server.url, old, who))
+        address = f"{server.url}?nkey={folder / 'plugins/trivia.nk'}&inbox=_INBOX.trivia"
+        store = await stack.enter_async_context(holdfast.open(address))
+        await store.kv("trivia").set("k", 1)
+        assert config("--rotate", "trivia", "--out", folder).code == 0
+        server.process.send_signal(signal.SIGHUP)
+        await until(lambda: b"Reloaded server configuration" in server.log.read_bytes())
+        async with asyncio.timeout(20):
+            while await _unreachable(store):  # noqa: ASYNC110 - the store tells nobody when it is back
+                await asyncio.sleep(0.02)
+        await store.kv("trivia").set("k", 2)
+
+
+async def _unreachable(store: holdfast.Store) -> bool:
+    try:
+        await store.ready()
+    except holdfast.Unavailable:
+        return True
+    return False
+
+
+async def _set(url: str, credentials: Credentials, plugin: str) -> None:
+    """Log in and write."""
+    async with connection(url, credentials) as client:
+        assert await _is_served(client, credentials, f"db.kv.{plugin}.set")
 
 
 async def _is_served(where: NatsServer | Connection, credentials: Credentials, subject: str) -> bool:

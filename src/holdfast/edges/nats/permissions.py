@@ -346,7 +346,7 @@ class Permissions:
         for user, wanted in subjects.items():
             whole = user.partition(":")[0]
             for subject in wanted:
-                accounts.setdefault(subject, {whole: None} if whole in self.users else {})[user] = None
+                accounts.setdefault(subject, {whole: None} if whole in self._users else {})[user] = None
         return [{kind: subject, "accounts": [*users]} for subject, users in accounts.items()]
 
     def _imports(self, user: str) -> list[dict[str, Any]]:
