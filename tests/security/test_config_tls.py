@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.edges.nats.server import find
-from tests.docs.test_tls import needs_openssl
+from tests.docs.test_bus_pages import needs_openssl
 from tests.edges.test_connect import CERTIFICATE, KEY
 from tests.security.test_config_command import Said, config
 

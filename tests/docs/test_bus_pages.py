@@ -1,4 +1,4 @@
-"""The commands of the page about TLS do what it says, with certificates that they make themselves.
+"""The commands of the pages about TLS and about isolation do what the pages say.
 
 Law: the commands are taken from the page. Only addresses are others: everything listens on 127.0.0.1.
 """
@@ -18,11 +18,11 @@ import pytest
 
 from holdfast.edges.nats.server import find
 from tests.docs.test_examples import ROOT, blocks_of
+from tests.edges.running import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE: Final = ROOT / "docs" / "howto" / "tls.md"
 PATIENCE: Final = 30.0
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -42,11 +42,13 @@ class Shell:
         (programs / "nats-server").symlink_to(find())
         (programs / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
         (programs / "holdfast").chmod(0o755)
-        kept = {name: one for name, one in os.environ.items() if not name.startswith(("HOLDFAST", "NATS"))}
+        unwanted = ("HOLDFAST", "NATS", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: one for name, one in os.environ.items() if not name.startswith(unwanted)}
         self._environment = kept | {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOLDFAST_DATA_DIR": str(folder / "data"),
             "HOLDFAST_HTTP_PORT": "0",
+            "PYTHONPYCACHEPREFIX": str(COMPILED),
         }
 
     def run(self, command: str) -> str:
@@ -126,17 +128,32 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     one.end_all()
 
 
-def commands() -> list[str]:
-    """The commands of the page, one after the other."""
-    blocks = [block for block in blocks_of(PAGE.read_text(encoding="utf-8")) if block.info == "console"]
+def commands(name: str) -> list[str]:
+    """The commands of a page, one after the other."""
+    page = ROOT / "docs" / "howto" / name
+    blocks = [block for block in blocks_of(page.read_text(encoding="utf-8")) if block.info == "console"]
     return [line.removeprefix("$ ") for block in blocks for line in block.text.splitlines()]
 
 
 @needs_openssl
 def test_the_page_works_from_top_to_bottom(shell: Shell) -> None:
     """What a reader types in the page's order ends with the entry being read over TLS with a certificate."""
-    printed = [shell.run(command) for command in commands()]
+    page = commands("tls.md")
+    printed = [shell.run(command) for command in page]
     assert printed[-1] == '"hello"\n'
-    plain = commands()[-1].replace("&tls_cert=client.pem&tls_key=client-key.pem", "")
+    plain = page[-1].replace("&tls_cert=client.pem&tls_key=client-key.pem", "")
     assert "certificate required" in shell.refusal(plain)
     assert "its certificate is not trusted" in shell.refusal(plain.replace("&tls_ca=ca.pem", ""))
+
+
+def test_the_page_about_isolation(shell: Shell) -> None:
+    """The configuration of the page is loaded, and after a renewal loaded again by a server that runs."""
+    first, second, rotate, reload = commands("isolate-plugins.md")
+    for command in (first, second):
+        shell.run(command)
+    shell.run(f"nats-server -c bus/nats-server.conf -p {shell.port} -P nats-server.pid")
+    before = (shell.folder / "bus/plugins/trivia.only.read.nk").read_text()
+    shell.run(rotate)
+    assert (shell.folder / "bus/plugins/trivia.only.read.nk").read_text() != before
+    assert reload == "nats-server --signal reload"
+    shell.run(f"{reload}=nats-server.pid")  # with a single server on a machine it need not be named
