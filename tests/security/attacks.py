@@ -77,9 +77,10 @@ class Attacker:
 
     def __init__(self, user: str, bus: Bus) -> None:
         self.user = user
+        self.owner = user.partition(":")[0]
         self._bus = bus
         self._own = bus.credentials[user]
-        self._victims = [name for name in (*OWNERS, BOT) if name != user]
+        self._victims = [name for name in (*OWNERS, BOT) if name != self.owner]
 
     async def overhear(self) -> list[str]:
         """Subscribe to all that is not one's own while the others work, and return what was delivered."""
@@ -89,7 +90,7 @@ class Attacker:
                 for queue in ("", QUEUE, "thieves"):
                     client.listen(subject, partial(_count, heard, subject), queue=queue)
             await client.flush()
-            await self._bus.everybody_asks(but=self.user)
+            await self._bus.everybody_asks(but=self.owner)
             await client.flush()
             return [f"{self.user} overheard {times} at {subject!r}" for subject, times in heard.items()]
 
@@ -102,7 +103,7 @@ class Attacker:
                 for reply in ("", ear.subject):
                     assert client.send(subject, forged(self.user, victim), reply=reply)
             await client.flush()
-            await self._bus.everybody_asks(but=self.user)
+            await self._bus.everybody_asks(but=self.owner)
             await client.flush()
             return [f"{self.user} was answered {len(answers)} times"] if answers else []
 
@@ -113,7 +114,7 @@ class Attacker:
             for own, victim, reply in self._misdirected():
                 assert client.send(own, forged(self.user, victim), reply=reply)
             await client.flush()
-        await self._bus.everybody_asks(but=self.user)
+        await self._bus.everybody_asks(but=self.owner)
 
     async def trace(self) -> None:
         """Have the server itself tell others how a message of one's own would go."""
@@ -122,7 +123,7 @@ class Attacker:
                 headers = {"Nats-Trace-Dest": reply, "Nats-Trace-Only": "true"}
                 assert client.send(own, b"{}", head=block(headers))
             await client.flush()
-        await self._bus.everybody_asks(but=self.user)
+        await self._bus.everybody_asks(but=self.owner)
 
     async def _misdirect_bare(self) -> None:
         """The same with bytes that no client library would send."""
@@ -162,8 +163,11 @@ class Attacker:
     def _own_subjects(self) -> Iterator[str]:
         """A writing and a reading verb of each prefix and family of one's own."""
         for pattern in self._ways_in(self.user):
-            verbs = ("put_item", "get_item") if ".table." in pattern else ("set", "get")
-            yield from (pattern.removesuffix(">") + verb for verb in verbs)
+            if pattern.endswith((">", "*")):
+                verbs = ("put_item", "get_item") if ".table." in pattern else ("set", "get")
+                yield from (pattern.removesuffix(">") + verb for verb in verbs)
+            elif pattern.endswith((".get", ".list", ".get_item")):
+                yield pattern
 
     def _subjects_to_hear(self) -> Iterator[str]:
         yield from EVERYTHING

@@ -31,6 +31,8 @@ BOT: Final = "bot"
 """A plugin that may speak for the others."""
 TENANTS: Final = ("acme/web", "acme/app", "globex/web")
 OWNERS: Final = (*PLUGINS, *TENANTS)
+FEW: Final = ("trivia:read", "acme/web:get,list")
+"""Users of two owners who may use few verbs."""
 
 _KEYS: Final = (
     "set get delete list incr get_ttl set_ttl remove_ttl get_many set_many delete_many batch changes history "
@@ -184,7 +186,8 @@ def family_of(pattern: str) -> str:
 
 def permissions(mode: Mode) -> Permissions:
     """Everybody who is on the bus."""
-    return Permissions((*PLUGINS, BOT), TENANTS, mode=mode, trusted=(BOT,))
+    plugin, project = FEW
+    return Permissions((*PLUGINS, BOT, plugin), (*TENANTS, project), mode=mode, trusted=(BOT,))
 
 
 @contextlib.asynccontextmanager
