@@ -339,6 +339,10 @@ class Trim(Command, frozen=True, kw_only=True, gc=False):
         return True
 
 
+class Recount(Command, frozen=True, kw_only=True, gc=False):
+    """Put the counters right that say what a namespace keeps, if SQL has changed what there is."""
+
+
 class Result(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What became of a command. `replayed`: it took effect before, and this is the reply of then."""
 

@@ -7,18 +7,22 @@ meaning. A change goes through `transact`, which every engine writes in the same
     wanted  = needs(commands)                     what to load
     loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
     more    = further(commands, wanted, loaded)   what to load besides, as a policy or a table asks
-    outcome = decide(loaded, commands, now(), keys) pure; the keys sign the audit
-    <while outcome.wants: load them, decide again>
+    outcome = decide(loaded, commands, now(), keys, defaults)   pure; the keys sign the audit
+    <while outcome.unfinished: load what it wants, decide again>
     <save outcome; commit>                        all of it or nothing, durable before the return
 
 Many entries expire at once, and most leave nothing but a record. So `wanted.runs` may ask for the sums of
 what is due in a namespace (`holdfast.rows.Overdue`), and `outcome.runs` says that these entries go and which
 versions their records get (`holdfast.rows.Run`), without a row or a record for each. An engine that sums up
-nothing does no wrong: its entries expire one by one.
+no runs does no wrong: its entries expire one by one. What the journal holds up to a version (`wanted.trims`)
+and what a namespace keeps (`wanted.counts`) is summed up in the same way, and must be: by it a namespace
+knows how much room it has. `holdfast.decide.weights` says what each thing counts for.
 
 The first record of an audit, and one whose head was tampered with, can't be decided before it is known which
 records are there. Then `outcome.wants` names the space: an engine saves nothing, puts its `ends_of` into
-`loaded.ends`, in the same transaction, and decides again.
+`loaded.ends`, in the same transaction, and decides again. `outcome.looks` are rows that have to be loaded in
+the same way, since only deciding has shown that they count; they and what `further` asks for are noted in
+`loaded.looked`, there or not.
 
 What must hold:
 
@@ -47,6 +51,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from holdfast import rules
+from holdfast.model import Policy
 from holdfast.rows import Ends
 
 if TYPE_CHECKING:
@@ -148,6 +153,13 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int
 
 
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What making room for a quota came to: the records of what has expired, and whether anything went."""
+
+    journal: list[Record]
+    freed: bool
+
+
 class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which records of a journal: after version `since`, of keys from `start` to before `stop`, oldest first.
 
@@ -179,11 +191,15 @@ class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace's row, and of its entries those that are past their deadline but still counted."""
+    """A namespace's row, and of its entries those that are past their deadline but still counted.
+
+    `defaults` is what holds where its policy says nothing, if another side knows that.
+    """
 
     namespace: Namespace
     due_keys: int
     due_bytes: int
+    defaults: Policy | None = None
 
 
 class Engine(Protocol):
@@ -193,6 +209,9 @@ class Engine(Protocol):
     def keys(self) -> Keys:
         """What signs the audit."""
         ...
+
+    defaults: Policy | None
+    """The quotas of namespaces whose policy names none, for `decide`; the store sets it before `start`."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -282,6 +301,10 @@ class Housekeeper(Protocol):
 
     async def upkeep(self) -> None:
         """Drop what was kept long enough."""
+        ...
+
+    async def recount(self, namespace: str) -> int:
+        """Count anew what a namespace keeps; how many counters were wrong."""
         ...
 
 

@@ -189,9 +189,10 @@ class TtlNotConfigured(Refused):
 
 
 class QuotaExceeded(Refused):
-    """The namespace is full by its policy."""
+    """The namespace is full by its policy; `excess` is by how many bytes, where that is known."""
 
     code = "QUOTA_EXCEEDED"
+    excess: int = 0
 
 
 class PermissionDenied(Refused):

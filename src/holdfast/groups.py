@@ -8,6 +8,7 @@ not known here.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from holdfast.batcher import Done
 from holdfast.commands import Change, Many
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import JournalQuery
+from holdfast.engine import JournalQuery, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.outage import Outage
 from holdfast.report import report, report_expired
@@ -43,7 +44,7 @@ class Groups:
     Args:
         engine: What does them.
         clock: The time to go by.
-        sweep: Removes what has expired where a quota refuses, and has the records of that.
+        sweep: Makes room where a quota refuses, by so many bytes if it is one of bytes.
         tell: Is told of every commit.
         listeners: Are given the records of what expired in runs, which no outcome has.
     """
@@ -52,7 +53,7 @@ class Groups:
         self,
         engine: Engine,
         clock: Clock,
-        sweep: Callable[[str], Awaitable[list[Record]]],
+        sweep: Callable[[str, int], Awaitable[Swept]],
         tell: Callable[[Outcome], None],
         listeners: Sequence[Callable[[list[Record]], None]],
     ) -> None:
@@ -168,21 +169,27 @@ class Groups:
             position: _refused(result) for position, result in enumerate(outcome.results) if _refused(result)
         }
         journal, results = list(outcome.journal), list(outcome.results)
-        for name in sorted({commands[position].namespace for position in refused}):
-            journal += await self._swept(name)
-        for position, parts in refused.items() if len(journal) > len(outcome.journal) else ():
+        excess: Counter[str] = Counter()
+        for position in refused:
+            excess[commands[position].namespace] += _excess(outcome.results[position])
+        freed = False
+        for name in sorted(excess):
+            swept = await self._swept(name, excess[name])
+            journal += swept.journal
+            freed |= swept.freed
+        for position, parts in refused.items() if freed else ():
             again = await self._one_by_one([_anew(commands[position], parts)], None)
             results[position] = _merged(results[position], parts, again.results[0])
             journal += again.journal
         return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
-    async def _swept(self, namespace: str) -> list[Record]:
+    async def _swept(self, namespace: str, excess: int) -> Swept:
         """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
         try:
-            return await self._sweep(namespace)
+            return await self._sweep(namespace, excess)
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
-            return []
+            return Swept(journal=[], freed=False)
 
 
 @cache
@@ -208,6 +215,12 @@ def _refused(result: Any) -> Sequence[int]:
         return [0] if isinstance(result, QuotaExceeded) else []
     parts = getattr(result, "items", ())
     return [position for position, part in enumerate(parts) if isinstance(part, QuotaExceeded)]
+
+
+def _excess(result: Any) -> int:
+    """By how many bytes a command, or its parts together, would have been past a quota."""
+    parts = (result,) if isinstance(result, HoldfastError) else result.items
+    return sum(part.excess for part in parts if isinstance(part, QuotaExceeded))
 
 
 def _anew(command: Command, positions: Sequence[int]) -> Command:

@@ -135,14 +135,43 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     current: Entry | None
 
 
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a namespace keeps, in bytes and by kind, also what has expired and was not yet removed.
+
+    Everything counts with what goes along with it, and 128 bytes for each row. `requests` are remembered
+    ones, `other` are the tokens of locks and the definitions of tables. A quota counts all but the audit.
+    """
+
+    entries: int = 0
+    items: int = 0
+    indexes: int = 0
+    journal: int = 0
+    trash: int = 0
+    letters: int = 0
+    requests: int = 0
+    other: int = 0
+    audit: int = 0
+
+    @property
+    def counted(self) -> int:
+        """What a quota of bytes counts."""
+        kinds: tuple[int, ...] = msgspec.structs.astuple(self)
+        return sum(kinds) - self.audit
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds now: live keys, bytes of their keys and values, and its last version."""
+    """What a namespace holds now: live keys, bytes of their keys and values, and its last version.
+
+    `kept_bytes` is what a quota of bytes counts, and `parts` tells what that is made of.
+    """
 
     namespace: str
     keys: int
     bytes: int
     version: int
     changed_at: datetime
+    kept_bytes: int = 0
+    parts: Parts = Parts()
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,7 +361,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         quota_keys: How many keys it may hold.
-        quota_bytes: How many bytes of keys and values it may hold.
+        quota_bytes: How many bytes it may keep, of all kinds but the audit.
         rate_limit: How many requests a second each process that serves it accepts.
         ttl_default: The ttl in seconds of an entry that is put without one.
         ttl_min: The shortest ttl that is accepted.

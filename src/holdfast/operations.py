@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
-from holdfast.commands import Written
+from holdfast.commands import Recount, Removed, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import Examined, Housekeeper, Rescuer
 from holdfast.errors import Unsupported
-from holdfast.model import Stats, moment
+from holdfast.model import Policy, Stats, moment
 from holdfast.rows import KV
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.groups import Groups
     from holdfast.letters import Letters
-    from holdfast.model import Entry, Policy, Rescued, TrashPage
+    from holdfast.model import Entry, Rescued, TrashPage
     from holdfast.outage import Outage
     from holdfast.reaper import Reaper
     from holdfast.survey import Survey
@@ -110,6 +110,13 @@ class Operations(ABC):
         found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))
         return policy_of(found[0].namespace.policy if found else None)
 
+    async def defaults(self, namespace: str) -> Policy:
+        """The quota and the rate that hold for a namespace where its policy names none."""
+        engine = self._reading()
+        found = await engine.totals(self.now(), namespace=rules.namespace(namespace))
+        told = found[0].defaults if found else None
+        return told or engine.defaults or Policy()
+
     async def set_policy(
         self, namespace: str, policy: Policy | dict[str, Any], **provenance: Unpack[Provenance]
     ) -> Policy:
@@ -134,6 +141,19 @@ class Operations(ABC):
         verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
         result = await self.execute(verbs.load(entries, keep_versions=keep_versions, **provenance))
         assert isinstance(result, Written)
+        return result.count
+
+    async def recount(self, namespace: str) -> int:
+        """Count anew what a namespace keeps, and put its counters right; how many of them were wrong.
+
+        Nobody needs that unless rows were changed with SQL. It looks at all that the namespace keeps, and
+        writes to it wait for that long.
+        """
+        keeper, name = self._reading(), rules.namespace(namespace)
+        if isinstance(keeper, Housekeeper):
+            return await keeper.recount(name)
+        result = await self.execute(Recount(namespace=name))
+        assert isinstance(result, Removed)
         return result.count
 
     async def ready(self) -> None:

@@ -85,11 +85,14 @@ class Rates:
 
     Args:
         now: Tells the time in milliseconds.
+        default: The rate of namespaces whose policies name none; None if they have none.
     """
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], *, default: float | None = None) -> None:
         self._now = now
         self._buckets: dict[str, Bucket] = {}
+        self._others = None if default is None else Buckets(default)
+        self._default = default
 
     def learn(self, namespaces: Iterable[Namespace]) -> None:
         """Take note of the policies of namespaces."""
@@ -109,10 +112,12 @@ class Rates:
             RateLimited: It is one too many.
         """
         bucket = self._buckets.get(namespace)
-        if bucket is None:
+        if bucket is not None:
+            wait, rate = bucket.take(self._now() / 1000), f"its rate of {bucket.rate}"
+        elif self._others is not None:
+            wait = self._others.take(namespace, self._now() / 1000)
+            rate = f"the default rate of {self._default}"
+        else:
             return
-        wait = bucket.take(self._now() / 1000)
         if wait:
-            raise RateLimited(
-                f"{namespace} is over its rate of {bucket.rate} requests per second", retry_after=wait
-            )
+            raise RateLimited(f"{namespace} is over {rate} requests per second", retry_after=wait)

@@ -20,8 +20,8 @@ from holdfast.audit import AUDIT, address_of, head_of, record_of
 from holdfast.audits import suspects
 from holdfast.bounded import Bounded
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
-from holdfast.decide.policies import audit_seconds, audited, policy_of
-from holdfast.engine import JournalQuery, Scan
+from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
+from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.leftovers import expired_items, purge
 from holdfast.lookout import Lookout
@@ -48,6 +48,8 @@ CROWD: Final = 64
 """From how many due entries of a namespace in one look on they are asked to go as a run."""
 RUN: Final = 250
 """How many entries go in one run: a few milliseconds of the writer's, which a write may have to wait for."""
+MORE_ROOM: Final = 1_048_576
+"""By how many bytes a journal is shortened beyond what is needed, at the most."""
 SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
@@ -147,8 +149,11 @@ class Reaper:
         if self.swept is not None:
             self.swept(removed, seconds)
 
-    async def sweep_inline(self, namespace: str) -> list[Record]:
-        """Expire what is due in a namespace within the turn of a group of its own; the records of that."""
+    async def sweep_inline(self, namespace: str, *, excess: int = 0) -> Swept:
+        """Make room in a namespace within the turn of a group of its own, for so many bytes if any.
+
+        What is due goes, and of the journal the oldest records, unless a policy says how long they stay.
+        """
         journal: list[Record] = []
         while due := await self._engine.due(KV, self._clock.now(), limit=LOOK, namespace=namespace):
             command = Expire(namespace=namespace, space=KV, keys=tuple(row.key for row in due))
@@ -158,7 +163,43 @@ class Reaper:
                 break
         async for expire in expired_items(self._engine, namespace, self._clock.now):
             journal += (await self._engine.transact([expire], self._clock.now)).journal
-        return journal
+        freed = bool(journal)
+        if excess:
+            for space in (TRASH, REQUEST):
+                freed |= await self._expire_inline(namespace, space)
+            freed |= await self._shorten_journal(namespace, excess)
+        return Swept(journal=journal, freed=freed)
+
+    async def _expire_inline(self, namespace: str, space: str) -> bool:
+        freed = False
+        while due := await self._engine.due(space, self._clock.now(), limit=LOOK, namespace=namespace):
+            command = Expire(namespace=namespace, space=space, keys=tuple(row.key for row in due))
+            freed |= not (await self._engine.transact([command], self._clock.now)).empty
+            if len(due) < LOOK:
+                break
+        return freed
+
+    async def _shorten_journal(self, namespace: str, excess: int) -> bool:
+        """Drop the oldest records until there is room, and some more, so that not every write has to wait."""
+        totals = await self._engine.totals(self._clock.now(), namespace=namespace)
+        if not totals:
+            return False
+        found, freed = totals[0].namespace, False
+        target = found.kept_bytes - 2 * excess - min(MORE_ROOM, found.kept_bytes // 16)
+        while found.kept_bytes > target and journal_yields(found):
+            query = JournalQuery(
+                namespace=namespace, since=found.journal_floor, limit=LOOK, max_bytes=MORE_ROOM
+            )
+            page = await self._engine.journal(query)
+            if not page.records:
+                break
+            trim = Trim(namespace=namespace, upto=page.records[-1].version)
+            outcome = await self._engine.transact([trim], self._clock.now)
+            [found] = outcome.namespaces or [found]
+            if outcome.empty:
+                break
+            freed = True
+        return freed
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped."""

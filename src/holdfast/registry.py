@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.audit import Keys
     from holdfast.clock import Clock
     from holdfast.engine import Engine
+    from holdfast.model import Policy
 
 
 def open(
@@ -30,6 +31,7 @@ def open(
     sweep_interval: float = 300,
     reap: bool = True,
     audit_key: str | Path | None = None,
+    defaults: Policy | None = None,
 ) -> Store:
     """The store behind a URL, to be entered with `async with`.
 
@@ -42,12 +44,15 @@ def open(
         reap: Whether this store notices expiry by itself.
         audit_key: The secret that signs the audit, or the file that holds it. Several may be given, one on
             each line, and the last one signs. A local file makes its own beside the data.
+        defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies name none.
 
     Raises:
         ValidationError: The URL is none of these, or the key is too short.
     """
     engine = engine_for(url, keyring_for(audit_key))
-    return Store(engine, clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap)
+    return Store(
+        engine, clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap, defaults=defaults
+    )
 
 
 def keyring_for(audit_key: str | Path | None) -> Keyring | None:

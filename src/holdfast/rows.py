@@ -20,6 +20,8 @@ TABLE: Final = "table"
 """The space of the definitions of tables, by name."""
 DROPPED: Final = "dropped"
 """The space of the names of spaces whose rows are to go."""
+OVERHEAD: Final = 128
+"""What a row or a record counts for beside its key, its value and the texts that go with them."""
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
@@ -55,9 +57,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Namespace(msgspec.Struct, kw_only=True, gc=False):
     """The row of a namespace: the source of its versions, and what it holds.
 
-    `revision` is the last version given. `keys` and `bytes` count rows of the space `kv`, also those whose
-    deadline has passed unnoticed. `journal_floor` is the newest version whose record has been dropped.
-    `policy` is JSON text; None is the policy of those who never asked for one.
+    `revision` is the last version given. `keys` and `bytes` count rows of the space `kv`, or the items of a
+    namespace of tables, also those whose deadline has passed unnoticed. `journal_floor` is the newest version
+    whose record has been dropped. `policy` is JSON text; None is the policy of those who never asked for one.
+
+    The other bytes say what the rest takes (`holdfast.decide.weights`): `envelope_bytes` what goes with the
+    entries and items, and the others all that a space or the journal holds.
     """
 
     name: str
@@ -68,7 +73,33 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
     journal_floor: int = 0
     created_at: int = 0
     changed_at: int = 0
+    envelope_bytes: int = 0
+    trash_bytes: int = 0
+    journal_bytes: int = 0
+    letter_bytes: int = 0
+    request_bytes: int = 0
+    index_bytes: int = 0
+    other_bytes: int = 0
+    audit_bytes: int = 0
     policy: str | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What the entries and items count for."""
+        return self.bytes + self.envelope_bytes + OVERHEAD * self.keys
+
+    @property
+    def kept_bytes(self) -> int:
+        """What a quota of bytes counts: all that the namespace keeps but its audit."""
+        return (
+            self.held_bytes
+            + self.trash_bytes
+            + self.journal_bytes
+            + self.letter_bytes
+            + self.request_bytes
+            + self.index_bytes
+            + self.other_bytes
+        )
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -82,12 +113,15 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Plain entries of a namespace past their deadline: the longest overdue, as many as were asked for.
 
     Plain is an entry that was written through Holdfast (its version is not 0) and has no semantics. `bytes`
-    is the size of their keys and values, `until` the latest of their deadlines.
+    is the size of their keys and values, `until` the latest of their deadlines. `envelope` is how many
+    characters their writers, request ids and spec_refs have, `names` how many their keys and writers have.
     """
 
     count: int = 0
     bytes: int = 0
     until: int = 0
+    envelope: int = 0
+    names: int = 0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):

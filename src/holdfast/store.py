@@ -48,7 +48,9 @@ if TYPE_CHECKING:
         Scan,
         Scanned,
         Selected,
+        Swept,
     )
+    from holdfast.model import Policy
     from holdfast.reaper import Reaper
     from holdfast.rescues import Rescues
     from holdfast.rows import Record
@@ -71,6 +73,8 @@ class Store(Operations):
         writer: Who writes when a call does not say.
         sweep_interval: Every how many seconds plain entries that have expired are removed at the latest.
         reap: Whether this store notices expiry by itself.
+        defaults: The quota of bytes and the rate of namespaces whose policies name none. Nothing else of it
+            applies.
     """
 
     def __init__(
@@ -81,12 +85,15 @@ class Store(Operations):
         writer: str | None = None,
         sweep_interval: float = 300,
         reap: bool = True,
+        defaults: Policy | None = None,
     ) -> None:
         self._engine = engine
+        if defaults is not None:
+            engine.defaults = defaults
         self._clock = SystemClock() if clock is None else clock
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
-        self._rates = Rates(self._clock.now)
+        self._rates = Rates(self._clock.now, default=None if defaults is None else defaults.rate_limit)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._groups = Groups(engine, self._clock, self._make_room, self._tell, self._listeners)
         self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
@@ -379,9 +386,9 @@ class Store(Operations):
         self._bells[namespace][bell] = self._reading().hint(namespace, bell.ring)
         return bell
 
-    async def _make_room(self, namespace: str) -> list[Record]:
+    async def _make_room(self, namespace: str, excess: int) -> Swept:
         self._reading()
-        return await self._reaper.sweep_inline(namespace)
+        return await self._reaper.sweep_inline(namespace, excess=excess)
 
     def _put_away(self, namespace: str, bell: Bell) -> None:
         self._bells[namespace].pop(bell)()

@@ -15,7 +15,7 @@ from holdfast import rules
 from holdfast.audit import address_of, head_of
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
-from holdfast.decide.policies import audited, policy_of
+from holdfast.decide.policies import audited, parts_of, policy_of, quota_of
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats, moment, purpose_of
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PART: Final = 50
 """How many namespaces or entries are looked at in one go: an engine may do that on the loop."""
 
-STATS_BYTES: Final = 512
-"""What a namespace may take in a reply: its name has at most 136 characters, and four numbers go with it."""
+STATS_BYTES: Final = 1_024
+"""What a namespace may take in a reply: its name has at most 136 characters, and 14 numbers go with it."""
 
 
 class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +45,14 @@ class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds and what was asked of it; its dead letters, and its audit if it has one."""
+    """What a namespace holds and what was asked of it; its dead letters, and its audit if it has one.
+
+    `quota_bytes` is that of its policy, or the default.
+    """
 
     stats: Stats
     policy: Policy
+    quota_bytes: int | None
     letters: int
     audit: AuditEnd | None
 
@@ -112,6 +116,7 @@ class Survey:
             Holding(
                 stats=stats_of(totals),
                 policy=policy_of(totals.namespace.policy),
+                quota_bytes=quota_of(totals.namespace, self._engine.defaults),
                 letters=_held(row),
                 audit=ends.get(totals.namespace.name),
             )
@@ -141,6 +146,8 @@ def stats_of(totals: Totals) -> Stats:
         bytes=namespace.bytes - totals.due_bytes,
         version=namespace.revision,
         changed_at=moment(namespace.changed_at),
+        kept_bytes=namespace.kept_bytes,
+        parts=parts_of(namespace),
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER = (
-    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0002): upgrade Holdfast"
+    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0003): upgrade Holdfast"
 )
 EVERYTHING = {
     "alembic_version",
@@ -125,7 +125,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.mark.parametrize(
     ("found", "need"),
-    [(None, Need.CREATE), ("0002", Need.NOTHING), ("0001", Need.MIGRATE)],
+    [(None, Need.CREATE), ("0003", Need.NOTHING), ("0002", Need.MIGRATE), ("0001", Need.MIGRATE)],
 )
 def test_what_a_store_needs(found: str | None, need: Need) -> None:
     """An empty store is created, an older one migrated, and one of this version is left alone."""
@@ -272,5 +272,5 @@ def test_a_connection_is_left_as_it_was(isolation_level: Literal["DEFERRED", "IM
         assert connection.row_factory is sqlite3.Row
         assert not connection.in_transaction
         assert (
-            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0002"
+            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0003"
         )

@@ -73,11 +73,11 @@ async def test_a_quota_of_keys_refuses_one_too_many(store: holdfast.Store) -> No
 
 async def test_a_quota_of_bytes_refuses_growth_alone(store: holdfast.Store) -> None:
     """A namespace at its quota of bytes may shrink but not grow."""
-    await store.set_policy("kv/p", {"quota_bytes": 20})
+    await store.set_policy("kv/p", {"quota_bytes": 1_000})
     kv = store.kv("p")
     await kv.set("a", "x" * 10)
-    with pytest.raises(holdfast.QuotaExceeded, match="quota_bytes of 20"):
-        await kv.set("a", "x" * 30)
+    with pytest.raises(holdfast.QuotaExceeded, match="quota_bytes of 1000"):
+        await kv.set("a", "x" * 900)
     await store.set_policy("kv/p", {"quota_bytes": 5})
     assert (await kv.set("a", "x" * 5)).value == "x" * 5
 

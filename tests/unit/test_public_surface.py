@@ -22,7 +22,8 @@ NAMES: Final = {
     *("attr", "if_not_exists"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
     *("Escalated", "Letter", "LetterPage"),
-    *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Policy", "Semantics", "Stats"),
+    *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Parts", "Policy", "Semantics"),
+    "Stats",
     "Rescued",
     *("Busy", "ConditionFailed", "DatabaseError", "Fenced", "HoldfastError", "IndexNotFound"),
     *("InternalError", "InvalidJson", "InvalidPluginName", "InvalidSubject", "ItemNotFound"),
@@ -81,7 +82,8 @@ FIELDS: Final = {
     "Changes": "changes next gap oldest",
     "BatchResult": "versions",
     "Conflict": "key expected_version current",
-    "Stats": "namespace keys bytes version changed_at",
+    "Stats": "namespace keys bytes version changed_at kept_bytes parts",
+    "Parts": "entries items indexes journal trash letters requests other audit",
     "Rescued": "path bytes pages namespaces entries trouble",
     "Policy": (
         "quota_keys quota_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash trash_retention "
@@ -150,7 +152,7 @@ def test_the_fields(name: str) -> None:
 def test_opening() -> None:
     """A store is opened by its URL; everything else is optional."""
     assert parameters(holdfast.open) == (
-        "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None"
+        "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None, defaults=None"
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Result
     from holdfast.decide.draft import Loaded, Outcome
     from holdfast.errors import HoldfastError
+    from holdfast.model import Policy
 
 
 class _Verbs(dict[type, Any]):
@@ -65,7 +66,7 @@ def _weigh(draft: Draft, command: Command) -> None:
 _NEEDS = _Verbs(keys.NEEDS | letters.NEEDS | upkeep.NEEDS)
 _APPLY = _Verbs(keys.APPLY | letters.APPLY | upkeep.APPLY)
 _APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many)})
-_FURTHER: dict[type, Any] = dict(keys.FURTHER)
+_FURTHER: dict[type, Any] = keys.FURTHER | upkeep.FURTHER
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -94,12 +95,19 @@ def further(commands: Iterable[Command], wanted: Needs, loaded: Loaded) -> Needs
     return more if more.rows else None
 
 
-def decide(loaded: Loaded, commands: Sequence[Command], now: int, keys: Keys = NO_KEYS) -> Outcome:
+def decide(
+    loaded: Loaded,
+    commands: Sequence[Command],
+    now: int,
+    keys: Keys = NO_KEYS,
+    defaults: Policy | None = None,
+) -> Outcome:
     """Apply the commands in their order, each to what those before it left.
 
-    A refused command leaves no trace but its error among the results. `keys` sign the audit.
+    A refused command leaves no trace but its error among the results. `keys` sign the audit. `defaults` hold
+    where the policy of a namespace says nothing of its quota.
     """
-    decision = Decision(loaded, now, keys)
+    decision = Decision(loaded, now, keys, defaults)
     taken = decision.take(commands)
     while taken < len(commands):
         taken += decision.take(commands[taken:])
@@ -112,8 +120,10 @@ class Decision:
     What a part needs must be in `loaded` when it is taken; rows of earlier parts may stay or be loaded again.
     """
 
-    def __init__(self, loaded: Loaded, now: int, keys: Keys = NO_KEYS) -> None:
-        self._draft = Draft(loaded, now, keys)
+    def __init__(
+        self, loaded: Loaded, now: int, keys: Keys = NO_KEYS, defaults: Policy | None = None
+    ) -> None:
+        self._draft = Draft(loaded, now, keys, defaults)
         self._results: list[Result | HoldfastError] = []
 
     def take(self, commands: Sequence[Command]) -> int:

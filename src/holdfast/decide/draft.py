@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from holdfast.decide.account import Account, Items
+from holdfast.decide.policies import check_quota
+from holdfast.decide.weights import COUNTER, record_weight, row_weight
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
-from holdfast.rows import Address, Ends, Namespace, Overdue, Record, Row, Run
+from holdfast.model import Policy
+from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 class Needs:
     """What has to be loaded: namespaces, and rows with a word on whether the value matters.
 
-    `runs` holds, by namespace, how many of its plain entries past their deadline are to be summed up.
+    `runs` holds, by namespace, how many of its plain entries past their deadline are to be summed up. `trims`
+    are versions, by namespace, of which is to be summed up what the journal holds up to them. `counts` are
+    namespaces whose counters are to be found anew.
 
     An engine may leave out the value where it is not wanted, but never that of a row with a deadline: it
     may turn out to have expired, and then the trash wants it. `Row.size` is given all the same.
@@ -34,6 +39,13 @@ class Needs:
         self.namespaces: set[str] = set()
         self.rows: dict[Address, bool] = {}
         self.runs: dict[str, int] = {}
+        self.trims: set[tuple[str, int]] = set()
+        self.counts: set[str] = set()
+
+    @property
+    def sums(self) -> bool:
+        """Whether anything is to be summed up."""
+        return bool(self.runs or self.trims or self.counts)
 
     def row(self, address: Address, *, value: bool = False) -> None:
         """Ask for a row."""
@@ -43,13 +55,18 @@ class Needs:
 class Loaded(msgspec.Struct, frozen=True):
     """What was found of what was needed; what is not in here does not exist.
 
-    `ends` holds, by namespace and space, what an outcome has wanted; None where the space is empty.
+    `ends` holds, by namespace and space, what an outcome has wanted; None where the space is empty. `looked`
+    are the addresses of rows that were asked for by `further` or wanted by an outcome, there or not. `trims`
+    and `counts` hold what `Needs` asks to be summed up: bytes, and counters by their name.
     """
 
     namespaces: dict[str, Namespace]
     rows: dict[Address, Row]
     runs: dict[str, Overdue] = {}
     ends: dict[tuple[str, str], Ends | None] = {}
+    looked: set[Address] = set()
+    trims: dict[tuple[str, int], int] = {}
+    counts: dict[str, dict[str, int]] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -62,8 +79,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `expired` says that the journal tells of entries that have passed their deadline.
 
-    `wants` are spaces, by namespace, whose ends must be known first: an engine then saves nothing, loads them
-    into `Loaded.ends` and decides again. That is rare.
+    `wants` are spaces, by namespace, whose ends must be known first, and `looks` are rows that must be looked
+    for: an engine then saves nothing, loads them into `Loaded.ends` and `Loaded.rows`, notes the latter in
+    `Loaded.looked`, and decides again. That is rare.
     """
 
     results: list[Result | HoldfastError]
@@ -75,6 +93,12 @@ class Outcome(msgspec.Struct, frozen=True):
     deadline: int | None = None
     wants: set[tuple[str, str]] = set()
     expired: bool = False
+    looks: set[Address] = set()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something has to be loaded first, and all of it decided again."""
+        return bool(self.wants or self.looks)
 
     @property
     def empty(self) -> bool:
@@ -98,11 +122,12 @@ class Draft:
     `expired` says that an entry was found to have passed its deadline.
     """
 
-    def __init__(self, loaded: Loaded, now: int, keys: Keys) -> None:
+    def __init__(self, loaded: Loaded, now: int, keys: Keys, defaults: Policy | None = None) -> None:
         self.name = ""
         self.namespace = Namespace(name="")
         self.now = now
         self.keys = keys
+        self._defaults = defaults
         self._group_now = now
         self._deadline: int | None = None
         self._loaded = loaded
@@ -113,6 +138,7 @@ class Draft:
         self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
         self._wants: set[tuple[str, str]] = set()
+        self._looks: set[Address] = set()
         self._items: Items | None = None
         self.command: Command | None = None
         self.charged: Account | None = None
@@ -158,7 +184,10 @@ class Draft:
         namespace = msgspec.structs.replace(self.namespace)
         undo, journal = len(self._undo), len(self._journal)
         try:
-            return apply(self, command)
+            result = apply(self, command)
+            if self._defaults is not None or self.namespace.policy is not None:
+                check_quota(namespace, self.namespace, command, defaults=self._defaults)
+            return result
         except HoldfastError as refusal:
             self._namespaces[self.name] = self.namespace = namespace
             self._take_back(undo)
@@ -184,6 +213,8 @@ class Draft:
 
     def put(self, address: Address, row: Row | None) -> None:
         """Put a row at an address, or take away the one that was found there."""
+        if address.space != KV and address.space in COUNTER:
+            self._weigh(address, row)
         self._undo.append((address, address in self._rows, self._rows.get(address)))
         self._rows[address] = row
 
@@ -191,6 +222,13 @@ class Draft:
         """Take away a row that was not looked for; it may not be there."""
         self._blind.add(address)
         self.put(address, None)
+
+    def look(self, address: Address) -> Row | None:
+        """The row at an address that may not have been asked for; then the outcome wants it."""
+        if address not in self._rows and address not in self._loaded.looked:
+            self._looks.add(address)
+            return None
+        return self.row(address)
 
     def ends(self, space: str) -> Ends | None:
         """The first and the last row of a space of the namespace, as they were loaded; None if it is empty.
@@ -215,6 +253,7 @@ class Draft:
     def record(self, record: Record) -> None:
         """Write to the journal."""
         self._journal.append(record)
+        self.namespace.journal_bytes += record_weight(record)
 
     @property
     def overdue(self) -> Overdue:
@@ -230,10 +269,21 @@ class Draft:
             Run(namespace=self.name, first=first, count=count, at=self.now, until=overdue.until)
         )
 
-    def trim(self, upto: int) -> None:
-        """Drop the journal of the namespace up to a version."""
+    def trim(self, upto: int, *, asked: int) -> None:
+        """Drop the journal of the namespace up to a version, where a command has asked for one as late."""
         self._trims[self.name] = upto
-        self.namespace.journal_floor = upto
+        namespace = self.namespace
+        namespace.journal_floor = upto
+        left = [one for one in self._journal if one.namespace == self.name and one.version > upto]
+        stored = self._found(self.name).journal_bytes - self._loaded.trims.get((self.name, asked), 0)
+        namespace.journal_bytes = stored + sum(map(record_weight, left))
+
+    @property
+    def miscounts(self) -> dict[str, int]:
+        """By how much counters of the namespace were too low before this group, if they were counted anew."""
+        loaded = self._found(self.name)
+        counted = self._loaded.counts.get(self.name, {})
+        return {name: by for name, found in counted.items() if (by := found - getattr(loaded, name))}
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
         """What all this comes to: only what is different from what was loaded."""
@@ -249,6 +299,7 @@ class Draft:
             deadline=self._deadline,
             wants=self._wants,
             expired=self.expired,
+            looks=self._looks,
         )
 
     def _require_runs_alone(self) -> None:
@@ -259,6 +310,15 @@ class Draft:
     def _removes(self, address: Address) -> bool:
         """Whether there may be something at an address that has to go."""
         return address in self._loaded.rows or address in self._blind
+
+    def _weigh(self, address: Address, row: Row | None) -> None:
+        """Count a row that comes or goes in a space with a counter."""
+        before = None if address in self._looks else self.row(address)
+        counter = COUNTER[address.space]
+        change = 0 if row is None else row_weight(address.key, row)
+        if before is not None:
+            change -= row_weight(address.key, before)
+        setattr(self.namespace, counter, getattr(self.namespace, counter) + change)
 
     def _enter(self, name: str) -> None:
         """Turn to a namespace. Its time is at least that of its last change, whatever this clock says."""

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.decide.audit import audit
-from holdfast.decide.policies import audited, check_quota, trash_seconds
+from holdfast.decide.audit import add_record, audit
+from holdfast.decide.policies import audited, trash_seconds
+from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
 from holdfast.model import purpose_of
-from holdfast.rows import KV, TRASH, Address, Record, Row
+from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
 
 if TYPE_CHECKING:
     from holdfast.commands import Origin
-    from holdfast.decide.draft import Draft
+    from holdfast.decide.draft import Draft, Loaded, Needs
 
 
 class Trashed(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,19 +83,21 @@ def expire_run(draft: Draft) -> int:
     draft.run(overdue)
     namespace.keys -= overdue.count
     namespace.bytes -= overdue.bytes
+    namespace.envelope_bytes -= overdue.envelope
+    namespace.journal_bytes += OVERHEAD * overdue.count + overdue.names
     return overdue.count
 
 
 def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
-    """Have an entry at a key in place of the one before, if that is within the quota."""
+    """Have an entry at a key in place of the one before."""
     namespace = draft.namespace
     if before is None or before.version == 0:  # a row that was written past Holdfast has never been counted
         namespace.keys += 1
-        namespace.bytes += _width(key) + row.size
+        namespace.bytes += (len(key) if key.isascii() else len(key.encode())) + row.size
+        namespace.envelope_bytes += envelope(row)
     else:
         namespace.bytes += row.size - before.size
-    if namespace.policy is not None:
-        check_quota(namespace, grows=before is None or before.size < row.size, adds=before is None)
+        namespace.envelope_bytes += envelope(row) - envelope(before)
     draft.put(Address(draft.name, KV, key), row)
 
 
@@ -125,12 +128,13 @@ def record(
         at=draft.now,
         last_writer=origin.writer,
         request_id=origin.request_id,
-        purpose=None if shown is None else purpose_of(shown.semantics),
+        purpose=None if shown is None or shown.semantics is None else purpose_of(shown.semantics),
     )
     draft.record(made)
-    if by is not None:
-        made = msgspec.structs.replace(made, last_writer=by.writer, request_id=by.request_id)
-    audit(draft, made, before, after, spec_ref=origin.spec_ref)
+    if audited(draft.namespace):
+        if by is not None:
+            made = msgspec.structs.replace(made, last_writer=by.writer, request_id=by.request_id)
+        add_record(draft, made, before, after, spec_ref=origin.spec_ref)
 
 
 def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
@@ -146,15 +150,30 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
     kept = msgspec.structs.replace(
         row, value=value.decode(), size=len(value), expires_at=draft.now + seconds * 1000
     )
-    draft.put(Address(draft.name, TRASH, key.encode()), kept)
+    address = trash_address(draft.name, key)
+    draft.look(address)  # what is there is counted, and goes
+    draft.put(address, kept)
+
+
+def need_trash(more: Needs, namespace: str, key: str, loaded: Loaded) -> None:
+    """Ask for what the trash has of a key whose entry is about to go there."""
+    row = loaded.rows.get(Address(namespace, KV, key))
+    if row is None:
+        return
+    owner = loaded.namespaces.get(namespace) or Namespace(name=namespace)
+    purpose = purpose_of(row.semantics)
+    if trash_seconds(owner, semantic=row.semantics is not None, purpose=purpose) is not None:
+        more.row(trash_address(namespace, key))
+
+
+def trash_address(namespace: str, key: str) -> Address:
+    """Where the trash keeps what was at a key."""
+    return Address(namespace, TRASH, key.encode())
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:
     if row.version > 0:  # what was written past Holdfast has never been counted
         namespace = draft.namespace
         namespace.keys -= 1
-        namespace.bytes -= _width(key) + row.size
-
-
-def _width(key: str) -> int:
-    return len(key) if key.isascii() else len(key.encode())
+        namespace.bytes -= len(key.encode()) + row.size
+        namespace.envelope_bytes -= envelope(row)

@@ -12,8 +12,8 @@ from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.policies import check_quota
 from holdfast.decide.schemas import schema_address, schema_of, table_of
+from holdfast.decide.weights import envelope
 from holdfast.errors import (
     ConditionFailed,
     ItemNotFound,
@@ -38,8 +38,8 @@ from holdfast.tables.commands import (
 )
 from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
-from holdfast.tables.indexes import entry_changes, entry_places
 from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
+from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Origin
     from holdfast.decide.draft import Draft, Loaded, Needs
+    from holdfast.tables.indexes import IndexEntry
     from holdfast.tables.schema import TableSchema
 
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
@@ -173,6 +174,7 @@ def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
     namespace = draft.namespace
     namespace.keys += adds
     namespace.bytes += adds * (len(key) + row.size)
+    namespace.envelope_bytes += adds * envelope(row)
 
 
 def _named(schema: TableSchema, command: ItemWrite) -> tuple[bytes, dict[str, Any]]:
@@ -265,8 +267,6 @@ def _store(
     if before is not None:
         count_item(draft, place.address.key, before, adds=-1)
     count_item(draft, place.address.key, row, adds=1)
-    if draft.namespace.policy is not None:
-        check_quota(draft.namespace, grows=before is None or before.size < size, adds=before is None)
     draft.put(place.address, row)
     _enter(draft, place, item, row)
     _record(draft, "set", place, version=version, origin=origin, after=row)
@@ -279,8 +279,9 @@ def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> di
     count_item(draft, address.key, row, adds=-1)
     draft.put(address, None)
     assert isinstance(address.key, bytes)
+    young = young_spaces(schema, row.version)
     for space, key in entry_places(item, schema, address.key):
-        draft.remove_unseen(Address(draft.name, space, key))
+        remove_entry(draft, Address(draft.name, space, key), address.key, sure=space not in young)
     return item
 
 
@@ -289,10 +290,35 @@ def _enter(draft: Draft, place: Place, after: Mapping[str, Any], row: Row) -> No
     if not place.schema.indexes:
         return
     changes = entry_changes(place.schema, place.known, after)
+    young = set() if place.row is None else young_spaces(place.schema, place.row.version)
     for entry in changes.gone:
-        draft.remove_unseen(Address(draft.name, entry.space, entry.key))
+        at = Address(draft.name, entry.space, entry.key)
+        remove_entry(draft, at, entry.item_key, sure=entry.space not in young)
     for entry in changes.put:
-        draft.put(Address(draft.name, entry.space, entry.key), entry.row(row))
+        if entry.space not in young:
+            put_entry(draft, entry, row, there=entry in changes.moved)
+    for index in place.schema.indexes if young else ():
+        young_entry = entry_of(after, place.schema, index)
+        if young_entry is not None and young_entry.space in young:
+            put_entry(draft, young_entry, row, there=None)
+
+
+def put_entry(draft: Draft, entry: IndexEntry, row: Row, *, there: bool | None) -> None:
+    """Have an entry in an index; `there` says whether it is in place of one, None if that is not known."""
+    address = Address(draft.name, entry.space, entry.key)
+    if there is None:
+        there = draft.look(address) is not None
+    if not there:
+        draft.namespace.index_bytes += entry_weight(entry.key, entry.item_key)
+    draft.put(address, entry.row(row))
+
+
+def remove_entry(draft: Draft, address: Address, item_key: bytes, *, sure: bool) -> None:
+    """Have an entry in an index no more; `sure` if it is there."""
+    assert isinstance(address.key, bytes)
+    if sure or draft.look(address) is not None:
+        draft.namespace.index_bytes -= entry_weight(address.key, item_key)
+    draft.remove_unseen(address)
 
 
 def _record(draft: Draft, op: str, place: Place, *, version: int, origin: Origin, after: Row | None) -> None:

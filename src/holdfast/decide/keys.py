@@ -32,15 +32,16 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import live, put, record, remove, to_trash, trashed
+from holdfast.decide.entries import live, need_trash, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict, purpose_of, value_of
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from holdfast.commands import Change
     from holdfast.decide.draft import Draft, Loaded, Needs
 
 
@@ -306,6 +307,7 @@ def _needs_batch(wanted: Needs, command: Batch) -> None:
 
 def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
     """Ask for the values of entries that fail a check, as far as the answer has room for them."""
+    _need_trash_of(more, command.writes, loaded)
     room = rules.MAX_TRANSFER_BYTES
     for check in command.checks:
         address = Address(command.namespace, KV, check.key)
@@ -319,6 +321,20 @@ def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
             more.row(address, value=True)
 
 
+def _need_trash(more: Needs, command: Delete, loaded: Loaded) -> None:
+    need_trash(more, command.namespace, command.key, loaded)
+
+
+def _need_trash_of_many(more: Needs, command: Many, loaded: Loaded) -> None:
+    _need_trash_of(more, command.items, loaded)
+
+
+def _need_trash_of(more: Needs, writes: Iterable[Change], loaded: Loaded) -> None:
+    for write in writes:
+        if isinstance(write, Delete):
+            need_trash(more, write.namespace, write.key, loaded)
+
+
 def _needs_many(wanted: Needs, command: Many) -> None:
     for item in command.items:
         _needs_key(wanted, item)
@@ -330,7 +346,8 @@ def _needs_load(wanted: Needs, command: Load) -> None:
 
 
 def _needs_guard(wanted: Needs, command: Guard) -> None:
-    """A guard is written without looking."""
+    """The guard, which is counted."""
+    wanted.row(Address(command.namespace, GUARD, command.lock.encode()))
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
@@ -346,8 +363,12 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Load: _needs_load,
 }
 
-FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {Batch: _need_conflicts}
-"""What is needed besides, once the versions are known."""
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
+    Batch: _need_conflicts,
+    Delete: _need_trash,
+    Many: _need_trash_of_many,
+}
+"""What is needed besides, once it is known what was there."""
 
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Get: _get,

@@ -12,14 +12,28 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import QuotaExceeded, ValidationError
-from holdfast.model import Policy
+from holdfast.model import Parts, Policy
 
 if TYPE_CHECKING:
     from holdfast.audit import Head
+    from holdfast.commands import Command
     from holdfast.decide.draft import Draft
     from holdfast.rows import Namespace
 
 _SEMANTIC: Final = "semantic/"
+SPARE_BYTES: Final = 65_536
+"""How large a journal may be that does not keep a full namespace from being written to."""
+_TABLES: Final = "table/"
+_ADVICE: Final = {
+    "entries": "entries: delete some, or give them a ttl",
+    "items": "items: delete some, or give their table a ttl attribute",
+    "indexes": "entries of indexes: drop an index, or delete items",
+    "journal": "records of the journal: shorten journal_retention",
+    "trash": "in the trash: shorten trash_retention",
+    "letters": "dead letters: deal with some of them",
+    "requests": "remembered requests: each is forgotten after 24 hours",
+    "other": "locks and definitions of tables: drop tables that are not needed",
+}
 _UNTRASHED: Final = frozenset({"lock", "cache", "session"})
 
 
@@ -32,7 +46,7 @@ def policy_of(text: str | None) -> Policy:
 def audited(namespace: Namespace) -> bool:
     """Whether changes of a namespace are recorded: in the semantic family, unless the policy differs."""
     asked = None if namespace.policy is None else policy_of(namespace.policy).audit
-    return audited_unasked(namespace.name) if asked is None else asked
+    return namespace.name.startswith(_SEMANTIC) if asked is None else asked
 
 
 def audited_unasked(name: str) -> bool:
@@ -83,18 +97,69 @@ def check_endless(namespace: Namespace) -> None:
         raise ValidationError(f"{namespace.name} requires a ttl for every entry", field="ttl")
 
 
-def check_quota(namespace: Namespace, *, grows: bool, adds: bool) -> None:
-    """Refuse what takes a namespace past its quota; one that is past it already may shrink."""
-    policy = policy_of(namespace.policy)
-    if adds and policy.quota_keys is not None and namespace.keys > policy.quota_keys:
-        raise QuotaExceeded(
-            f"{namespace.name} would have more keys than its quota_keys of {policy.quota_keys}"
-        )
-    if grows and policy.quota_bytes is not None and namespace.bytes > policy.quota_bytes:
-        raise QuotaExceeded(
-            f"{namespace.name} would have {namespace.bytes} bytes, more than its quota_bytes of "
-            f"{policy.quota_bytes}"
-        )
+def check_quota(before: Namespace, after: Namespace, command: Command, *, defaults: Policy | None) -> None:
+    """Refuse a command that takes a namespace past its quota; one that is past it already may shrink.
+
+    A command that only removes, and has removed something, may leave its records behind. What is done in
+    parts has been judged part by part. What makes nothing larger but the journal may go on: a short journal
+    is not in its way, and a long one is shortened before this refuses for good.
+    """
+    policy = policy_of(after.policy)
+    most = policy.quota_keys
+    if most is not None and after.keys > most and after.keys > before.keys:
+        raise QuotaExceeded(f"{after.name} would have more keys than its quota_keys of {most}")
+    most = quota_of(after, defaults)
+    if most is None or after.kept_bytes <= most or after.kept_bytes <= before.kept_bytes:
+        return
+    if after.revision > before.revision and (command.removes or command.parts is not None):
+        return
+    if after.journal_bytes <= SPARE_BYTES and _without_journal(after) <= _without_journal(before):
+        return
+    refusal = QuotaExceeded(_full(after, most, own=policy.quota_bytes is not None))
+    refusal.excess = after.kept_bytes - most
+    raise refusal
+
+
+def _without_journal(namespace: Namespace) -> int:
+    return namespace.kept_bytes - namespace.journal_bytes
+
+
+def quota_of(namespace: Namespace, defaults: Policy | None) -> int | None:
+    """How many bytes a namespace may keep; None if there is no quota."""
+    asked = policy_of(namespace.policy).quota_bytes
+    return defaults.quota_bytes if asked is None and defaults is not None else asked
+
+
+def journal_yields(namespace: Namespace) -> bool:
+    """Whether old records of the journal go before a quota refuses: unless it was said how long they stay."""
+    return namespace.journal_bytes > 0 and policy_of(namespace.policy).journal_retention is None
+
+
+def _full(namespace: Namespace, most: int, *, own: bool) -> str:
+    """What a refusal says: how much there would be, what takes most of it, and what to do."""
+    parts = parts_of(namespace)
+    largest = max(_ADVICE, key=lambda name: getattr(parts, name))
+    return (
+        f"{namespace.name} would keep {namespace.kept_bytes} bytes, more than its "
+        f"{'quota_bytes' if own else 'default quota'} of {most}. {getattr(parts, largest)} of them are "
+        f"{_ADVICE[largest]}; or raise the quota with holdfast namespace set {namespace.name} --quota-bytes"
+    )
+
+
+def parts_of(namespace: Namespace) -> Parts:
+    """What a namespace keeps, by kind."""
+    tables = namespace.name.startswith(_TABLES)
+    return Parts(
+        entries=0 if tables else namespace.held_bytes,
+        items=namespace.held_bytes if tables else 0,
+        indexes=namespace.index_bytes,
+        journal=namespace.journal_bytes,
+        trash=namespace.trash_bytes,
+        letters=namespace.letter_bytes,
+        requests=namespace.request_bytes,
+        other=namespace.other_bytes,
+        audit=namespace.audit_bytes,
+    )
 
 
 def _lifetime(namespace: Namespace, ttl: int | None) -> int | None:

@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.items import count_item
+from holdfast.decide.items import count_item, put_entry
 from holdfast.decide.schemas import put_table, schema_address, table_of
+from holdfast.decide.weights import row_weight
 from holdfast.errors import TableExists
 from holdfast.rows import DROPPED, Address, Record, Row
 from holdfast.tables.commands import (
@@ -100,7 +101,7 @@ def _fill_index(draft: Draft, command: FillIndex) -> Removed:
             continue
         entry = entry_of(known_part(found, schema), schema, index)
         if entry is not None:
-            draft.put(Address(draft.name, entry.space, entry.key), entry.row(found))
+            put_entry(draft, entry, found, there=True if found.version > index.id else None)
             count += 1
     if command.last:
         draft.version()
@@ -121,6 +122,8 @@ def _purge(draft: Draft, command: Purge) -> Removed:
             continue
         if command.space.startswith("item/"):
             count_item(draft, key, row, adds=-1)
+        else:
+            draft.namespace.index_bytes -= row_weight(key, row)
         draft.put(address, None)
         count += 1
     if command.last:

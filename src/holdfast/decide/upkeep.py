@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.audit import address_of, record_of
-from holdfast.commands import Done, Expire, ExpireRun, PruneAudit, Removed, SetPolicy, Trim
+from holdfast.commands import Done, Expire, ExpireRun, PruneAudit, Recount, Removed, SetPolicy, Trim
 from holdfast.decide.audit import add_record, head_now, note_changed_outside, put_head
-from holdfast.decide.entries import expire, expire_run
+from holdfast.decide.entries import expire, expire_run, need_trash
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.rows import REQUEST, Address, Record, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.decide.draft import Draft, Needs
+    from holdfast.decide.draft import Draft, Loaded, Needs
 
 
 def _expire(draft: Draft, command: Expire) -> Removed:
@@ -51,8 +51,16 @@ def _trim(draft: Draft, command: Trim) -> Removed:
     dropped = upto - draft.namespace.journal_floor
     if dropped <= 0:
         return Removed(0)
-    draft.trim(upto)
+    draft.trim(upto, asked=command.upto)
     return Removed(dropped)
+
+
+def _recount(draft: Draft, command: Recount) -> Removed:
+    """Put the counters right that say what the namespace keeps; how many were wrong."""
+    wrong = draft.miscounts
+    for counter, by in wrong.items():
+        setattr(draft.namespace, counter, getattr(draft.namespace, counter) + by)
+    return Removed(len(wrong))
 
 
 def _set_policy(draft: Draft, command: SetPolicy) -> Done:
@@ -112,12 +120,22 @@ def _needs_rows(wanted: Needs, command: Expire) -> None:
         wanted.row(Address(command.namespace, command.space, key))
 
 
+def _need_trash(more: Needs, command: Expire, loaded: Loaded) -> None:
+    for key in command.keys:
+        if isinstance(key, str):
+            need_trash(more, command.namespace, key, loaded)
+
+
 def _needs_run(wanted: Needs, command: ExpireRun) -> None:
     wanted.runs[command.namespace] = max(command.limit, wanted.runs.get(command.namespace, 0))
 
 
-def _needs_nothing(wanted: Needs, command: Trim) -> None:
-    """The namespace's own row says enough."""
+def _needs_sum(wanted: Needs, command: Trim) -> None:
+    wanted.trims.add((command.namespace, command.upto))
+
+
+def _needs_counts(wanted: Needs, command: Recount) -> None:
+    wanted.counts.add(command.namespace)
 
 
 def _needs_head(wanted: Needs, command: SetPolicy) -> None:
@@ -133,14 +151,18 @@ def _needs_records(wanted: Needs, command: PruneAudit) -> None:
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Expire: _needs_rows,
     ExpireRun: _needs_run,
-    Trim: _needs_nothing,
+    Trim: _needs_sum,
+    Recount: _needs_counts,
     SetPolicy: _needs_head,
     PruneAudit: _needs_records,
 }
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {Expire: _need_trash}
+"""What is needed besides, once it is known what was there."""
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Expire: _expire,
     ExpireRun: _expire_run,
     Trim: _trim,
+    Recount: _recount,
     SetPolicy: _set_policy,
     PruneAudit: _prune_audit,
 }

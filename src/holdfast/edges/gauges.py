@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.edges.outcomes import LOCK
 from holdfast.errors import HoldfastError
+from holdfast.model import Parts
 from holdfast.recipes.names import waits
 from holdfast.rows import KV, Address
 
@@ -30,6 +31,9 @@ PATIENCE: Final = 5.0
 MOST_LOCKS: Final = 5_000
 """How many locks are known."""
 
+KINDS: Final = Parts.__struct_fields__
+"""The kinds of what a namespace keeps."""
+
 Sums = dict[tuple[str, ...], float]
 
 
@@ -39,6 +43,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     store_up: bool = False
     keys: Sums = {}
     sizes: Sums = {}
+    kept: Sums = {}
     quotas: Sums = {}
     locks: Sums = {}
     letters: Sums = {}
@@ -109,6 +114,7 @@ class Gauges:
         yield make.counter("storage_alerts", "Outages that went on for long.", outage.alerts)
         yield make.gauges("kv_keys_total", "Live keys.", plugin, seen.keys)
         yield make.gauges("kv_storage_bytes", "Bytes of live keys and values.", plugin, seen.sizes)
+        yield make.gauges("kept_bytes", "Bytes that are kept, by kind.", ("plugin", "kind"), seen.kept)
         yield make.gauges("quota_ratio", "Share of a quota that is used.", ("plugin", "quota"), seen.quotas)
         yield make.gauges("locks", "Locks and waiters that are there.", ("plugin", "state"), seen.locks)
         yield make.gauges("dead_letters", "Requests that were given up and kept.", plugin, seen.letters)
@@ -137,12 +143,15 @@ class Gauges:
         label = (self._labels.of_namespace(namespace),)
         if one.letters:
             _count(seen.letters, label, one.letters)
+        for part in KINDS:
+            if kept := getattr(one.stats.parts, part):
+                _count(seen.kept, (*label, part), kept)
+        _fill(seen.quotas, (*label, "bytes"), one.stats.kept_bytes, one.quota_bytes)
         if namespace.startswith("table/"):
             return
         _count(seen.keys, label, one.stats.keys)
         _count(seen.sizes, label, one.stats.bytes)
         _fill(seen.quotas, (*label, "keys"), one.stats.keys, policy.quota_keys)
-        _fill(seen.quotas, (*label, "bytes"), one.stats.bytes, policy.quota_bytes)
         if one.audit is not None:
             _count(seen.audit_heads, label, one.audit.number)
             _count(seen.audit_records, label, one.audit.kept)

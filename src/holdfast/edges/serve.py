@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mappings", "serve", "settings_of", "shown"]
 
+QUOTA_BYTES: Final = 1_000_000_000
+RATE_LIMIT: Final = 5_000
+"""The quota and the rate of a namespace that has none of its own, where plugins are told apart."""
 PAUSE: Final = 1.0
 """For how many seconds a NATS server that ended is left before it is started again."""
 
@@ -114,13 +117,29 @@ def settings_of(config: Config) -> Settings:
     )
 
 
+def defaults_of(config: Config) -> holdfast.Policy | None:
+    """What holds where a policy names no quota or rate: nothing where anybody may be anybody."""
+    apart = config.reply_mode != "open"
+    quota, rate = config.default_quota_bytes, config.default_rate_limit
+    if quota is None and apart:
+        quota = QUOTA_BYTES
+    if rate is None and apart:
+        rate = RATE_LIMIT
+    if not quota and not rate:
+        return None
+    return holdfast.Policy(quota_bytes=quota or None, rate_limit=rate or None)
+
+
 @contextlib.asynccontextmanager
 async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
     """The store, ready to be written to."""
     if "://" not in config.db:
         _make_folder(Path(config.db).parent)
     opened = holdfast.open(
-        config.db, sweep_interval=config.kv_cleanup_interval_seconds, audit_key=audit_key_of(config)
+        config.db,
+        sweep_interval=config.kv_cleanup_interval_seconds,
+        audit_key=audit_key_of(config),
+        defaults=defaults_of(config),
     )
     async with opened as store:
         if not store.capabilities.batching:

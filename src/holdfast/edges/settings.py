@@ -226,6 +226,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=1e9)] | None,
         About("service.rate_limit", "How many requests a second each plugin may send.", otherwise="no limit"),
     ] = None
+    default_quota_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=2**60)] | None,
+        About(
+            "service.default_quota_bytes",
+            "How many bytes a namespace may keep whose policy names no `quota_bytes`; 0 for any number.",
+            otherwise="1,000,000,000 where `reply_mode` is `permissions` or `accounts`, else any number",
+        ),
+    ] = None
+    default_rate_limit: Annotated[
+        Annotated[int, Meta(ge=0, le=2_147_483_647)] | None,
+        About(
+            "service.default_rate_limit",
+            "How many requests a second a namespace may take whose policy names no `rate_limit`; 0 for any "
+            "number.",
+            otherwise="5,000 where `reply_mode` is `permissions` or `accounts`, else any number",
+        ),
+    ] = None
 
     max_waiting: Annotated[Amount, About("limits.waiting", "How many requests of one plugin may wait.")] = (
         4_096

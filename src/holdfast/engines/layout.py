@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-KNOWN_REVISIONS: Final = ("0001", "0002")
+KNOWN_REVISIONS: Final = ("0001", "0002", "0003")
 """Every migration there is, the oldest first."""
 
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]
 """The newest migration: what `alembic_version` holds in a store of this version."""
+
+PARTS: Final = (
+    *("envelope_bytes", "trash_bytes", "journal_bytes", "letter_bytes"),
+    *("request_bytes", "index_bytes", "other_bytes", "audit_bytes"),
+)
+"""The columns of a namespace's row that say what it keeps beside the keys and values of entries."""
 
 CREATION_LOCK: Final = int.from_bytes(b"holdfast", "big")
 """The advisory lock under which a PostgreSQL store is created or migrated."""

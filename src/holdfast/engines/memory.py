@@ -9,7 +9,9 @@ import secrets
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
+from holdfast import rules
 from holdfast.decide import Loaded, decide, further, needs
+from holdfast.decide.weights import envelope, record_weight, summed
 from holdfast.engine import (
     Capabilities,
     Due,
@@ -26,17 +28,19 @@ from holdfast.keyring import Keyring
 from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.audit import Keys
     from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
+    from holdfast.decide import Outcome
+    from holdfast.model import Policy
 
 
 class MemoryEngine:
     """See `holdfast.engine.Engine`."""
 
     capabilities = Capabilities(durable=False, glances=True)
+    defaults: Policy | None = None
 
     def __init__(self, keys: Keys | None = None) -> None:
         self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
@@ -57,16 +61,21 @@ class MemoryEngine:
             namespaces={
                 name: self._namespaces[name] for name in wanted.namespaces if name in self._namespaces
             },
-            rows=self._load(wanted),
+            rows=self._load(wanted.rows),
         )
         more = further(commands, wanted, loaded)
         if more is not None:
-            loaded.rows.update(self._load(more))
+            loaded.rows.update(self._load(more.rows))
+            loaded.looked.update(more.rows)
         loaded.runs.update({name: self._overdue(name, at, most) for name, most in wanted.runs.items()})
-        outcome = decide(loaded, commands, at, self.keys)
-        while outcome.wants:
+        loaded.trims.update({(name, upto): self._journal_bytes(name, upto) for name, upto in wanted.trims})
+        loaded.counts.update({name: self._count(name) for name in wanted.counts})
+        outcome = decide(loaded, commands, at, self.keys, self.defaults)
+        while outcome.unfinished:
             loaded.ends.update({place: self._ends(*place) for place in outcome.wants})
-            outcome = decide(loaded, commands, at, self.keys)
+            loaded.rows.update(self._load(outcome.looks))
+            loaded.looked.update(outcome.looks)
+            outcome = decide(loaded, commands, at, self.keys, self.defaults)
         self._save(outcome)
         return outcome
 
@@ -175,8 +184,8 @@ class MemoryEngine:
     async def aclose(self) -> None:
         """There is nothing to let go of."""
 
-    def _load(self, wanted: Needs) -> dict[Address, Row]:
-        return {address: self._rows[address] for address in wanted.rows if address in self._rows}
+    def _load(self, wanted: Iterable[Address]) -> dict[Address, Row]:
+        return {address: self._rows[address] for address in wanted if address in self._rows}
 
     def _ends(self, namespace: str, space: str) -> Ends | None:
         pairs = list(self._range(namespace, space, b"", None))
@@ -184,8 +193,28 @@ class MemoryEngine:
 
     def _overdue(self, namespace: str, now: int, limit: int) -> Overdue:
         due = self._plain(namespace, now)[:limit]
-        size = sum(row_size(key, None) + row.size for key, row in due)
-        return Overdue(count=len(due), bytes=size, until=due[-1][1].expires_at or 0) if due else Overdue()
+        if not due:
+            return Overdue()
+        return Overdue(
+            count=len(due),
+            bytes=sum(row_size(key, None) + row.size for key, row in due),
+            until=due[-1][1].expires_at or 0,
+            envelope=sum(envelope(row) for _, row in due),
+            names=sum(len(key) + len(row.last_writer) for key, row in due),
+        )
+
+    def _journal_bytes(self, namespace: str, upto: int) -> int:
+        records = self._journal.get(namespace, [])
+        return sum(record_weight(record) for record in records if record.version <= upto)
+
+    def _count(self, namespace: str) -> dict[str, int]:
+        """The counters of a namespace, as its rows and records have them."""
+        rows = [
+            (address.space, 1, row_size(address.key, None) + row.size, envelope(row))
+            for address, row in self._rows.items()
+            if address.namespace == namespace and (address.space != KV or row.version > 0)
+        ]
+        return summed(rows, journal=self._journal_bytes(namespace, rules.MAX_VERSION))
 
     def _plain(self, namespace: str, now: int) -> list[tuple[str, Row]]:
         """The entries past their deadline that may go as a run, the longest overdue first."""

@@ -26,12 +26,13 @@ from sqlalchemy import (
     create_mock_engine,
     insert,
     select,
+    text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, CreateView
 from sqlalchemy.sql.functions import FunctionElement
 
-from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.layout import PARTS, SCHEMA_REVISION
 from holdfast.engines.orm import HAS_DEADLINE, Base, Count, Instant, Name, PluginKVStorage
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ namespaces = Table(
     Column("created_at", Instant, nullable=False),
     Column("changed_at", Instant, nullable=False),
     Column("policy", Text),
+    *(Column(name, Count, server_default=text("0"), nullable=False) for name in PARTS),
     # Every group of writes changes its namespace's row. With most of a page free the new version of the row
     # finds room beside the old one, and the primary key's index need not be touched.
     postgresql_with={"fillfactor": 20},

@@ -33,6 +33,11 @@ class CreateTable(TableChange, frozen=True, kw_only=True):
 class DropTable(TableChange, frozen=True, kw_only=True):
     """Take a table away, with its items."""
 
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
+
 
 class CreateIndex(TableChange, frozen=True, kw_only=True):
     """Begin an index: from now on every change of an item keeps it; items that are there are filled in."""
@@ -45,6 +50,11 @@ class DropIndex(TableChange, frozen=True, kw_only=True):
     """Take an index away."""
 
     index: str
+
+    @property
+    def removes(self) -> bool:
+        """Whether this only removes."""
+        return True
 
 
 class FillIndex(Command, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import DatabaseError, ValidationError
-from holdfast.rows import Row
+from holdfast.rows import OVERHEAD, Row
 from holdfast.tables.items import key_of
 from holdfast.tables.keys import encode_key
 from holdfast.tables.ranges import Range, beginning_with
@@ -59,11 +59,25 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+def young_spaces(schema: TableSchema, version: int) -> set[str]:
+    """The indexes that came after an item was put: it may have no entry there yet, or never had one."""
+    return {schema.index_space(index) for index in schema.indexes if index.id > version}
+
+
+def entry_weight(key: bytes, item_key: bytes) -> int:
+    """What an entry counts for: as its row does, which has nothing beside the key and the value."""
+    return OVERHEAD + len(key) + 2 + (len(item_key) + 2) // 3 * 4
+
+
 class EntryChanges(msgspec.Struct, frozen=True):
-    """What a change of an item does to indexes: entries to take away, and entries to put."""
+    """What a change of an item does to indexes: entries to take away, and entries to put.
+
+    `moved` are those of the latter that are in place of one with the same key.
+    """
 
     gone: tuple[IndexEntry, ...]
     put: tuple[IndexEntry, ...]
+    moved: tuple[IndexEntry, ...] = ()
 
 
 def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> IndexEntry | None:
@@ -98,6 +112,7 @@ def entry_changes(
     return EntryChanges(
         gone=tuple(entry for place, entry in old.items() if place not in new),
         put=tuple(entry for place, entry in new.items() if old.get(place) != entry),
+        moved=tuple(entry for place, entry in new.items() if place in old and old[place] != entry),
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.engine import Filter
-    from holdfast.model import Change, Changes, Stats, TrashPage
+    from holdfast.model import Change, Changes, Policy, Stats, TrashPage
 
 
 def row_fields(key: str, row: Row) -> dict[str, Any]:
@@ -207,7 +207,12 @@ def trash_fields(page: TrashPage) -> dict[str, Any]:
 
 def stats_fields(stats: Stats) -> dict[str, Any]:
     """What a namespace holds."""
-    return msgspec.structs.asdict(stats)
+    return msgspec.structs.asdict(stats) | {"parts": msgspec.structs.asdict(stats.parts)}
+
+
+def default_fields(defaults: Policy) -> dict[str, Any]:
+    """The quota and the rate of namespaces whose policies name none."""
+    return {"quota_bytes": defaults.quota_bytes, "rate_limit": defaults.rate_limit}
 
 
 def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:

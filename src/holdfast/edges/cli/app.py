@@ -97,6 +97,7 @@ app.command(namespace := App(name="namespace", help="Namespaces, and what is ask
 namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list")
 namespace.command("holdfast.edges.cli.namespace:show", name="show")
 namespace.command("holdfast.edges.cli.namespace:set_policy", name="set")
+namespace.command("holdfast.edges.cli.namespace:recount", name="recount")
 
 app.command(audit := App(name="audit", help="Who changed what, and whether the record of it is whole."))
 audit.command("holdfast.edges.cli.audit:log", name="log")

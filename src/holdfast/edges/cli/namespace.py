@@ -14,6 +14,7 @@ import holdfast
 from holdfast.edges.cli.options import UNNAMED, Origin, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
+from holdfast.wire.replies import default_fields
 
 Number = Annotated[int | None, Parameter(converter=number)]
 
@@ -44,12 +45,38 @@ async def show(namespace: str | None = None, /, *, target: Target = HERE) -> Non
     async with target.open() as store:
         name = target.namespace(store, namespace)
         stats, policy = await store.stats(name), await store.policy(name)
+        defaults = default_fields(await store.defaults(name))
     fields = msgspec.structs.asdict(policy)
     if target.json:
-        document({**msgspec.structs.asdict(stats), "policy": fields})
+        document({**msgspec.structs.asdict(stats), "policy": fields, "defaults": defaults})
         return
     held = {"namespace": stats.namespace, "keys": stats.keys, "bytes": stats.bytes, "version": stats.version}
-    rows(("field", "value"), ((name, _shown(value)) for name, value in (held | fields).items()))
+    held |= {"kept_bytes": stats.kept_bytes} | msgspec.structs.asdict(stats.parts)
+    asked = {
+        name: f"{defaults[name]} (default)" if value is None and defaults.get(name) else value
+        for name, value in fields.items()
+    }
+    rows(("field", "value"), ((name, _shown(value)) for name, value in (held | asked).items()))
+
+
+async def recount(namespace: str | None = None, /, *, target: Target = HERE) -> None:
+    """Count anew what a namespace keeps, and put its counters right, after rows were changed with SQL.
+
+    Writes to the namespace wait until it is done.
+
+    Parameters
+    ----------
+    namespace
+        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
+    """
+    async with target.open() as store:
+        name = target.namespace(store, namespace)
+        corrected = await store.recount(name)
+    if target.json:
+        document({"namespace": name, "corrected": corrected})
+    else:
+        told = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
+        say(f"{name}: {told}")
 
 
 async def set_policy(
@@ -81,7 +108,7 @@ async def set_policy(
     quota_keys
         How many keys it may hold.
     quota_bytes
-        How many bytes of keys and values it may hold.
+        How many bytes it may keep, of all kinds but the audit.
     rate_limit
         How many requests a second each process that serves it accepts.
     ttl_default

@@ -22,7 +22,8 @@ from holdfast.edges.cli.target import HERE, STORE, Place, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_COLUMNS: Final = ("namespace", "keys", "bytes", "version", "changed")
+_PARTS: Final = holdfast.Parts.__struct_fields__
+_COLUMNS: Final = ("namespace", "keys", "bytes", "kept", *_PARTS, "version", "changed")
 _TOP_COLUMNS: Final = ("namespace", "keys", "bytes", "changes/s")
 
 
@@ -36,7 +37,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def stats(*, target: Target = HERE) -> None:
-    """Print what each namespace holds, or one: live keys, bytes, last version and time of the last change."""
+    """Print what each namespace holds, or one: live keys, their bytes, and all bytes that it keeps, by kind.
+
+    A quota counts what is kept, without the audit. The last version and the time of the last change follow.
+    """
     async with target.open() as store:
         if target.named:
             found = [await store.stats(target.keys(store).namespace)]
@@ -45,10 +49,12 @@ async def stats(*, target: Target = HERE) -> None:
     if target.json:
         document(found[0] if target.named else {"namespaces": found})
     else:
-        rows(
-            _COLUMNS,
-            ((one.namespace, one.keys, one.bytes, one.version, shown_time(one.changed_at)) for one in found),
-        )
+        rows(_COLUMNS, map(_stats_cells, found))
+
+
+def _stats_cells(one: holdfast.Stats) -> tuple[str | int, ...]:
+    held = one.namespace, one.keys, one.bytes, one.kept_bytes
+    return (*held, *msgspec.structs.astuple(one.parts), one.version, shown_time(one.changed_at))
 
 
 async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target: Place = STORE) -> None:

@@ -18,6 +18,7 @@ from holdfast.wire.refusals import error_fields
 from holdfast.wire.replies import (
     change_fields,
     changes_fields,
+    default_fields,
     entry_of_fields,
     shown_entry,
     stats_fields,
@@ -122,9 +123,12 @@ async def _kv_ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
-    """What a namespace holds, and what was asked of it."""
-    policy = await store.policy(namespace)
-    return stats_fields(await store.stats(namespace)) | {"policy": msgspec.structs.asdict(policy)}
+    """What a namespace holds, what was asked of it, and what holds where nothing was."""
+    policy, defaults = await store.policy(namespace), await store.defaults(namespace)
+    return stats_fields(await store.stats(namespace)) | {
+        "policy": msgspec.structs.asdict(policy),
+        "defaults": default_fields(defaults),
+    }
 
 
 READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
@@ -161,6 +165,10 @@ async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
 async def _upkeep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.upkeep()
     return {}
+
+
+async def _recount(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"corrected": await store.recount(required(fields, "namespace"))}
 
 
 async def _policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,6 +286,7 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "stats": _namespace_stats,
     "sweep": _sweep,
     "upkeep": _upkeep,
+    "recount": _recount,
     "policy": _policy,
     "set_policy": _set_policy,
     "audit": _audit,

@@ -45,6 +45,14 @@ CREATE TABLE holdfast_namespaces (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     policy TEXT,
+    envelope_bytes BIGINT DEFAULT 0 NOT NULL,
+    trash_bytes BIGINT DEFAULT 0 NOT NULL,
+    journal_bytes BIGINT DEFAULT 0 NOT NULL,
+    letter_bytes BIGINT DEFAULT 0 NOT NULL,
+    request_bytes BIGINT DEFAULT 0 NOT NULL,
+    index_bytes BIGINT DEFAULT 0 NOT NULL,
+    other_bytes BIGINT DEFAULT 0 NOT NULL,
+    audit_bytes BIGINT DEFAULT 0 NOT NULL,
     PRIMARY KEY (name)
 )
  WITH (fillfactor = 20);
@@ -78,4 +86,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0002');
+INSERT INTO alembic_version (version_num) VALUES ('0003');

@@ -49,6 +49,14 @@ CREATE TABLE holdfast_namespaces (
     created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
     policy TEXT,
+    envelope_bytes INTEGER DEFAULT 0 NOT NULL,
+    trash_bytes INTEGER DEFAULT 0 NOT NULL,
+    journal_bytes INTEGER DEFAULT 0 NOT NULL,
+    letter_bytes INTEGER DEFAULT 0 NOT NULL,
+    request_bytes INTEGER DEFAULT 0 NOT NULL,
+    index_bytes INTEGER DEFAULT 0 NOT NULL,
+    other_bytes INTEGER DEFAULT 0 NOT NULL,
+    audit_bytes INTEGER DEFAULT 0 NOT NULL,
     PRIMARY KEY (name)
 )
  WITHOUT ROWID,
@@ -87,4 +95,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0002');
+INSERT INTO alembic_version (version_num) VALUES ('0003');

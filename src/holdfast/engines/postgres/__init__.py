@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.model import Policy
     from holdfast.rows import Address, Row
 
 __all__ = ["PostgresEngine"]
@@ -58,6 +59,7 @@ class PostgresEngine:
         self._walks = self._connections.share(reading)
         self._writes = self._connections.share(connections - 2 * reading)
         self._marks = Marks()
+        self.defaults: Policy | None = None
 
     async def start(self) -> None:
         """Reach the server, and create or migrate the store where that is needed.
@@ -70,7 +72,8 @@ class PostgresEngine:
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`; the commands are all for one namespace."""
-        return await self._writes.run(partial(Group(commands, now, self.keys).run, marks=self._marks))
+        group = Group(commands, now, self.keys, self.defaults)
+        return await self._writes.run(partial(group.run, marks=self._marks))
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
         """See `Engine.glance`: the server is always waited for."""

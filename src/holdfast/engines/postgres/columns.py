@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engines.layout import PARTS
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
@@ -28,8 +29,15 @@ RECORD: Final = (
 )
 """The columns of the journal, after the namespace."""
 
-COUNTERS: Final = ("revision", "keys", "bytes", "requests", "journal_floor", "created_at", "changed_at")
-"""The columns of a namespace's row, after its name."""
+FIRST: Final = ("revision", "keys", "bytes", "requests", "journal_floor", "created_at", "changed_at")
+COUNTERS: Final = (*FIRST, *PARTS)
+"""The columns of a namespace's row, after its name; the first ones have no default."""
+
+BESIDE: Final = (
+    "length(last_writer) + coalesce(length(request_id), 0) + coalesce(length(semantics), 0) "
+    "+ coalesce(length(spec_ref), 0)"
+)
+"""What goes with the key and the value of a row."""
 
 _TIMES: Final = frozenset({"created_at", "updated_at", "expires_at", "changed_at", "at"})
 _NUMBERS: Final = _TIMES | set(COUNTERS) | {"size", "version", "lag_ms", "expired_version"}

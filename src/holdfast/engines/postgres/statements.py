@@ -12,8 +12,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from holdfast.engines.postgres.columns import (
+    BESIDE,
     CLOCK,
     COUNTERS,
+    FIRST,
     RECORD,
     ROW,
     answered,
@@ -24,6 +26,7 @@ from holdfast.engines.postgres.columns import (
     row,
     type_of,
 )
+from holdfast.rows import OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +39,7 @@ BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 def add_namespace(name: str, now: str) -> str:
     """Make the row of a namespace, unless it is there. What is given is SQL."""
     return (
-        f"INSERT INTO holdfast_namespaces (name, {', '.join(COUNTERS)}) "
+        f"INSERT INTO holdfast_namespaces (name, {', '.join(FIRST)}) "
         f"VALUES ({name}, 0, 0, 0, 0, 0, {instant(f'{now}::bigint')}, timestamptz 'epoch') "
         "ON CONFLICT DO NOTHING"
     )
@@ -72,8 +75,10 @@ def load(*, kv: bool, others: bool, alike: bool) -> str:
 
 
 OVERDUE: Final = (
-    "SELECT count(*), coalesce(sum(width), 0)::bigint, max(expires_at) FROM ("
-    f"SELECT octet_length(key) + octet_length(value_json) AS width, {answered('expires_at')} AS expires_at "
+    "SELECT count(*), coalesce(sum(width), 0)::bigint, max(expires_at), "
+    "coalesce(sum(envelope), 0)::bigint, coalesce(sum(names), 0)::bigint FROM ("
+    f"SELECT octet_length(key) + octet_length(value_json) AS width, {BESIDE} AS envelope, "
+    f"length(key) + length(last_writer) AS names, {answered('expires_at')} AS expires_at "
     f"FROM (SELECT * FROM plugin_kv_storage WHERE {passed('$1')} "
     "ORDER BY expires_at, plugin_name, key LIMIT $2) AS due "
     "WHERE plugin_name = $3 AND version > 0 AND semantics IS NULL "
@@ -84,6 +89,24 @@ OVERDUE: Final = (
 Parameters: now; how many to look at; the plugin; how many to sum up.
 """
 
+
+JOURNAL_BYTES: Final = (
+    f"SELECT coalesce(sum({OVERHEAD} + length(key) + coalesce(length(last_writer), 0) "
+    "+ coalesce(length(request_id), 0) + coalesce(length(purpose), 0) "
+    "+ coalesce(octet_length(detail), 0)), 0)::bigint "
+    "FROM holdfast_journal WHERE namespace = $1 AND version <= $2"
+)
+"""What a journal holds up to a version. Parameters: the namespace, the version."""
+
+COUNT: Final = (
+    "SELECT space, sum(rows)::bigint, sum(width)::bigint, sum(beside)::bigint FROM ("
+    "SELECT 'kv' AS space, count(*) AS rows, "
+    "coalesce(sum(octet_length(key) + octet_length(value_json)), 0) AS width, "
+    f"coalesce(sum({BESIDE}), 0) AS beside FROM plugin_kv_storage WHERE plugin_name = $1 AND version > 0 "
+    "UNION ALL SELECT space, count(*), sum(octet_length(key) + octet_length(value)), "
+    f"sum({BESIDE}) FROM holdfast_rows WHERE namespace = $2 GROUP BY space) AS spaces GROUP BY space"
+)
+"""What the rows of a namespace come to, by space. Parameters: the plugin, the namespace."""
 
 FALLING_DUE: Final = (
     f"SELECT plugin_name, key, {answered('expires_at')} FROM (SELECT plugin_name, key, expires_at "

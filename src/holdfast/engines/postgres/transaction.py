@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast.decide import Decision, Loaded, further, needs
+from holdfast import rules
+from holdfast.decide import Decision, Loaded, Needs, further, needs
+from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.layout import WALK, plugin_column
 from holdfast.engines.postgres import queries, statements
@@ -37,9 +39,10 @@ if TYPE_CHECKING:
 
     from holdfast.audit import Keys
     from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
+    from holdfast.decide import Outcome
     from holdfast.engines.postgres.connections import Connection
     from holdfast.engines.postgres.marks import Marks
+    from holdfast.model import Policy
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
@@ -71,12 +74,19 @@ class _Found(NamedTuple):
 class Group:
     """Commands for one namespace. It may be run again as long as no commit has been asked for."""
 
-    def __init__(self, commands: Sequence[Command], now: Callable[[], int], keys: Keys) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        now: Callable[[], int],
+        keys: Keys,
+        defaults: Policy | None = None,
+    ) -> None:
         self._wanted = needs(commands)
         (self.namespace,) = self._wanted.namespaces
         self._commands = commands
         self._now = now
         self._keys = keys
+        self._defaults = defaults
 
     async def run(self, connection: Connection, marks: Marks) -> Outcome:
         """Apply the commands. `marks` is kept up to date.
@@ -92,7 +102,7 @@ class Group:
         raise Busy("PostgreSQL is too slow for the deadlines of those who write")
 
     async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:
-        if marks.alone(self.namespace) and not self._wanted.runs:
+        if marks.alone(self.namespace) and not self._wanted.sums:
             outcome = await self._unlocked(connection, marks)
             if outcome is not None:
                 return outcome
@@ -125,8 +135,8 @@ class Group:
         marks.found(self.namespace, found.mark)
         await self._load_further(connection, found.loaded)
         now = self._now()
-        for name, most in self._wanted.runs.items():
-            found.loaded.runs[name] = await self._overdue(connection, most, now)
+        if self._wanted.sums:
+            await self._sum_up(connection, found.loaded, now)
         outcome = await self._decide(connection, found.loaded, now)
         if outcome.empty:
             # Having locked a row, a commit would wait for the disk; a rollback never does.
@@ -141,17 +151,29 @@ class Group:
 
     async def _decide(self, connection: Connection, loaded: Loaded, now: int) -> Outcome:
         """Decide; where that is a lot of work, others have their turns in between."""
-        decision = Decision(loaded, now, self._keys)
+        decision = Decision(loaded, now, self._keys, self._defaults)
         taken = decision.take(self._commands)
         while taken < len(self._commands):
             await asyncio.sleep(0)
             taken += decision.take(self._commands[taken:])
         outcome = decision.outcome()
-        if outcome.wants:
+        if outcome.unfinished:
             for at in outcome.wants:
                 loaded.ends[at] = await ends_of(partial(queries.scan, connection), *at)
+            await self._load_besides(connection, loaded, dict.fromkeys(outcome.looks, False))
             return await self._decide(connection, loaded, now)
         return outcome
+
+    async def _sum_up(self, connection: Connection, loaded: Loaded, now: int) -> None:
+        """Load the sums that are wanted; the namespace is locked."""
+        for name, most in self._wanted.runs.items():
+            loaded.runs[name] = await self._overdue(connection, most, now)
+        for name, upto in self._wanted.trims:
+            loaded.trims[name, upto] = await connection.fetchval(statements.JOURNAL_BYTES, name, upto)
+        for name in self._wanted.counts:
+            spaces = await connection.fetch(statements.COUNT, plugin_column(name), name)
+            journal = await connection.fetchval(statements.JOURNAL_BYTES, name, rules.MAX_VERSION)
+            loaded.counts[name] = summed(map(tuple, spaces), journal=journal)
 
     async def _save(
         self, connection: Connection, outcome: Outcome, found: _Found, *, commits: bool
@@ -189,12 +211,23 @@ class Group:
         more = further(self._commands, self._wanted, loaded)
         if more is None:
             return False
+        await self._load_besides(connection, loaded, more.rows)
+        return True
+
+    async def _load_besides(
+        self, connection: Connection, loaded: Loaded, wanted: dict[Address, bool]
+    ) -> None:
+        """Load more rows of the namespace."""
+        if not wanted:
+            return
+        more = Needs()
+        more.rows = wanted
         also = await self._load(connection, more)
-        for address in more.rows:
+        for address in wanted:
             loaded.rows.pop(address, None)  # without a lock it may be gone by now
         if also is not None:
             loaded.rows.update(also.loaded.rows)
-        return True
+        loaded.looked.update(wanted)
 
     async def _load(self, connection: Connection, wanted: Needs) -> _Found | None:
         """What is wanted; None if the namespace has no row."""
@@ -245,10 +278,10 @@ class Group:
 
     async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:
         plugin = plugin_column(self.namespace)
-        [(count, size, until)] = await connection.fetch(
+        [(count, size, until, envelope, names)] = await connection.fetch(
             statements.OVERDUE, now, max(WALK, most), plugin, most
         )
-        return Overdue(count=count, bytes=size, until=until or 0)
+        return Overdue(count=count, bytes=size, until=until or 0, envelope=envelope, names=names)
 
     def _load_parameters(
         self, kv: list[Address], others: list[Address], kv_shown: Any, others_shown: Any

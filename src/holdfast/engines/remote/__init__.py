@@ -25,8 +25,8 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage, entry_of, moment
-from holdfast.rows import KV, Namespace
+from holdfast.model import AuditPage, LetterPage, Parts, Policy, Rescued, TrashPage, entry_of, moment
+from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
@@ -58,6 +58,7 @@ class RemoteEngine:
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
         self._mailbox = Mailbox(address)
+        self.defaults: Policy | None = None
 
     async def start(self) -> None:
         """Connect to the NATS server. Whether a service answers there shows at the first call."""
@@ -169,6 +170,11 @@ class RemoteEngine:
     async def upkeep(self) -> None:
         """See `Housekeeper.upkeep`: for operators."""
         await self._ask_operator("upkeep", {})
+
+    async def recount(self, namespace: str) -> int:
+        """See `Housekeeper.recount`: for operators."""
+        late = self._unknown("recount")
+        return int((await self._ask_operator("recount", {"namespace": namespace}, late))["corrected"])
 
     async def rescue(self, path: str) -> Rescued:
         """See `Rescuer.rescue`: for operators. The path is on the service's machine."""
@@ -415,5 +421,23 @@ def _totals(stats: Mapping[str, Any]) -> Totals:
         bytes=stats["bytes"],
         changed_at=ms_of(stats["changed_at"]),
         policy=msgspec.json.encode(stats["policy"]).decode() if "policy" in stats else None,
+        **_counters(stats),
     )
-    return Totals(namespace=namespace, due_keys=0, due_bytes=0)
+    defaults = msgspec.convert(stats.get("defaults", {}), Policy)
+    return Totals(namespace=namespace, due_keys=0, due_bytes=0, defaults=defaults)
+
+
+def _counters(stats: Mapping[str, Any]) -> dict[str, int]:
+    """The counters of a namespace that its parts tell of; a service of an earlier version tells of none."""
+    parts = msgspec.convert(stats.get("parts", {}), Parts)
+    held = parts.entries + parts.items
+    return {
+        "envelope_bytes": held - stats["bytes"] - OVERHEAD * stats["keys"] if held else 0,
+        "trash_bytes": parts.trash,
+        "journal_bytes": parts.journal,
+        "letter_bytes": parts.letters,
+        "request_bytes": parts.requests,
+        "index_bytes": parts.indexes,
+        "other_bytes": parts.other,
+        "audit_bytes": parts.audit,
+    }

@@ -48,7 +48,7 @@ from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
 from holdfast.keyring import FileKeyring
-from holdfast.rows import KV, Address, Ends, Row
+from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Checkup
-    from holdfast.model import Rescued
+    from holdfast.model import Policy, Rescued
 
 T = TypeVar("T")
 
@@ -100,6 +100,7 @@ class SqliteEngine:
         self._recent = Recent()
         self._room: queries.Room | None = None
         self._few = 0
+        self.defaults: Policy | None = None
 
     @property
     def path(self) -> Path:
@@ -279,13 +280,14 @@ class SqliteEngine:
         self,
         commands: Sequence[Command],
         now: Callable[[], int],
-        ends: dict[tuple[str, str], Ends | None] | None = None,
+        known: Loaded | None = None,
     ) -> Outcome:
         """Load and decide part by part; between two parts the loop serves others.
 
         The time is that at which the first part was loaded. What a later part takes is seen by the writer.
+        `known` is what an outcome has wanted.
         """
-        loaded = Loaded(namespaces={}, rows={}, ends=ends or {})
+        loaded = Loaded(namespaces={}, rows={}) if known is None else known
         decision: decide.Decision | None = None
         most = loadable(commands)
         self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else queries.Room(most)
@@ -296,22 +298,38 @@ class SqliteEngine:
             await self._load(wanted, loaded)
             if decision is None:
                 at = now()
-                decision = decide.Decision(loaded, at, self.keys)
-            if wanted.runs:
-                loaded.runs.update(await self._aside(queries.overdue, wanted.runs, at))
+                decision = decide.Decision(loaded, at, self.keys, self.defaults)
+            if wanted.sums:
+                await self._sum_up(wanted, loaded, at)
             more = decision.further(part, wanted)
             if more is not None:
                 await self._load(more, loaded)
+                loaded.looked.update(more.rows)
             taken = decision.take(part)
             while taken < len(part):  # a slice of work is over
                 await asyncio.sleep(0)
                 taken += decision.take(part[taken:])
         assert decision is not None
         outcome = decision.outcome()
-        if outcome.wants:
-            wanted_ends = {at: await ends_of(self.scan, *at) for at in outcome.wants}
-            return await self._decide(commands, now, loaded.ends | wanted_ends)
+        if outcome.unfinished:
+            return await self._decide(commands, now, await self._wanted(outcome, loaded))
         return outcome
+
+    async def _wanted(self, outcome: Outcome, loaded: Loaded) -> Loaded:
+        """What an outcome wants, and what those before it have wanted."""
+        looked = loaded.looked | outcome.looks
+        return Loaded(
+            namespaces={},
+            rows=await self._load_rows(dict.fromkeys(looked, False)) if looked else {},
+            ends=loaded.ends | {at: await ends_of(self.scan, *at) for at in outcome.wants},
+            looked=looked,
+        )
+
+    async def _sum_up(self, wanted: Needs, loaded: Loaded, now: int) -> None:
+        """Load the sums that are wanted."""
+        loaded.runs.update(await self._aside(queries.overdue, wanted.runs, now))
+        loaded.trims.update(await self._aside(queries.journal_bytes, wanted.trims))
+        loaded.counts.update(await self._aside(queries.counts, wanted.counts))
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
         loaded.rows.update(self._recent.rows(wanted.rows))

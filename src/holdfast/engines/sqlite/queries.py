@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from holdfast import rules
+from holdfast.decide.weights import summed
 from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, row_size
 from holdfast.engines.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import statements
@@ -163,7 +165,25 @@ def overdue(connection: sqlite3.Connection, wanted: dict[str, int], now: int) ->
     for namespace, limit in wanted.items():
         owner = plugin_column(namespace)
         sums = connection.execute(statements.OVERDUE, [now, max(WALK, limit), owner, limit]).fetchone()
-        found[namespace] = Overdue(count=sums[0], bytes=sums[1], until=sums[2])
+        found[namespace] = Overdue(
+            count=sums[0], bytes=sums[1], until=sums[2], envelope=sums[3], names=sums[4]
+        )
+    return found
+
+
+def journal_bytes(connection: sqlite3.Connection, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """What the journals of namespaces hold up to versions."""
+    return {at: connection.execute(statements.JOURNAL_BYTES, at).fetchone()[0] for at in wanted}
+
+
+def counts(connection: sqlite3.Connection, wanted: set[str]) -> dict[str, dict[str, int]]:
+    """The counters of namespaces, as their rows and records have them."""
+    found = {}
+    for name in wanted:
+        entries = connection.execute(statements.COUNT_ENTRIES, [plugin_column(name)]).fetchone()
+        rows = connection.execute(statements.COUNT_ROWS, [name]).fetchall()
+        [journal] = connection.execute(statements.JOURNAL_BYTES, [name, rules.MAX_VERSION]).fetchone()
+        found[name] = summed([(KV, *entries), *rows], journal=journal)
     return found
 
 

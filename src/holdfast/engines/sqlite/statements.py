@@ -13,8 +13,8 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from holdfast.engines.layout import plugin_column
-from holdfast.rows import KV, Address, Namespace, Record, Row, Run
+from holdfast.engines.layout import PARTS, plugin_column
+from holdfast.rows import KV, OVERHEAD, Address, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +32,15 @@ _ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 _JOURNAL: Final = (
     "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
 )
-_NAMESPACE: Final = "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, policy"
+_NAMESPACE: Final = (
+    "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, "
+    f"{', '.join(PARTS)}, policy"
+)
 
+_BESIDE: Final = (
+    "length(last_writer) + coalesce(length(request_id), 0) + coalesce(length(semantics), 0) "
+    "+ coalesce(length(spec_ref), 0)"
+)
 _NOTHING_MORE: Final = (None,) * 4
 _NOBODY: Final = bytearray()
 """The name of no plugin and no namespace, since those are text."""
@@ -48,8 +55,10 @@ FALLING_DUE: Final = (
     "ORDER BY expires_at LIMIT ?"
 )
 OVERDUE: Final = (
-    "SELECT count(*), coalesce(sum(width), 0), coalesce(max(expires_at), 0) FROM (SELECT expires_at, "
-    "length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width FROM ("
+    "SELECT count(*), coalesce(sum(width), 0), coalesce(max(expires_at), 0), coalesce(sum(envelope), 0), "
+    "coalesce(sum(names), 0) FROM (SELECT expires_at, "
+    f"length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width, {_BESIDE} AS envelope, "
+    "length(key) + length(last_writer) AS names FROM ("
     "SELECT plugin_name AS owner, key AS name "
     f"FROM {_BY_DEADLINE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?) "
     "CROSS JOIN plugin_kv_storage ON plugin_name = owner AND key = name "
@@ -69,6 +78,21 @@ _RUN_GONE: Final = (
     "DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ("
     "SELECT key FROM holdfast_journal WHERE namespace = ? AND version >= ? AND version < ?)"
 )
+JOURNAL_BYTES: Final = (
+    f"SELECT coalesce(sum({OVERHEAD} + length(key) + coalesce(length(last_writer), 0) "
+    "+ coalesce(length(request_id), 0) + coalesce(length(purpose), 0) "
+    "+ coalesce(length(CAST(detail AS BLOB)), 0)), 0) "
+    "FROM holdfast_journal WHERE namespace = ? AND version <= ?"
+)
+COUNT_ENTRIES: Final = (
+    "SELECT count(*), coalesce(sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))), 0), "
+    f"coalesce(sum({_BESIDE}), 0) FROM plugin_kv_storage WHERE plugin_name = ? AND version > 0"
+)
+COUNT_ROWS: Final = (
+    f"SELECT space, count(*), sum(length(key) + length(CAST(value AS BLOB))), sum({_BESIDE}) "
+    "FROM holdfast_rows WHERE namespace = ? GROUP BY space"
+)
+"""What the rows of a namespace come to, by space: how many, the bytes of keys and values, and the rest."""
 OWNERS: Final = (
     "WITH RECURSIVE wanted (name) AS (SELECT min(namespace) FROM holdfast_rows UNION ALL "
     "SELECT (SELECT min(namespace) FROM holdfast_rows WHERE namespace > name) FROM wanted "
@@ -315,6 +339,14 @@ def _namespace(namespace: Namespace) -> tuple[Any, ...]:
         namespace.journal_floor,
         namespace.created_at,
         namespace.changed_at,
+        namespace.envelope_bytes,
+        namespace.trash_bytes,
+        namespace.journal_bytes,
+        namespace.letter_bytes,
+        namespace.request_bytes,
+        namespace.index_bytes,
+        namespace.other_bytes,
+        namespace.audit_bytes,
     )
     return usual if namespace.policy is None else (*usual, namespace.policy)
 
