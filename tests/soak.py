@@ -58,6 +58,7 @@ CAMPAIGNS: Final = {
             "tests/edges/test_http_bounds.py",
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
+            "tests/robustness/test_quota.py",
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
         {
@@ -65,6 +66,7 @@ CAMPAIGNS: Final = {
             "HOLDFAST_HALF_SENT": "1500",
             "HOLDFAST_FLOOD_SECONDS": "15",
             "HOLDFAST_UNREAD_CONNECTIONS": "60",
+            "HOLDFAST_QUOTA_ROUNDS": "{rounds}0",
         },
         500,
     ),

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from holdfast import rows
 from holdfast.errors import DatabaseError, Unsupported
 from holdfast.rows import Address, Ends, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-AUDIT: Final = "audit"
+AUDIT: Final = rows.AUDIT
 """The space of records. The head has the empty key, a record its number in 8 bytes."""
 
 # A value is JSON and never begins like this, so that the hash of no value is the signature of a record.

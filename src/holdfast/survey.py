@@ -15,7 +15,7 @@ from holdfast import rules
 from holdfast.audit import address_of, head_of
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
-from holdfast.decide.policies import audited, parts_of, policy_of, quota_of
+from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats, moment, purpose_of
 
@@ -47,12 +47,14 @@ class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """What a namespace holds and what was asked of it; its dead letters, and its audit if it has one.
 
-    `quota_bytes` is that of its policy, or the default.
+    `quota_bytes` is that of its policy, or the default. `settled_bytes` is what it keeps that would not give
+    way before that quota refuses.
     """
 
     stats: Stats
     policy: Policy
     quota_bytes: int | None
+    settled_bytes: int
     letters: int
     audit: AuditEnd | None
 
@@ -117,6 +119,7 @@ class Survey:
                 stats=stats_of(totals),
                 policy=policy_of(totals.namespace.policy),
                 quota_bytes=quota_of(totals.namespace, self._engine.defaults),
+                settled_bytes=settled_bytes(totals.namespace),
                 letters=_held(row),
                 audit=ends.get(totals.namespace.name),
             )

@@ -15,9 +15,10 @@ from holdfast.edges import settings_pages
 from holdfast.edges.cli.up import up
 from holdfast.edges.config import read_config, shown
 from holdfast.edges.nats.service import Settings
-from holdfast.edges.serve import settings_of
+from holdfast.edges.serve import defaults_of, settings_of
 from holdfast.edges.settings import SETTINGS
 from holdfast.errors import ValidationError
+from holdfast.model import Policy
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -179,6 +180,34 @@ def test_a_password_is_never_shown() -> None:
 def test_defaults_are_those_of_the_service() -> None:
     """Whoever embeds the service and whoever runs it get the same behaviour."""
     assert settings_of(read_config(environment={})) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"HOLDFAST_REPLY_MODE": "accounts"}, Policy(quota_bytes=1_000_000_000, rate_limit=5_000)),
+        ({"HOLDFAST_REPLY_MODE": "permissions"}, Policy(quota_bytes=1_000_000_000, rate_limit=5_000)),
+        ({"HOLDFAST_DEFAULT_QUOTA_BYTES": "5000"}, Policy(quota_bytes=5_000)),
+        (
+            {"HOLDFAST_REPLY_MODE": "accounts", "HOLDFAST_DEFAULT_QUOTA_BYTES": "0"},
+            Policy(rate_limit=5_000),
+        ),
+        (
+            {
+                "HOLDFAST_REPLY_MODE": "accounts",
+                "HOLDFAST_DEFAULT_QUOTA_BYTES": "0",
+                "HOLDFAST_DEFAULT_RATE_LIMIT": "0",
+            },
+            None,
+        ),
+    ],
+)
+def test_default_quotas_hold_where_plugins_are_told_apart(
+    given: dict[str, str], expected: Policy | None
+) -> None:
+    """With credentials a namespace has a quota and a rate, in open mode only if asked for; 0 lifts one."""
+    assert defaults_of(read_config(environment=given)) == expected
 
 
 def test_the_flags_are_those_of_the_table() -> None:

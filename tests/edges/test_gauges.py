@@ -240,17 +240,18 @@ async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: p
 
 
 async def test_how_much_of_a_quota_is_used(at: InMemory) -> None:
-    """Each quota shows which share of it is used, by what is alive; a namespace without one shows none."""
-    await at.store.set_policy("kv/a", {"quota_keys": 4, "quota_bytes": 100})
+    """Each quota shows its share that is used; a journal that gives way does not count as used."""
+    await at.store.set_policy("kv/a", {"quota_keys": 4, "quota_bytes": 4 * 350})
     await at.store.set_policy("kv/b", {"quota_keys": 10})
     await at.store.set_policy("kv/closed", {"quota_keys": 0})
-    await at.store.kv("a").set("k", "x" * 22)
+    await at.store.kv("a").set("k", "x" * 22, writer="w", request_id="r")
     await at.store.kv("a").set("gone", 1, ttl=1)
     await at.store.kv("c").set("k", 1)
     at.clock.advance(1)
+    parts = (await at.store.stats("kv/a")).parts
     assert await at.values("quota_ratio") == {
         'plugin="a",quota="keys"': 0.25,
-        'plugin="a",quota="bytes"': 0.25,
+        'plugin="a",quota="bytes"': (parts.counted - parts.journal) / 1_400,
         'plugin="b",quota="keys"': 0.0,
         'plugin="closed",quota="keys"': 1.0,
     }

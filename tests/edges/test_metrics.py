@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -37,6 +38,12 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         await ask(client, "db.kv.quotes.delete", key="none")
         await ask(client, "db.kv.trivia.list", prefix="")
         await ask(client, "db.semantic.acme.web.put", key="flag", value=True)
+        kept = {
+            f'holdfast_kept_bytes{{kind="{kind}",plugin="{label}"}}': size
+            for label, name in (("trivia", "kv/trivia"), ("acme/web", "semantic/acme/web"))
+            for kind, size in msgspec.structs.asdict((await at.store.stats(name)).parts).items()
+            if size
+        }
         found = await at.values()
     durations = {name for name in found if name.endswith('_duration_seconds_sum{plugin="trivia"}')}
     assert len(durations) == 3
@@ -71,6 +78,7 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         'holdfast_kv_keys_total{plugin="acme/web"}': 1,
         'holdfast_kv_storage_bytes{plugin="trivia"}': 3 * (2 + 12),
         'holdfast_kv_storage_bytes{plugin="acme/web"}': len("tenant/acme/project/web/flag") + 4,
+        **kept,
         "holdfast_batch_size_count": 6,
         "holdfast_batch_size_sum": 6,
         "holdfast_events_published_total": 4,

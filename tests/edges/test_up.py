@@ -179,10 +179,36 @@ async def test_plugins_are_kept_apart_with_a_generated_configuration(tmp_path: P
             written = [await ask(client, "db.kv.trivia.set", key="k", value=n) for n in range(20)]
             await client.publish("db.kv.quotes.set", b'{"key": "k", "value": 1}')
             await client.flush()
+            stats = await ask(client, "db.kv.trivia.stats")
         async with plain_client(up.url, **credentials["quotes"].options()) as client:
             found = await ask(client, "db.kv.quotes.get", key="k")
     assert [reply["version"] for reply in written] == list(range(1, 21))
     assert found == {"success": True, "exists": False}
+    assert stats["defaults"] == {"quota_bytes": 1_000_000_000, "rate_limit": 5_000}
+
+
+async def test_a_default_quota_holds_over_nats(tmp_path: Path) -> None:
+    """What a plugin has kept counts, the refusal says what to do, and clients see the default."""
+    large = "x" * 20_000
+    async with holdfast_up(tmp_path, HOLDFAST_DEFAULT_QUOTA_BYTES="100000") as up:
+        async with plain_client(up.url) as client:
+            given_up = {"key": "k", "value": large, "request_id": "r"}
+            letter = {"verb": "set", "request": given_up, "error_code": "BUSY", "attempts": 3}
+            letters = [await ask(client, "db.kv.p.escalate", **letter) for _ in range(10)]
+            stats = await ask(client, "db.kv.p.stats")
+            overwritten = [await ask(client, "db.kv.p.set", key="k", value=large[:5_000]) for _ in range(30)]
+        async with holdfast.open(up.url) as remote:
+            assert await remote.defaults("kv/p") == holdfast.Policy(quota_bytes=100_000)
+            assert await remote.recount("kv/p") == 0
+            seen = await remote.stats("kv/p")
+    refused = [reply for reply in letters if not reply["success"]]
+    assert 5 <= len(refused) <= 7
+    assert {reply["error_code"] for reply in refused} == {"QUOTA_EXCEEDED"}
+    assert "are dead letters: deal with some of them" in refused[0]["message"]
+    assert stats["kept_bytes"] == sum(stats["parts"].values()) <= 100_000
+    assert all(reply["success"] for reply in overwritten)
+    assert seen.kept_bytes == seen.parts.counted <= 100_000
+    assert seen.parts.letters == stats["parts"]["letters"]
 
 
 async def test_the_log_is_json_without_values(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import asyncpg
+import msgspec
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+import holdfast
 from holdfast.engines import layout, migrate
 from holdfast.engines.migrate import Need, needed
 from holdfast.errors import Unsupported
@@ -274,3 +276,34 @@ def test_a_connection_is_left_as_it_was(isolation_level: Literal["DEFERRED", "IM
         assert (
             connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0003"
         )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_store_of_the_version_before_is_counted(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """What was written before namespaces counted all that they keep counts once it is migrated, exactly."""
+    url = str(tmp_path / "store.db") if kind == "sqlite" else str(request.getfixturevalue("pg_url"))
+    names = ("kv/p", "semantic/acme/web", "table/p")
+    async with holdfast.open(url, reap=False, audit_key="a-secret-of-sixteen") as store:
+        kv, tables = store.kv("p"), store.tables("p")
+        await kv.set("ключ", "ä", semantics={"purpose": "config"}, request_id="r", spec_ref="§")
+        await kv.delete("ключ")
+        await kv.set("k", 1)
+        await kv.batch(writes=[{"guard": "lock"}])
+        await store.semantic("acme", "web").set("flag", True)
+        await tables.create_table("t", partition_key=("id", "string"))
+        await tables.create_index("t", "by-a", key=("a", "string"))
+        await tables.put_item("t", {"id": "1", "a": "x"})
+        before = [await store.stats(name) for name in names]
+    if kind == "sqlite":
+        migrate.downgrade_sqlite(url, "0002")
+        migrate.upgrade_sqlite(url)
+    else:
+        await migrate.downgrade_postgres(url, "0002")
+        await migrate.upgrade_postgres(url)
+    async with holdfast.open(url, reap=False) as store:
+        assert [await store.stats(name) for name in names] == before
+        assert [await store.recount(name) for name in names] == [0, 0, 0]
+    kinds = {kind for stats in before for kind in msgspec.structs.asdict(stats.parts).items() if kind[1]}
+    assert {kind for kind, _ in kinds} == set(holdfast.Parts.__struct_fields__) - {"letters"}

@@ -11,6 +11,7 @@ from tests.mutate.plant import Plant
 
 _RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
 _POLICIES: Final = ("tests/unit/test_policies.py", *_RULES)
+_KEPT: Final = ("tests/unit/test_kept.py", "-k", "not postgresql")
 _SQLITE: Final = ("tests/conformance/test_sqlite.py::TestSqlite",)
 
 PLANTS: Final = (
@@ -241,16 +242,58 @@ PLANTS: Final = (
     Plant(
         "a quota of keys refuses the last one",
         "decide/policies.py",
-        "namespace.keys > policy.quota_keys",
-        "namespace.keys >= policy.quota_keys",
+        "after.keys > most and",
+        "after.keys >= most and",
         _POLICIES,
     ),
     Plant(
         "a full namespace may not shrink",
         "decide/policies.py",
-        "if grows and policy.quota_bytes",
-        "if policy.quota_bytes",
-        _POLICIES,
+        "or after.kept_bytes <= before.kept_bytes:",
+        "or False:",
+        _KEPT,
+    ),
+    Plant(
+        "a full namespace can't be emptied",
+        "decide/policies.py",
+        "if after.revision > before.revision and (command.removes",
+        "if after.revision > before.revision and (False",
+        _KEPT,
+    ),
+    Plant(
+        "a quota never sees what the journal holds",
+        "decide/draft.py",
+        "self.namespace.journal_bytes += OVERHEAD + len(names) + detail",
+        "self.namespace.journal_bytes += OVERHEAD + len(names)",
+        _KEPT,
+    ),
+    Plant(
+        "what the trash had of a key is counted for ever",
+        "decide/draft.py",
+        "before = None if address in self._looks else self.row(address)",
+        "before = None",
+        _KEPT,
+    ),
+    Plant(
+        "an entry that an index never had is subtracted",
+        "decide/items.py",
+        "if sure or draft.look(address) is not None:",
+        "if sure or True:",
+        _KEPT,
+    ),
+    Plant(
+        "a journal that is trimmed gives nothing back",
+        "decide/draft.py",
+        "- self._loaded.trims.get((self.name, asked), 0)",
+        "- 0",
+        _KEPT,
+    ),
+    Plant(
+        "a default quota holds for nobody",
+        "decide/policies.py",
+        "return defaults.quota_bytes if asked is None and defaults is not None else asked",
+        "return asked",
+        _KEPT,
     ),
     Plant(
         "the shortest lifetime is refused",

@@ -199,10 +199,8 @@ PLANTS: Final = (
     Plant(
         "an expired item stays in the indexes",
         "decide/items.py",
-        "    for space, key in entry_places(item, schema, address.key):\n"
-        "        draft.remove_unseen(Address(draft.name, space, key))",
-        "    for space, key in entry_places(item, schema, address.key):\n"
-        "        draft.put(Address(draft.name, space, key), None)",
+        "    draft.remove_unseen(address)",
+        "    draft.put(address, None)",
         _RULES,
     ),
     Plant(

@@ -97,7 +97,12 @@ def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
         namespace.envelope_bytes += envelope(row)
     else:
         namespace.bytes += row.size - before.size
-        namespace.envelope_bytes += envelope(row) - envelope(before)
+        # `envelope` of both, written out: most sets come this way
+        namespace.envelope_bytes += len(
+            f"{row.last_writer}{row.request_id or ''}{row.semantics or ''}{row.spec_ref or ''}"
+        ) - len(
+            f"{before.last_writer}{before.request_id or ''}{before.semantics or ''}{before.spec_ref or ''}"
+        )
     draft.put(Address(draft.name, KV, key), row)
 
 

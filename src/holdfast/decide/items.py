@@ -38,8 +38,8 @@ from holdfast.tables.commands import (
 )
 from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
-from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
 from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
+from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
 

@@ -135,6 +135,11 @@ def journal_yields(namespace: Namespace) -> bool:
     return namespace.journal_bytes > 0 and policy_of(namespace.policy).journal_retention is None
 
 
+def settled_bytes(namespace: Namespace) -> int:
+    """What a namespace keeps that does not give way before a quota refuses."""
+    return _without_journal(namespace) if journal_yields(namespace) else namespace.kept_bytes
+
+
 def _full(namespace: Namespace, most: int, *, own: bool) -> str:
     """What a refusal says: how much there would be, what takes most of it, and what to do."""
     parts = parts_of(namespace)

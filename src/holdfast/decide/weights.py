@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.audit import AUDIT
-from holdfast.rows import DROPPED, GUARD, KV, LETTER, OVERHEAD, REQUEST, TABLE, TRASH
+from holdfast.rows import AUDIT, DROPPED, GUARD, KV, LETTER, OVERHEAD, REQUEST, TABLE, TRASH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -146,7 +146,7 @@ class Gauges:
         for part in KINDS:
             if kept := getattr(one.stats.parts, part):
                 _count(seen.kept, (*label, part), kept)
-        _fill(seen.quotas, (*label, "bytes"), one.stats.kept_bytes, one.quota_bytes)
+        _fill(seen.quotas, (*label, "bytes"), one.settled_bytes, one.quota_bytes)
         if namespace.startswith("table/"):
             return
         _count(seen.keys, label, one.stats.keys)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
 
 FIELDS = holdfast.Policy.__struct_fields__
+PARTS = holdfast.Parts.__struct_fields__
 
 
 def test_list(cli: Cli) -> None:
@@ -27,9 +28,8 @@ def test_list(cli: Cli) -> None:
 def test_show(cli: Cli) -> None:
     """What a namespace holds and every field of its policy is shown, also where nothing was asked."""
     rows = dict(line.split("\t") for line in cli.did("namespace", "show").out.splitlines())
-    assert rows == {"namespace": "kv/jobs", "keys": "0", "bytes": "0", "version": "0"} | dict.fromkeys(
-        FIELDS, "-"
-    )
+    held = {"namespace": "kv/jobs"} | dict.fromkeys(("keys", "bytes", "version", "kept_bytes", *PARTS), "0")
+    assert rows == held | dict.fromkeys(FIELDS, "-")
     assert cli.did("namespace", "show", "table/jobs", "--json").json["policy"] == dict.fromkeys(FIELDS)
 
 

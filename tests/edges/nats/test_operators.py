@@ -235,5 +235,7 @@ def test_a_full_page_of_namespaces_fits_a_reply() -> None:
         bytes=2**63 - 1,
         version=2**63 - 1,
         changed_at=datetime.max.replace(tzinfo=UTC),
+        kept_bytes=2**63 - 1,
+        parts=holdfast.Parts(**dict.fromkeys(holdfast.Parts.__struct_fields__, 2**63 - 1)),
     )
     assert len(msgspec.json.encode(stats_fields(stats))) * most <= rules.MAX_TRANSFER_BYTES
