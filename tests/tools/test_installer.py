@@ -1,0 +1,111 @@
+"""uv is installed in exactly the version and with exactly the bytes that the repository names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.front_door import ROOT, front_door, require_pip
+
+SCRIPT = "#!/bin/sh\necho uv 9.9.9\n"
+
+
+@pytest.fixture
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A copy of `./dev` whose package index is a folder with one wheel of a uv that does nothing."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    door = front_door(folder)
+    require_pip(door)
+    monkeypatch.delenv("HOLDFAST_UV", raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return door
+
+
+def publish(folder: Path, version: str = "9.9.9") -> str:
+    """Put a wheel of uv into the index; its hash."""
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"uv-{version}-py3-none-any.whl"
+    about = f"uv-{version}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"uv-{version}.data/scripts/uv", SCRIPT)
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def pin(door: Any, digest: str, version: str = "9.9.9") -> None:
+    door.UV_LOCK.write_text(f"uv=={version} --hash=sha256:{digest}\n")
+
+
+def test_uv_is_installed_by_its_hash(door: Any, tmp_path: Path) -> None:
+    """The wheel whose hash is locked is installed once, and again only when the lock file changes."""
+    pin(door, publish(tmp_path / "index"))
+    with door.alone():
+        uv = Path(door.find_uv())
+        assert uv.read_text() == SCRIPT
+        assert uv.is_relative_to(tmp_path / "clone" / ".dev")
+        uv.write_text("it was here before")
+        assert Path(door.find_uv()).read_text() == "it was here before"
+        pin(door, publish(tmp_path / "index", "9.9.10"), "9.9.10")
+        assert Path(door.find_uv()).read_text() == SCRIPT
+
+
+def test_a_uv_of_another_hash_is_refused(
+    door: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A wheel that is not the one locked is not installed, and the earlier copy is not used instead."""
+    digest = publish(tmp_path / "index")
+    pin(door, digest)
+    with door.alone():
+        door.find_uv()
+        pin(door, ("0" if digest[0] != "0" else "1") + digest[1:])
+        with pytest.raises(SystemExit):
+            door.find_uv()
+    assert not (tmp_path / "clone" / ".dev" / "uv").exists()
+    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+
+
+def test_a_uv_without_a_hash_is_refused(door: Any, tmp_path: Path) -> None:
+    """A lock file that names a version alone installs nothing."""
+    publish(tmp_path / "index")
+    door.UV_LOCK.write_text("uv==9.9.9\n")
+    with door.alone(), pytest.raises(SystemExit):
+        door.find_uv()
+
+
+def test_a_uv_on_the_path_is_left_alone(
+    door: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The uv of the machine is used only if HOLDFAST_UV names it, and then that is said."""
+    other = tmp_path / "bin" / "uv"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho uv 0.0.1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other.parent), prepend=":")
+    pin(door, publish(tmp_path / "index"))
+    with door.alone():
+        assert Path(door.find_uv()).read_text() == SCRIPT
+        monkeypatch.setenv("HOLDFAST_UV", str(other))
+        assert door.find_uv() == str(other)
+    assert "its hash is not checked" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "tools/installer.lock", "tools/supply.lock"])
+def test_every_locked_package_has_hashes(name: str) -> None:
+    """Every package of every lock file is pinned to one version and to hashes, and no index is named."""
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)
+    pinned = [entry for entry in entries if re.match(r"[A-Za-z0-9]", entry)]
+    assert pinned
+    for entry in pinned:
+        assert re.match(r"\S+==\S+ ", entry), entry
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry
