@@ -11,6 +11,7 @@ from tests.mutate.plant import Plant
 
 _FAULTS: Final = ("tests/unit/recipes/test_lock_faults.py", "tests/unit/recipes/test_lock_cancelled.py")
 _LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or wait")
+_CROWD: Final = ("tests/unit/recipes/test_lock_crowd.py",)
 _RETRY: Final = ("tests/unit/recipes/test_retry.py",)
 _FLAG: Final = ("tests/unit/recipes/test_flag.py", "tests/conformance/test_memory.py", "-k", "flag")
 
@@ -137,8 +138,43 @@ PLANTS: Final = (
     Plant(
         "a waiter's place is not renewed",
         "recipes/line.py",
-        "if self._lease.due <= 0 and not await self._kept():",
-        "if self._lease.due <= -1000 and not await self._kept():",
+        "if self._due <= 0 and not await self._kept():",
+        "if self._due <= -1000 and not await self._kept():",
+        _LOCKS,
+    ),
+    Plant(
+        "all waiters keep their places at once",
+        "recipes/line.py",
+        "self._ticket % SPREAD / SPREAD",
+        "1",
+        _CROWD,
+    ),
+    Plant(
+        "a crowd joins a line one by one",
+        "recipes/arrivals.py",
+        "MOST: Final = 32\n",
+        "MOST: Final = 1\n",
+        _CROWD,
+    ),
+    Plant(
+        "the first who comes joins a line last",
+        "recipes/arrivals.py",
+        "            self._waiting.appendleft(arrival)\n",
+        "            self._waiting.append(arrival)\n",
+        _CROWD,
+    ),
+    Plant(
+        "a waiter who went away while it joined gets a place",
+        "recipes/arrivals.py",
+        "[arrival for arrival in group if not arrival.seated.done()]",
+        "list(group)",
+        _CROWD,
+    ),
+    Plant(
+        "waiters are not told that the clock has jumped",
+        "recipes/news.py",
+        "if ahead > least + JUMP:",
+        "if ahead > least + 1_000_000:",
         _LOCKS,
     ),
     Plant(

@@ -3,6 +3,7 @@
 A waiter draws a ticket, which is a version of the namespace and so grows with every arrival, and puts an
 entry with that ticket in its key below the lock's. The first of these keys is the next holder. Everybody else
 looks at the one before them alone, so a lock that changes hands wakes one waiter, however many there are.
+Waiters of one process draw and stand in groups: see `arrivals`.
 
 Law: the line is about order, never about safety. Who holds the lock is decided by the batch that takes it.
 """
@@ -12,23 +13,28 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cursors import cursor_after
 from holdfast.errors import HoldfastError, KeyNotFound
 from holdfast.model import milliseconds
-from holdfast.recipes.lease import FIRST_PAUSE, GLANCE, Lease
+from holdfast.recipes.arrivals import arrivals_at
+from holdfast.recipes.lease import FIRST_PAUSE, Lease
 from holdfast.recipes.names import TICKET_DIGITS, WAITING
-from holdfast.recipes.news import news_of
+from holdfast.recipes.news import is_heard, news_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.kv import KV
     from holdfast.model import Entry
 
 REACH: Final = 64
 """How many tickets back a waiter looks at first for the one before it, and how many keys in one look."""
+SPREAD: Final = 64
+LATEST: Final = 1 / 6
+"""Waiters with tickets in a row keep their places one after the other, over this part of the ttl."""
 FURTHER: Final = 4
 """How many times as far it looks back when there was none."""
 
@@ -51,8 +57,12 @@ class Line:
         self._guard = f"{lock}/{WAITING}"
         self._ttl = ttl
         self._provenance = provenance
-        self._lease = self._patience()
         self._ticket = 0
+        self._ahead: str | None = None
+        self.manner: object = (ttl, provenance.get("writer"))
+        """How it joins the line; those who join in the same way do so together."""
+        self.lease = self.patience()
+        """For how long the place is kept."""
         self.place: str | None = None
         """The key of the waiter's entry, once it has drawn a ticket."""
 
@@ -60,11 +70,29 @@ class Line:
         """Whether nobody waits."""
         return not (await self._kv.list(self._prefix, limit=1)).keys
 
-    async def join(self) -> None:
-        """Take the last place; an earlier one of this waiter is gone."""
-        self._ticket = await self._patience().insist(self._draw)
-        self.place = self._key_of(self._ticket)
-        await self._hold(self._stand)
+    async def enter(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
+        """Take the last place, unless an attempt to do without one succeeds; whether it did.
+
+        It is made if nobody else of this process waits or comes.
+        """
+        heard = is_heard(self._kv, self._lock_key)
+        async with arrivals_at(self._kv, self._lock_key) as arrivals:
+            first = arrivals.users == 1 and not heard
+            if first and await arrivals.attempt(attempt):
+                return True
+            await arrivals.join(self, first=first, patient=first)
+        return False
+
+    async def _join(self) -> None:
+        """Take the last place anew: an earlier one of this waiter is gone."""
+        async with arrivals_at(self._kv, self._lock_key) as arrivals:
+            await arrivals.join(self)
+
+    def seat(self, ticket: int, *, ahead: str | None) -> None:
+        """Have drawn this ticket; `ahead` is the place before it, if that is known."""
+        self._ticket = ticket
+        self.place = self._key_of(ticket)
+        self._ahead = ahead
 
     async def leave(self) -> None:
         """Give the place up, if there is one; where that fails it is gone when its time is over."""
@@ -76,10 +104,12 @@ class Line:
         """Wait until the lock may be free for this waiter, and keep the place meanwhile."""
         async with news_of(self._kv, self._lock_key, since=self._ticket) as news:
             while True:
-                before = await self._patience().insist(self._before)
+                before, self._ahead = self._ahead, None
+                if before is None:
+                    before = await self.patience().insist(self._before)
                 left = news.leaving(before)
                 try:
-                    entry = await self._patience().insist(partial(self._kv.get, before))
+                    entry = await self.patience().insist(partial(self._kv.get, before))
                     if entry is not None:
                         await self._until_gone(entry, left)
                     elif before == self._lock_key:
@@ -90,55 +120,58 @@ class Line:
     async def _until_gone(self, entry: Entry, left: asyncio.Future[None]) -> None:
         """Wait until an entry may be gone, by a change or by its deadline."""
         while not left.done():
-            if self._lease.due <= 0 and not await self._kept():
+            if self._due <= 0 and not await self._kept():
                 return
             if (rest := self._seconds_to(entry)) <= 0:
-                found = await self._patience().insist(partial(self._kv.get, entry.key))
+                found = await self.patience().insist(partial(self._kv.get, entry.key))
                 if found is None:
                     return
                 entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
-            await asyncio.wait({left}, timeout=min(rest, max(self._lease.due, 0), GLANCE))
+            await asyncio.wait({left}, timeout=min(rest, max(self._due, 0)))
         left.result()
 
-    def _patience(self) -> Lease:
+    @property
+    def _due(self) -> float:
+        """In how many seconds the place is to be kept for longer: not all of a crowd at once."""
+        return self.lease.due + self._ticket % SPREAD / SPREAD * LATEST * self._ttl
+
+    def patience(self) -> Lease:
         """For how long a waiter puts up with storage that is away: as long as its place is kept."""
         return Lease(self._kv.store, self._ttl)
 
-    async def _hold(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Have the place kept for as long as the call asks for."""
-        lease = self._patience()
-        await lease.insist(call)
-        self._lease = lease
+    async def draw(self, count: int) -> list[int]:
+        """Tickets: versions of the namespace, in a row and greater than all that were drawn before."""
+        batch = await self._kv.batch(writes=[{"guard": self._guard}] * count, **self._provenance)
+        return [ticket for ticket in batch.versions if ticket is not None]
 
-    async def _draw(self) -> int:
-        """A ticket: a version of the namespace, and greater than all that were drawn before."""
-        [ticket] = (await self._kv.batch(writes=[{"guard": self._guard}], **self._provenance)).versions
-        assert ticket is not None
-        return ticket
-
-    async def _stand(self) -> None:
-        assert self.place is not None
-        await self._kv.set(self.place, None, ttl=self._ttl, semantics={"purpose": "lock"}, **self._provenance)
+    async def stand(self, places: Sequence[str | None]) -> None:
+        """Put an entry at each of these places."""
+        entry = {"value": None, "ttl": self._ttl, "semantics": {"purpose": "lock"}}
+        if writes := [{"key": place, **entry} for place in places]:
+            await self._kv.batch(writes=writes, **self._provenance)
 
     async def _kept(self) -> bool:
         """Keep the place for longer; if it is gone, whoever came meanwhile is before."""
         assert self.place is not None
+        lease = self.patience()
         try:
-            await self._hold(partial(self._kv.set_ttl, self.place, self._ttl, **self._provenance))
+            await lease.insist(partial(self._kv.set_ttl, self.place, self._ttl, **self._provenance))
         except KeyNotFound:
-            await self.join()
+            await self._join()
             return False
+        self.lease = lease
         return True
 
     async def _before(self) -> str:
         """The key before this waiter's in the line; the first in it has the lock's before."""
-        while True:
+        while self._ahead is None:
             first = await self._kv.list(self._prefix, limit=1)
             if first.keys == [self.place]:
                 return self._lock_key
             if (before := await self._neighbour()) is not None:
                 return before
-            await self.join()
+            await self._join()
+        return self._ahead
 
     async def _neighbour(self) -> str | None:
         """The last key before this waiter's; None if it stands in the line no more.
@@ -173,5 +206,5 @@ class Line:
     def _seconds_to(self, entry: Entry) -> float:
         """How long an entry still has by the store's clock."""
         if entry.expires_at is None:
-            return GLANCE
+            return inf
         return (milliseconds(entry.expires_at) - self._kv.store.now()) / 1000

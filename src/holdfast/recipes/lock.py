@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from holdfast import rules
@@ -105,7 +106,7 @@ class Lock:
             return await self._try(line)
         try:
             async with asyncio.timeout(timeout):
-                return await self._try(line) or await self._wait(line)
+                return await self._wait(line)
         except TimeoutError:
             return False
 
@@ -150,9 +151,10 @@ class Lock:
         return held is None and empty and await self._take(None)
 
     async def _wait(self, line: Line) -> bool:
-        """Take the lock when it is this waiter's turn."""
+        """Take the lock when it is this waiter's turn, at once if nobody is before it."""
         try:
-            await line.join()
+            if await line.enter(partial(self._try, line)):
+                return True
             while True:
                 await line.until_my_turn()
                 if await self._take(line.place):

@@ -1,7 +1,8 @@
 """What becomes free around a lock, heard by one watch for all who wait for it in this process.
 
 Law: a waiter says which key it waits for before it looks whether that is there. So nothing is missed, and the
-watch may be woken too often but never too late.
+watch may be woken too often but never too late. Each waiter has a timer for its deadlines; one glance at the
+clock serves them all, since thousands who looked for themselves would leave no time for anything else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import Unavailable
+from holdfast.recipes import lease
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.kv import KV
     from holdfast.model import Change
     from holdfast.store import Store
+
+JUMP: Final = 0.05
+"""By how many seconds the store's clock may gain on the machine's before waiters are told."""
 
 _SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], News]]] = WeakKeyDictionary()
 """The news that somebody listens to, by store, namespace and prefix."""
@@ -33,6 +38,9 @@ class News:
         self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._task = asyncio.create_task(
             self._follow(kv, prefix, since), name=f"holdfast listens below {prefix}"
+        )
+        self._glancing = asyncio.create_task(
+            self._glance(kv.store), name=f"holdfast looks at the clock for {prefix}"
         )
 
     @property
@@ -56,7 +64,8 @@ class News:
     async def end(self) -> None:
         """Listen no longer."""
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._glancing.cancel()
+        await asyncio.gather(self._task, self._glancing, return_exceptions=True)
 
     async def _follow(self, kv: KV, prefix: str, since: int) -> None:
         changes = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
@@ -75,6 +84,18 @@ class News:
                 future.set_exception(error)
                 future.exception()  # who does not look at it any more is not to be warned of it
 
+    async def _glance(self, store: Store) -> None:
+        """Have everybody look again when the store's clock has gone further than their timers could know."""
+        loop = asyncio.get_running_loop()
+        least = store.now() / 1000 - loop.time()
+        while True:
+            await asyncio.sleep(lease.GLANCE)
+            ahead = store.now() / 1000 - loop.time()
+            least = min(least, ahead)
+            if ahead > least + JUMP:
+                least = ahead
+                self._tell(*self._awaited)
+
     def _tell(self, *keys: str) -> None:
         for key in keys:
             for future in self._awaited.get(key, ()):
@@ -85,6 +106,11 @@ class News:
         self._awaited[key].discard(future)
         if not self._awaited[key]:
             del self._awaited[key]
+
+
+def is_heard(kv: KV, prefix: str) -> bool:
+    """Whether somebody in this process listens to the news of a prefix."""
+    return (kv.namespace, prefix) in _SHARED.get(kv.store, {})
 
 
 @asynccontextmanager
