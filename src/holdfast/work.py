@@ -78,6 +78,11 @@ class Work:
         if self.spent > self.most:
             self.spend(0)
 
+    def count_on(self, other: Work) -> None:
+        """Go on from what has been counted elsewhere."""
+        self.spent, self._paused = other.spent, other._paused
+        self._name, self._since, self._costs = other._name, other._since, dict(other._costs)
+
     def _sum_up(self) -> None:
         """Add what was spent since to the costs of the last name."""
         name = str(self._name)

@@ -14,7 +14,23 @@ _POLICIES: Final = ("tests/unit/test_policies.py", *_RULES)
 _KEPT: Final = ("tests/unit/test_kept.py", "-k", "not postgresql")
 _SQLITE: Final = ("tests/conformance/test_sqlite.py::TestSqlite",)
 
+_WORK: Final = ("tests/unit/test_work.py",)
+
 PLANTS: Final = (
+    Plant(
+        "a write with a dear condition is decided in one piece",
+        "decide/judging.py",
+        "        if draft.unchanged:\n",
+        "        if draft.command is None:\n",
+        _WORK,
+    ),
+    Plant(
+        "what a dear condition took is not counted",
+        "decide/judging.py",
+        "    draft.account.follow(verdict.account)\n",
+        "",
+        _WORK,
+    ),
     Plant(
         "a fence accepts a newer token",
         "decide/decision.py",

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import rules
-from holdfast.decide import Decision, Loaded, decide, further, needs
+from holdfast.decide import Decision, Loaded, decide, further, judging, needs
 from holdfast.decide.account import KEPT, Account, Items
 from holdfast.decide.schemas import schema_address
 from holdfast.errors import ConditionFailed, DatabaseError, TooExpensive, VersionConflict, peek
 from holdfast.keyring import NO_KEYS
 from holdfast.model import SeenEntry, SeenItem
 from holdfast.rows import KV, Address, Namespace, Row
+from holdfast.tables.commands import ItemsDone
 from holdfast.tables.condition_json import condition_of
 from holdfast.tables.conditions import Condition, comparisons_in, holds, judged
 from holdfast.tables.items import named_key
@@ -28,9 +29,11 @@ from holdfast.tables.updates import update_of, updated
 from holdfast.tables.verbs import TableVerbs
 from holdfast.testing.exact import refusal
 from holdfast.verbs import Verbs
-from holdfast.work import SLICE, Work, searching
+from holdfast.work import SLICE, Work, reading, searching
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from holdfast.commands import Command
 
 SCHEMA = table_schema("t", partition_key={"name": "p", "type": "string"})
@@ -189,8 +192,102 @@ def test_a_group_of_dear_commands_is_decided_in_slices() -> None:
     taken: list[int] = []
     while sum(taken) < len(commands):
         taken.append(decision.take(commands[sum(taken) :]))
-    assert taken == [3, 1, 1]
+    assert taken == [2, 1, 0, 1, 0, 1]
     assert decision.outcome().results[2:] == decide(loaded, commands, 10).results[2:]
+
+
+MUCH = {"l": [1] * 60_000}
+SEEN = [{"l": {"contains": -number}} for number in range(1, 4)]
+DEAR: dict[str, Any] = {"or": [*SEEN, {"p": {"exists": True}}]}
+UNMET: dict[str, Any] = {"or": SEEN}
+TOO_DEAR: dict[str, Any] = {"or": [{"l": {"contains": -number}} for number in range(1, 40)]}
+
+
+def about(key: str, condition: dict[str, Any]) -> dict[str, Any]:
+    return {"table": "t", "partition_key": key, "condition": condition}
+
+
+DEAR_COMMANDS: dict[str, Callable[[], Command]] = {
+    "met": lambda: tables().delete_item(about("a", DEAR)),
+    "unmet": lambda: tables().update_item(about("a", UNMET) | {"set": {"n": 1}}),
+    "refused": lambda: tables().put_item({"table": "t", "item": {"p": "a"}, "condition": TOO_DEAR}),
+    "named": lambda: tables().put_item(
+        {"table": "t", "item": {"p": "a"}, "condition": DEAR, "request_id": "once"}
+    ),
+    "all or nothing": lambda: tables().transact_write(
+        {
+            "writes": [
+                {"check": about("b", UNMET)},
+                {"update": about("a", UNMET) | {"set": {"n": 1}}},
+                {"delete": about("c", DEAR)},
+            ]
+        }
+    ),
+    "after a change": lambda: tables().batch_write_item(
+        {
+            "table": "t",
+            "writes": [
+                {"delete": {"partition_key": "b", "condition": UNMET}},
+                {"delete": {"partition_key": "a", "condition": DEAR}},
+                {"put": {"item": {"p": "new"}, "condition": {"p": {"not_exists": True}}}},
+                {"delete": {"partition_key": "c", "condition": UNMET}},
+                {"delete": {"partition_key": "c", "condition": UNMET}},
+            ],
+        }
+    )[0],
+    "nothing left to spend": lambda: tables().batch_write_item(
+        {
+            "table": "t",
+            "writes": [
+                {"delete": {"partition_key": "a", "condition": TOO_DEAR}},
+                {"delete": {"partition_key": "b", "condition": UNMET}},
+            ],
+        }
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", DEAR_COMMANDS)
+def test_a_dear_condition_is_judged_in_slices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write is paused while its condition is judged, and comes to what it comes to in one piece."""
+    loaded = table_rows("a", MUCH)
+    for key in "bc":
+        loaded.rows.update(table_rows(key, MUCH).rows)
+    commands = [DEAR_COMMANDS[name](), tables().put_item({"table": "t", "item": {"p": "last"}})]
+    decision, taken = Decision(loaded, 10, NO_KEYS), list[int]()
+    while sum(taken) < len(commands):
+        taken.append(decision.take(commands[sum(taken) :]))
+    monkeypatch.setattr(judging, "SLICE", 10**12)
+    sliced, whole = decision.outcome(), decide(loaded, commands, 10)
+    assert taken.count(0) >= 1
+    assert (sliced.rows, sliced.journal, sliced.namespaces) == (whole.rows, whole.journal, whole.namespaces)
+    assert plainly(sliced.results) == plainly(whole.results)
+
+
+def plainly(results: Iterable[Any]) -> list[Any]:
+    """Results, with errors by what they say and parts one by one."""
+    return [
+        plainly(one.items) if isinstance(one, ItemsDone) else getattr(one, "message", one) for one in results
+    ]
+
+
+def test_a_slice_ends_with_the_comparison_that_fills_it() -> None:
+    """Looks at a long list are refused in the fifth slice, each of which has one look."""
+    command = tables().delete_item(about("a", TOO_DEAR))
+    decision, taken = Decision(table_rows("a", {"l": [1] * 190_000}), 10, NO_KEYS), list[int]()
+    while not sum(taken):
+        taken.append(decision.take([command]))
+    assert taken == [0, 0, 0, 0, 1]
+
+
+def test_a_slice_ends_with_a_long_reading() -> None:
+    """An item that takes long to read is read in a slice of its own, before its condition is judged."""
+    command = tables().delete_item(about("a", UNMET | {"l": {"size": {"gt": 1}}}))
+    loaded = table_rows("a", {"l": [[]] * 40_000})
+    decision = Decision(loaded, 10, NO_KEYS)
+    assert decision.take([command]) == 0
+    [verdict] = decision._draft.verdicts.values()
+    assert verdict.account.spent == max(map(reading, loaded.rows.values()))
 
 
 def test_an_item_is_read_once_and_counted_for_each_command() -> None:

@@ -37,6 +37,11 @@ class Account(Work):
         self._read: set[int] = set()
         self._seen: dict[int, SeenEntry | SeenItem] = {}
 
+    def follow(self, other: Account) -> None:
+        """Count on from where another account has come."""
+        self.count_on(other)
+        self._read = set(other._read)
+
     def read(self, row: Row) -> None:
         """Count the reading of a row, once."""
         if id(row) not in self._read:

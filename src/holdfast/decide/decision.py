@@ -13,7 +13,7 @@ from holdfast import rules
 from holdfast.commands import Batch, Change, Fence, Many
 from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
-from holdfast.decide.draft import Draft, Needs
+from holdfast.decide.draft import Draft, Needs, Paused
 from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
 from holdfast.keyring import NO_KEYS
@@ -127,16 +127,21 @@ class Decision:
         self._results: list[Result | HoldfastError] = []
 
     def take(self, commands: Sequence[Command]) -> int:
-        """Apply the next commands, and say how many: fewer if a slice of work is over before the last."""
+        """Apply the next commands, and say how many: fewer if a slice of work is over before the last.
+
+        It may be over in the middle of a command. That one is not counted, and comes first the next time.
+        """
         draft, results = self._draft, self._results
         spent = count = 0
         for command in commands:
-            draft.command = command
-            results.append(draft.attempt(_apply, command))
+            draft.begin(command)
+            try:
+                results.append(draft.attempt(_apply, command))
+            except Paused:
+                break
             count += 1
             if draft.charged is not None:
                 spent += draft.charged.spent
-                draft.charged = None
                 if spent >= SLICE:
                     break
         draft.keep()

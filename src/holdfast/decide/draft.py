@@ -6,7 +6,7 @@ changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -113,13 +113,18 @@ TOO_LATE: Final = "the deadline passed before the request could be carried out: 
 Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
+class Paused(Exception):
+    """A slice of work is over in the middle of a command."""
+
+
 class Draft:
     """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
 
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
     signed here, with their rows. `command` is that of the group which is being applied, and `charged` what it
     has been charged with so far; what its parts do is charged to it.
-    `expired` says that an entry was found to have passed its deadline.
+    `expired` says that an entry was found to have passed its deadline, and `verdicts` are those of conditions
+    that take long.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys, defaults: Policy | None = None) -> None:
@@ -143,6 +148,8 @@ class Draft:
         self.command: Command | None = None
         self.charged: Account | None = None
         self.expired = False
+        self.verdicts: dict[tuple[int, int], Any] = {}
+        self._began = 0
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()
 
@@ -163,6 +170,17 @@ class Draft:
         found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
         return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
 
+    def begin(self, command: Command) -> None:
+        """Turn to the next command of the group; what it and its parts do is charged to it."""
+        self.command = command
+        self.charged = None
+        self._began = len(self._undo)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the command at hand has changed no row so far."""
+        return len(self._undo) == self._began
+
     @property
     def account(self) -> Account:
         """What the command at hand has looked at and shown."""
@@ -179,7 +197,11 @@ class Draft:
         return self._items
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
-        """Apply a command; if it is refused, take back whatever it did and return the error."""
+        """Apply a command; if it is refused, take back whatever it did and return the error.
+
+        Raises:
+            Paused: A slice of work is over; whatever the command did was taken back.
+        """
         self._enter(command.namespace)
         namespace = msgspec.structs.replace(self.namespace)
         undo, journal = len(self._undo), len(self._journal)
@@ -188,10 +210,12 @@ class Draft:
             if self._defaults is not None or self.namespace.policy is not None:
                 check_quota(namespace, self.namespace, command, defaults=self._defaults)
             return result
-        except HoldfastError as refusal:
+        except (HoldfastError, Paused) as refusal:
             self._namespaces[self.name] = self.namespace = namespace
             self._take_back(undo)
             del self._journal[journal:]
+            if isinstance(refusal, Paused):
+                raise
             return refusal
 
     def require_time(self, deadline: int) -> None:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
+from holdfast.decide.judging import meets
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
 from holdfast.errors import (
@@ -36,7 +37,6 @@ from holdfast.tables.commands import (
     UpdateItem,
     WriteItems,
 )
-from holdfast.tables.conditions import holds
 from holdfast.tables.images import Images, item_name
 from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
 from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
@@ -229,7 +229,7 @@ def _of_version(place: Place, command: ItemWrite) -> bool:
 
 
 def _meets(draft: Draft, place: Place, command: ItemWrite) -> bool:
-    return command.condition is None or holds(command.condition, place.item, work=draft.account)
+    return command.condition is None or meets(draft, place.row, command.condition)
 
 
 def _seen(draft: Draft, place: Place) -> Any:
