@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from holdfast import rows
-from holdfast.errors import DatabaseError, Unsupported
+from holdfast.errors import DatabaseError
 from holdfast.rows import Address, Ends, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from holdfast.errors import Unsupported
 
 AUDIT: Final = rows.AUDIT
 """The space of records. The head has the empty key, a record its number in 8 bytes."""
@@ -58,6 +60,14 @@ class Keys(Protocol):
 
     def secret(self, name: str) -> bytes | None:
         """A secret by its name, or None if it is not known."""
+        ...
+
+    def confirm(self) -> None:
+        """Make sure with the store that the newest secret is the one in force, before a chain begins."""
+        ...
+
+    def unknown(self, name: str) -> Unsupported:
+        """The refusal of a write that would hang on what a secret signed that is not known."""
         ...
 
 
@@ -188,10 +198,7 @@ def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head | None:
     head = head_of(row)
     secret = keys.secret(head.signed_by)
     if secret is None:
-        raise Unsupported(
-            f"the audit of {namespace} is signed with the key {head.signed_by!r}, which is not known here: "
-            "add it to audit_key or audit_key_file"
-        )
+        raise keys.unknown(head.signed_by)
     return head if _signature(secret, _HEAD, namespace, head) == head.signature else None
 
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
+    from holdfast.keyring import Keyring
     from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
@@ -408,6 +409,27 @@ class Auditor(Protocol):
 
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
         """Verify what follows a record whose signature is `anchor`, as far as one part goes."""
+        ...
+
+
+@runtime_checkable
+class KeyKeeper(Engine, Protocol):
+    """What an engine also has whose storage outlives the process and may be opened with other keys.
+
+    It keeps the names of the keys that have signed its audit, which are no secrets, the one in force last.
+    """
+
+    @property
+    def keys(self) -> Keyring:
+        """What signs the audit."""
+        ...
+
+    async def kept_keys(self) -> list[str]:
+        """The names that are kept; none in a store that was never signed."""
+        ...
+
+    async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
+        """Keep these names if those before are kept now; the names that are kept after that."""
         ...
 
 

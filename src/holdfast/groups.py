@@ -19,8 +19,9 @@ from holdfast.batcher import Done
 from holdfast.commands import Change, Many
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import JournalQuery, Swept
+from holdfast.engine import JournalQuery, KeyKeeper, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
+from holdfast.keyring import Unsettled
 from holdfast.outage import Outage
 from holdfast.report import report, report_expired
 
@@ -64,6 +65,8 @@ class Groups:
         self._listeners = listeners
         self.outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
+        if isinstance(engine, KeyKeeper):
+            engine.keys.kept = True
 
     async def run(self, commands: list[Command]) -> Done:
         """Have commands done in one transaction, but for those whose callers have given up meanwhile."""
@@ -71,7 +74,10 @@ class Groups:
         if late:
             return await self._run_the_rest(commands, late)
         try:
-            outcome = await self._engine.transact(commands, self._clock.now)
+            try:
+                outcome = await self._engine.transact(commands, self._clock.now)
+            except Unsettled:
+                outcome = await self._settled(commands)
         except Exception as error:
             # A group that has too much to load may be one of commands each of which has not.
             if isinstance(error, HoldfastError) and not isinstance(error, (Defect, TooExpensive)):
@@ -81,6 +87,13 @@ class Groups:
         if any(map(_may_be_full, set(map(type, outcome.results)))):
             outcome = await self._after_sweeping(commands, outcome)
         return Done(outcome.results, partial(self._tell_of, commands, outcome))
+
+    async def _settled(self, commands: list[Command]) -> Outcome:
+        """Have commands done that sign something, once it is settled with the store which key does."""
+        from holdfast.key_in_force import settle
+
+        with await settle(self._engine, self._clock.now):
+            return await self._engine.transact(commands, self._clock.now)
 
     async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> Done:
         """Refuse those who are late. An error of the others is not theirs."""
@@ -154,7 +167,10 @@ class Groups:
             try:
                 if error is not None and len(commands) == 1:
                     raise error
-                outcome = await self._engine.transact([command], self._clock.now)
+                try:
+                    outcome = await self._engine.transact([command], self._clock.now)
+                except Unsettled:
+                    outcome = await self._settled([command])
             except Exception as alone:
                 together.results.append(_defect(command, alone))
             else:

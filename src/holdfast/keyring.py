@@ -1,13 +1,15 @@
 """Where the audit's secrets come from: configuration, or a file beside the data.
 
 Law: a secret is never logged, shown or stored in the database. Several secrets may be known; the last one
-signs and each verifies what it signed, so that rotating is adding one more.
+signs and each verifies what it signed, so that rotating is adding one more. One that is marked as retired
+verifies what it signed before and is believed in nothing else.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,35 +17,130 @@ from holdfast import private
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from holdfast.errors import HoldfastError
 
 SHORTEST: Final = 16
 """How many characters a secret has at the least."""
+RETIRED: Final = b"retired:"
+"""Stands before a secret that signs nothing any more."""
+ABSENT: Final = "this namespace is audited, and the audit has no key: set audit_key or audit_key_file"
 
 _log = logging.getLogger("holdfast")
 
 
+class Unsettled(Exception):
+    """Which key is in force has to be settled with the store before anything is signed."""
+
+
 class Keyring:
-    """Secrets that are known from the start."""
+    """Secrets that are known from the start.
+
+    Args:
+        secrets: The secrets, the newest last, those that are retired with the mark before them.
+    """
+
+    place = "audit_key"
+    """Where a key that is missing would have been found."""
 
     def __init__(self, secrets: Iterable[bytes] = ()) -> None:
-        self._secrets = {_name(secret): secret for secret in secrets}
+        self._secrets: dict[str, bytes] = {}
+        self._retired: frozenset[str] = frozenset()
+        self._use(secrets)
+        self.kept = False
+        """Whether a store keeps which of the keys is in force, and has to be asked."""
+        self._settled = False
+        self._confirmed = 0
+        self._refusals: list[HoldfastError] = []
 
     def signing(self) -> tuple[str, bytes]:
         """See `holdfast.audit.Keys`.
 
         Raises:
+            Unsettled: The store has not been asked yet which key is in force.
             Unsupported: There is none.
         """
-        if not self._secrets:
-            raise Unsupported(
-                "this namespace is audited, and the audit has no key: set audit_key or audit_key_file"
-            )
-        return next(reversed(self._secrets.items()))
+        if self.kept and not self._settled:
+            self._ask()
+        return self.newest()
+
+    def newest(self) -> tuple[str, bytes]:
+        """The name of the secret that would sign, and the secret.
+
+        Raises:
+            Unsupported: There is none.
+        """
+        for name in reversed(self._secrets):
+            if name not in self._retired:
+                return name, self._secrets[name]
+        raise Unsupported(ABSENT)
+
+    def confirm(self) -> None:
+        """See `holdfast.audit.Keys`."""
+        if self.kept and not self._confirmed:
+            self._ask()
 
     def secret(self, name: str) -> bytes | None:
         """See `holdfast.audit.Keys`."""
         return self._secrets.get(name)
+
+    def retired(self, name: str) -> bool:
+        """See `holdfast.audit.Keys`."""
+        return name in self._retired
+
+    def unknown(self, name: str) -> Unsupported:
+        """See `holdfast.audit.Keys`."""
+        return Unsupported(
+            f"the audit of this store is signed with the key {name}, and no key of that fingerprint is in "
+            f"{self.place}: {self._cure(name)}"
+        )
+
+    def choose(self, kept: Sequence[str]) -> str:
+        """The name of the key to sign with in a store that keeps these names, the one in force last.
+
+        Raises:
+            Unsupported: The key in force is not known here, or there is no key at all.
+            Unavailable: The file of the key can't be used.
+        """
+        if kept and self.secret(kept[-1]) is None:
+            raise self.unknown(kept[-1])
+        return self.newest()[0]
+
+    def retire(self, names: Iterable[str]) -> list[str]:
+        """Mark keys as retired for good, where that can be written down; those that were not before."""
+        return []
+
+    @contextmanager
+    def settling(self, refusal: HoldfastError | None) -> Iterator[None]:
+        """Sign what was just settled with the store, or refuse to, for the length of a block."""
+        if refusal is None:
+            self._settled = True
+            self._confirmed += 1
+        else:
+            self._refusals.append(refusal)
+        try:
+            yield
+        finally:
+            if refusal is None:
+                self._confirmed -= 1
+            else:
+                self._refusals.remove(refusal)
+
+    def _ask(self) -> None:
+        if self._refusals:
+            raise self._refusals[-1]
+        raise Unsettled
+
+    def _cure(self, name: str) -> str:
+        return (
+            f"add the secret of {name} to audit_key, before the last one, or name its file in audit_key_file"
+        )
+
+    def _use(self, secrets: Iterable[bytes]) -> None:
+        named = [(_name(one.removeprefix(RETIRED)), one) for one in secrets]
+        self._secrets = {name: one.removeprefix(RETIRED) for name, one in named}
+        self._retired = frozenset(name for name, one in named if one.startswith(RETIRED))
 
 
 NO_KEYS: Final = Keyring()
@@ -53,6 +150,8 @@ NO_KEYS: Final = Keyring()
 class FileKeyring(Keyring):
     """Secrets in a file, one on each line, which is read when it is first needed.
 
+    It is read again when a key is met that is not known, so that a key which was copied there is found.
+
     Args:
         path: The file.
         make: Whether it is made when the first secret is needed, as beside a store that is a file itself.
@@ -61,42 +160,100 @@ class FileKeyring(Keyring):
     def __init__(self, path: Path, *, make: bool = False) -> None:
         super().__init__()
         self.path = path
-        self._make = make
+        self.makes = make
+        self.tell: Callable[[str], None] = _log.warning
+        """Is told when a key was made, and what to do with it."""
+        self._seen: tuple[int, int] | None = None
 
-    def signing(self) -> tuple[str, bytes]:
-        """See `holdfast.audit.Keys`."""
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        """The file."""
+        return str(self.path.absolute())
+
+    def newest(self) -> tuple[str, bytes]:
+        """See `Keyring.newest`."""
         self._read(signing=True)
-        return super().signing()
+        return super().newest()
 
     def secret(self, name: str) -> bytes | None:
         """See `holdfast.audit.Keys`."""
-        self._read(signing=False)
-        return super().secret(name)
+        found = super().secret(name)
+        if found is None:
+            self._read(signing=False, again=True)
+            found = super().secret(name)
+        return found
 
-    def _read(self, *, signing: bool) -> None:
-        if self._secrets:
+    def retired(self, name: str) -> bool:
+        """See `holdfast.audit.Keys`."""
+        self._read(signing=False)
+        return super().retired(name)
+
+    def choose(self, kept: Sequence[str]) -> str:
+        """See `Keyring.choose`: a key is made only for a store that was never signed with another."""
+        if not kept and self.makes and not self.path.exists():
+            self._make()
+        return super().choose(kept)
+
+    def retire(self, names: Iterable[str]) -> list[str]:
+        """See `Keyring.retire`."""
+        self._read(signing=False, again=True)
+        fresh = [name for name in names if name in self._secrets and name not in self._retired]
+        if fresh:
+            with _usable(self.path):
+                marked = [_marked(one, fresh) for one in read_keys(self.path)]
+                _write(self.path, marked)
+                self._use(marked)
+        return fresh
+
+    def _cure(self, name: str) -> str:
+        command = f"install -m 600 COPY_OF_THE_KEY {self.place}"
+        return f"copy it there from where the store was served before ({command}); no restart is needed"
+
+    def _read(self, *, signing: bool, again: bool = False) -> None:
+        if self._secrets and not again:
             return
-        try:
-            if not self.path.exists():
-                if not signing:
-                    return
-                if self._make:
-                    _write(self.path, [_new_secret()])
-            self._secrets = {_name(secret): secret for secret in read_keys(self.path)}
-        except (OSError, ValueError, ValidationError) as error:
-            # Who writes may be a caller from afar: where the file is tells only the log.
-            reason = _reason(error)
-            _log.error("the audit's key file %s can't be used: %s", self.path, reason)
-            raise Unavailable(f"the audit's key file can't be used: {reason}") from error
+        with _usable(self.path):
+            if not self.path.exists() and (not signing or self.makes):
+                return
+            found = self.path.stat()
+            seen = found.st_mtime_ns, found.st_ino
+            if seen != self._seen:
+                self._use(read_keys(self.path))
+                self._seen = seen
+
+    def _make(self) -> None:
+        with _usable(self.path):
+            private.make_folder(self.path.parent)
+            _write(self.path, [_new_secret()])
+        self.tell(
+            f"Key   {self.place} was made and signs the audit: copy it to every other machine that serves "
+            "this store, and keep a copy apart from the database"
+        )
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Tell of a file that is no use. Who writes may be a caller from afar: where it is tells only the log."""
+    try:
+        yield
+    except (OSError, ValueError, ValidationError) as error:
+        reason = _reason(error)
+        _log.error("the audit's key file %s can't be used: %s", path, reason)
+        raise Unavailable(f"the audit's key file can't be used: {reason}") from error
+
+
+def _marked(secret: bytes, names: Sequence[str]) -> bytes:
+    return RETIRED + secret if _name(secret) in names else secret
 
 
 def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
     """Secrets out of text, separated by white space or commas, the newest last."""
     found = text.replace(",", " ").split()
     for word in found:
-        if len(word) < SHORTEST:
+        width = len(word.removeprefix(RETIRED.decode()))
+        if width < SHORTEST:
             raise ValidationError(
-                f"{field} holds a secret of {len(word)} characters; at least {SHORTEST} are needed",
+                f"{field} holds a secret of {width} characters; at least {SHORTEST} are needed",
                 field=field,
             )
     return [word.encode() for word in found]

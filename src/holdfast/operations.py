@@ -262,6 +262,12 @@ class Operations(ABC):
 
         return await audits(self._reading(), self.now)
 
+    async def key_trouble(self) -> HoldfastError | None:
+        """Why audited writes would be refused for want of a key; None if they would not. Nothing is made."""
+        from holdfast.key_in_force import key_trouble
+
+        return await key_trouble(self._reading(), self.now)
+
     def letters(self, namespace: str) -> Letters:
         """The dead letters of a namespace, for operators."""
         from holdfast.letters import Letters

@@ -17,7 +17,6 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.audit import Keys
     from holdfast.clock import Clock
     from holdfast.engine import Engine
     from holdfast.model import Policy
@@ -62,7 +61,7 @@ def keyring_for(audit_key: str | Path | None) -> Keyring | None:
     return FileKeyring(audit_key) if isinstance(audit_key, Path) else Keyring(parse_keys(audit_key))
 
 
-def engine_for(url: str | Path, keys: Keys | None = None) -> Engine:
+def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     """The engine that serves a URL, not started. `keys` sign its audit."""
     text = str(url)
     if not text:
@@ -79,7 +78,7 @@ def engine_for(url: str | Path, keys: Keys | None = None) -> Engine:
     return make(text, rest, keys)
 
 
-def _memory(url: str, rest: str, keys: Keys | None) -> Engine:
+def _memory(url: str, rest: str, keys: Keyring | None) -> Engine:
     from holdfast.engines.memory import MemoryEngine
 
     if rest:
@@ -89,7 +88,7 @@ def _memory(url: str, rest: str, keys: Keys | None) -> Engine:
     return MemoryEngine(keys)
 
 
-def _sqlite(url: str, rest: str, keys: Keys | None) -> Engine:
+def _sqlite(url: str, rest: str, keys: Keyring | None) -> Engine:
     if rest and not rest.startswith("/"):
         raise ValidationError(
             f"{masking.shown(url)!r} has a host; a relative path is written sqlite:///path, an absolute one "
@@ -101,20 +100,20 @@ def _sqlite(url: str, rest: str, keys: Keys | None) -> Engine:
     return _sqlite_file(rest[1:], keys)
 
 
-def _sqlite_file(path: str, keys: Keys | None) -> Engine:
+def _sqlite_file(path: str, keys: Keyring | None) -> Engine:
     from holdfast.engines.sqlite import SqliteEngine
 
     return SqliteEngine(None if path in ("", ":memory:") else Path(path), keys)
 
 
-def _postgres(url: str, rest: str, keys: Keys | None) -> Engine:
+def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:
     with extras.needed("postgres", "postgresql://"):
         from holdfast.engines.postgres import PostgresEngine
     masking.require_escaped(url)
     return PostgresEngine(f"postgresql://{rest}", keys=keys)
 
 
-def _remote(url: str, rest: str, keys: Keys | None) -> Engine:
+def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
     """A service signs with its own keys: ours would be of no use."""
     from holdfast.engines.remote import RemoteEngine
     from holdfast.engines.remote.address import remote_address
@@ -122,7 +121,7 @@ def _remote(url: str, rest: str, keys: Keys | None) -> Engine:
     return RemoteEngine(remote_address(url))
 
 
-ENGINES: Final[dict[str, Callable[[str, str, Keys | None], Engine]]] = {
+ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,

@@ -68,7 +68,8 @@ async def test_alive_is_not_ready(place: Place) -> None:
     """While a service is starting it is alive and not ready, and says that NATS is missing."""
     assert await get(place.port, "/livez") == (200, '{"alive":true}')
     nats = "it is not connected"
-    assert await place.ready() == (503, {"ready": False, "service": "ok", "store": "ok", "nats": nats})
+    ok = {"degraded": False, "service": "ok", "store": "ok", "audit": "ok"}
+    assert await place.ready() == (503, {"ready": False, **ok, "nats": nats})
 
 
 async def test_ready_follows_nats(place: Place, nats_server: NatsServer) -> None:
@@ -77,7 +78,7 @@ async def test_ready_follows_nats(place: Place, nats_server: NatsServer) -> None
         place.health.links = [connection]
         assert await place.ready() == (
             200,
-            {"ready": True, "service": "ok", "store": "ok", "nats": "ok"},
+            {"ready": True, "degraded": False, "service": "ok", "store": "ok", "nats": "ok", "audit": "ok"},
         )
         await nats_server.stop()
         report = json.loads(await until_status(place.port, "/readyz", 503))

@@ -41,7 +41,7 @@ def _spoil(path: Path) -> None:
 
 async def _open(path: Path, **settings: Any) -> None:
     config = read_config(environment={}, db=str(path), data_dir=str(path.parent), **settings)
-    async with serve._opened(config) as store:
+    async with serve._opened(config, print) as store:
         await store.ready()
 
 
@@ -75,6 +75,7 @@ async def test_what_was_not_checked_is_said(path: Path, caplog: pytest.LogCaptur
 async def test_other_engines_look_after_themselves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A store that is no file is served at once."""
     caplog.set_level(logging.INFO)
-    async with serve._opened(read_config(environment={}, db="memory://", data_dir=str(tmp_path))) as store:
+    config = read_config(environment={}, db="memory://", data_dir=str(tmp_path))
+    async with serve._opened(config, print) as store:
         await store.ready()
     assert "was checked" not in caplog.text

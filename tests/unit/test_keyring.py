@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
@@ -13,9 +14,11 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.postgres import PostgresEngine
 from holdfast.keyring import NO_KEYS, FileKeyring, Keyring, add_key, parse_keys
 from holdfast.registry import keyring_for
 from holdfast.store import Store
+from tests.unit.audit_ground import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,6 +168,73 @@ async def test_postgresql_has_no_key_unless_it_is_given_one(pg_url: str) -> None
         assert (await store.stats("kv/p")).keys == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("given", ["another-secret-of-tests", "nowhere"])
+async def test_a_second_key_does_not_begin_a_second_audit(
+    tmp_path: Path, pg_url: str, engine: str, given: str
+) -> None:
+    """A store keeps the name of its key: another one, or none, signs nothing, also in a new namespace."""
+    url = pg_url if engine == "postgresql" else str(tmp_path / "store.db")
+    async with holdfast.open(url, reap=False, audit_key=KEY) as store:
+        await store.semantic("t", "p").set("k", 1)
+    name, _ = Keyring(parse_keys(KEY)).signing()
+    wrong = tmp_path / given if given == "nowhere" else given
+    async with holdfast.open(url, reap=False, audit_key=wrong) as store:
+        for project in ("p", "never-written"):
+            with pytest.raises(
+                holdfast.Unsupported, match=f"signed with the key {name}, and no key"
+            ) as refused:
+                await store.semantic("t", project).set("k", 2)
+            assert (str(wrong) if given == "nowhere" else "audit_key") in refused.value.message
+        trouble = await store.key_trouble()
+        assert (trouble is not None, str(trouble)) == (True, str(refused.value))
+        await store.kv("p").set("k", 1)
+        assert "nowhere" not in os.listdir(tmp_path)
+    async with holdfast.open(url, reap=False, audit_key=KEY) as store:
+        assert await store.key_trouble() is None
+        await store.semantic("t", "never-written").set("k", 2)
+        assert (await store.audit("semantic/t/p").verify()).records == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_a_store_that_does_not_keep_its_key_yet(tmp_path: Path, pg_url: str, engine: str) -> None:
+    """A store that an earlier version signed is asked through the heads of its audits, and keeps it then."""
+    url = pg_url if engine == "postgresql" else str(tmp_path / "store.db")
+    async with holdfast.open(url, reap=False, audit_key=KEY) as store:
+        await store.semantic("t", "p").set("k", 1)
+        await store.semantic("t", "q").set("k", 1)
+    table = Table(url, "semantic/t/p")
+    await table.run("DELETE FROM holdfast_meta WHERE name = 'audit_key'")
+    await table.write(0, "no head")
+    async with holdfast.open(url, reap=False, audit_key=NEWER) as store:
+        with pytest.raises(holdfast.Unsupported, match="and no key of that fingerprint"):
+            await store.semantic("t", "never-written").set("k", 1)
+    assert await table.run("SELECT value FROM holdfast_meta WHERE name = 'audit_key'") == []
+    async with holdfast.open(url, reap=False, audit_key=f"{KEY},{NEWER}") as store:
+        await store.semantic("t", "never-written").set("k", 1)
+    names = [Keyring(parse_keys(one)).signing()[0] for one in (KEY, NEWER)]
+    [(kept,)] = await table.run("SELECT value FROM holdfast_meta WHERE name = 'audit_key'")
+    assert kept.split() == names
+
+
+async def test_two_services_that_need_their_first_key_at_once(tmp_path: Path, pg_url: str) -> None:
+    """Of two that make a key each, the store keeps one, and the other signs nothing."""
+    rings = [FileKeyring(tmp_path / name / "key", make=True) for name in ("one", "two")]
+    async with (
+        Store(PostgresEngine(pg_url, keys=rings[0]), reap=False) as one,
+        Store(PostgresEngine(pg_url, keys=rings[1]), reap=False) as two,
+    ):
+        done = await asyncio.gather(
+            *(store.semantic("t", f"p{n}").set("k", 1) for n in range(4) for store in (one, two)),
+            return_exceptions=True,
+        )
+        refused = [isinstance(result, holdfast.Unsupported) for result in done]
+        assert refused in ([False, True] * 4, [True, False] * 4)
+        winner = one if refused[1] else two
+        for number in range(4):
+            assert (await winner.audit(f"semantic/t/p{number}").verify()).records == 1
+
+
 async def test_hashes_are_keyed() -> None:
     """Who does not have the key can't find out by trying whether a value was a certain one."""
     found = set()
@@ -185,7 +255,7 @@ async def test_what_has_lost_its_key_does_not_hold_up_the_sweep_of_others() -> N
         await store.kv("p").set("k", 1, ttl=1)
         engine.keys = NO_KEYS
         clock.advance(1)
-        with pytest.raises(holdfast.Unsupported, match="not known here"):
+        with pytest.raises(holdfast.Unsupported, match="and no key of that fingerprint is in audit_key"):
             await store.sweep()
         assert [change.op for change in await store.kv("p").history("k")] == ["expired", "set"]
         assert [change.op for change in await store.semantic("t", "p").history("k")] == ["set"]

@@ -11,7 +11,7 @@ from holdfast import rules
 from holdfast.commands import Deleted, Kept
 from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
-from holdfast.errors import QuotaExceeded, Unavailable
+from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS, Keyring
 from holdfast.verbs import Verbs, id_maker
 from holdfast.wire.writes import escalation
@@ -33,6 +33,14 @@ class Away:
 
     def secret(self, name: str) -> bytes | None:
         """None."""
+
+    def confirm(self) -> None:
+        """Fail."""
+        self.signing()
+
+    def unknown(self, name: str) -> Unsupported:
+        """As any other."""
+        return NO_KEYS.unknown(name)
 
 
 class World:

@@ -111,6 +111,7 @@ def head_now(draft: Draft) -> Head:
         return head
     ends = draft.ends(AUDIT)
     if ends is None:
+        draft.keys.confirm()
         return Head() if row is None else Head(last=EDITED)
     return head_behind(draft.name, ends, REMOVED if row is None else EDITED)
 

@@ -18,6 +18,8 @@ from msgspec import inspect
 from holdfast import masking
 from holdfast.edges.settings import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
+from holdfast.keyring import FileKeyring, Keyring
+from holdfast.registry import keyring_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 FILES: Final = ("holdfast.toml", "holdfast.json")
 """The files that are looked for in the working folder when none is named."""
 FILE_VARIABLE: Final = "HOLDFAST_CONFIG"
+KEY_FILE: Final = "audit-key"
+"""The name of the key's file in the folder for data, of a store that is no file."""
 
 _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 
@@ -66,6 +70,17 @@ def audit_key_of(config: Config) -> str | Path | None:
     if config.audit_key is not None and config.audit_key_file is not None:
         raise ValidationError("audit_key and audit_key_file can't both be given", field="audit_key")
     return config.audit_key if config.audit_key_file is None else Path(config.audit_key_file)
+
+
+def keys_of(config: Config) -> Keyring | None:
+    """What signs the audit of the store that the settings name; None if the store brings its own key.
+
+    A database has no folder: a key that nobody configured is in the folder for data.
+    """
+    given = keyring_for(audit_key_of(config))
+    if given is None and config.db.startswith("postgresql"):
+        return FileKeyring(Path(config.data_dir) / KEY_FILE, make=True)
+    return given
 
 
 def open_mode(config: Config) -> str | None:

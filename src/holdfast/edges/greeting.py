@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.edges.settings import Config
+    from holdfast.errors import HoldfastError
     from holdfast.model import Stats
 
 PLUGIN: Final = "demo"
@@ -39,12 +40,19 @@ class Caller(NamedTuple):
     options: dict[str, str]
 
 
-def greeting(config: Config, url: str, namespaces: Sequence[Stats]) -> Iterator[str]:
-    """Yield the lines to print for a service that is reached at this NATS URL."""
+def greeting(
+    config: Config, url: str, namespaces: Sequence[Stats], *, no_key: HoldfastError | None = None
+) -> Iterator[str]:
+    """Yield the lines to print for a service that is reached at this NATS URL.
+
+    `no_key` says why audited writes are refused, if they are.
+    """
     keys = sum(stats.keys for stats in namespaces)
     yield "Holdfast is up."
     yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
     yield f"NATS  {masking.shown(url)}"
+    if no_key is not None:
+        yield f"Key   audited writes are refused: {no_key.message}"
     exposed = open_mode(config)
     if exposed is not None:
         yield f"Open  {exposed}"

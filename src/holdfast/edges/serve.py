@@ -21,7 +21,7 @@ import msgspec
 import holdfast
 from holdfast import private
 from holdfast.edges import logs
-from holdfast.edges.config import audit_key_of, shown
+from holdfast.edges.config import keys_of, shown
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
@@ -35,6 +35,9 @@ from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.outage import OutageWatch
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError
+from holdfast.keyring import FileKeyring
+from holdfast.registry import engine_for
+from holdfast.store import Store
 from holdfast.table_upkeep import reap_tables
 from holdfast.wire.subjects import own_subjects
 
@@ -68,7 +71,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     logs.configure(config.log_level, config.service_log_level)
     _log.info("starting")
     stop = _stop_signal()
-    async with contextlib.AsyncExitStack() as outliving, _opened(config) as store:
+    async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         if config.http_port:
@@ -88,7 +91,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
                 "started; expired entries are removed every %g s at the latest",
                 config.kv_cleanup_interval_seconds,
             )
-            for line in greeting(config, url, await store.namespaces()):
+            for line in greeting(config, url, await store.namespaces(), no_key=await store.key_trouble()):
                 say(line)
             await stop.wait()
             health.stopping = True
@@ -131,17 +134,15 @@ def defaults_of(config: Config) -> holdfast.Policy | None:
 
 
 @contextlib.asynccontextmanager
-async def _opened(config: Config) -> AsyncIterator[holdfast.Store]:
+async def _opened(config: Config, say: Callable[[str], None]) -> AsyncIterator[holdfast.Store]:
     """The store, ready to be written to."""
     if "://" not in config.db:
         _make_folder(Path(config.db).parent)
-    opened = holdfast.open(
-        config.db,
-        sweep_interval=config.kv_cleanup_interval_seconds,
-        audit_key=audit_key_of(config),
-        defaults=defaults_of(config),
-    )
-    async with opened as store:
+    engine = engine_for(config.db, keys_of(config))
+    if isinstance(engine.keys, FileKeyring):
+        engine.keys.tell = say
+    interval, defaults = config.kv_cleanup_interval_seconds, defaults_of(config)
+    async with Store(engine, sweep_interval=interval, defaults=defaults) as store:
         if not store.capabilities.batching:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
         await store.ready()

@@ -106,7 +106,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "database.audit_key_file",
             "A file with such secrets instead, one on each line; "
             "`holdfast audit rotate` makes it and adds to it.",
-            otherwise="a file beside a SQLite store, made when it is first needed",
+            otherwise="a file beside a SQLite store, or `audit-key` in the folder for data, which is made "
+            "when it is first needed",
         ),
     ] = None
 

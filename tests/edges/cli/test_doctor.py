@@ -40,7 +40,7 @@ def test_a_healthy_store(cli: Cli) -> None:
     cli.did("set", "k", "1")
     outcome = cli.did("doctor")
     found = [line.split()[:2] for line in outcome.out.splitlines()]
-    names = "python libraries sqlite clock disk fsync files schema store time writing audit key"
+    names = "python libraries sqlite clock disk fsync files schema store time writing signing audit key"
     assert found == [*(["ok", name] for name in names.split()), ["warn", "access"]]
 
 

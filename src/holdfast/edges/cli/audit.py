@@ -21,7 +21,7 @@ from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
 from holdfast.edges.cli.transfer import opened_output, require_free
 from holdfast.keyring import FileKeyring, add_key
 from holdfast.model import moment
-from holdfast.registry import engine_for, keyring_for
+from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -210,7 +210,7 @@ def _keys(target: Place) -> Keys:
     """What signs the audit of the store, which is not opened for this."""
     if target.address.startswith(("nats://", "tls://")):
         raise holdfast.Unsupported("a service keeps its keys to itself: do this where the service runs")
-    return engine_for(target.address, keyring_for(target.audit_key())).keys
+    return engine_for(target.address, target.keys_at_hand()).keys
 
 
 def _told(target: Place, verdicts: dict[str, holdfast.Verdict]) -> int:

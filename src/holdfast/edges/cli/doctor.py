@@ -22,14 +22,15 @@ from holdfast.engine import Auditor
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
-from holdfast.registry import engine_for, keyring_for
+from holdfast.key_in_force import key_in_force
+from holdfast.registry import engine_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.audit import Keys
     from holdfast.engine import Engine
+    from holdfast.keyring import Keyring
 
 OFFSET: Final = 1000
 """From how many milliseconds on two clocks that should agree do not."""
@@ -51,10 +52,8 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
         and every audit. That takes as long as reading everything does.
     """
     config = read_config(nats=nats)
-    given = target.audit_key()
-    keys = keyring_for(given) if deep else None
+    keys, key = _key(target)
     findings = [finding async for finding in _findings(target.address, config.nats, keys, deep=deep)]
-    key = exposure.audit_key(target.address, given)
     findings += [exposure.access(config)] if key is None else [key, exposure.access(config)]
     if target.json:
         document({"checks": findings})
@@ -64,7 +63,18 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     return ERROR if any(finding.level == "fail" for finding in findings) else OK
 
 
-async def _findings(url: str, nats: str | None, keys: Keys | None, *, deep: bool) -> AsyncIterator[Finding]:
+def _key(target: Place) -> tuple[Keyring | None, Finding | None]:
+    """What signs the audit, and what there is to say of its file."""
+    try:
+        keys = target.keys_at_hand()
+    except HoldfastError as error:
+        return None, exposure.unusable_setting(error)
+    return keys, exposure.audit_key(target.address, keys)
+
+
+async def _findings(
+    url: str, nats: str | None, keys: Keyring | None, *, deep: bool
+) -> AsyncIterator[Finding]:
     yield checks.python()
     yield checks.libraries()
     yield checks.sqlite()
@@ -84,7 +94,7 @@ async def _findings(url: str, nats: str | None, keys: Keys | None, *, deep: bool
 
 
 async def _of_store(
-    url: str, schema: Schema | None, keys: Keys | None, *, deep: bool
+    url: str, schema: Schema | None, keys: Keyring | None, *, deep: bool
 ) -> AsyncIterator[Finding]:
     """The schema's revision, and then the store itself if opening it changes nothing."""
     try:
@@ -106,6 +116,7 @@ async def _of_store(
                 whose = "the wall clock" if theirs is None else "the database's clock"
                 yield ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
+            yield await _signable(engine, store)
             if not deep and not isinstance(engine, Auditor):
                 yield await _audits(engine, store)
             if deep:
@@ -172,6 +183,20 @@ async def _writable(store: Store) -> Finding:
     except HoldfastError as error:
         return Finding("writing", "warn", error.message, "reading works; write through that process")
     return Finding("writing", "ok", "a write would be accepted")
+
+
+async def _signable(engine: Engine, store: Store) -> Finding:
+    """Whether the key is at hand with which the store was signed last."""
+    if isinstance(engine, Auditor):
+        return Finding("signing", "ok", "the service has the key of the audit")
+    trouble = await store.key_trouble()
+    if trouble is not None:
+        told = f"audited writes are refused: {trouble.message}"
+        return Finding("signing", "fail", told, "see the how-to of the audit if the key is lost")
+    name = await key_in_force(engine, store.now)
+    if name is None:
+        return Finding("signing", "ok", "nothing was signed yet: the first audited write makes a key")
+    return Finding("signing", "ok", f"the key in force, {name}, is at hand")
 
 
 async def _audits(engine: Engine, store: Store) -> Finding:

@@ -15,13 +15,14 @@ from holdfast.edges.cli.checks import Finding
 from holdfast.edges.config import open_mode
 from holdfast.errors import HoldfastError
 from holdfast.keyring import FileKeyring, parse_keys
-from holdfast.registry import engine_for, keyring_for
+from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from holdfast.edges.settings import Config
+    from holdfast.keyring import Keyring
 
 SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
 """What the names of a store's files end in."""
@@ -41,17 +42,22 @@ def files(store: Path) -> Finding:
     return Finding("files", "warn", "; ".join(troubles), advice)
 
 
-def audit_key(url: str, given: str | Path | None) -> Finding | None:
+def unusable_setting(error: HoldfastError) -> Finding:
+    """That the settings name no key that could be used."""
+    return Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
+
+
+def audit_key(url: str, given: Keyring | None) -> Finding | None:
     """Whether the audit's key can be read, and by nobody else; None where it is in no file."""
     try:
-        keys = engine_for(url, keyring_for(given)).keys
+        keys = engine_for(url, given).keys
     except HoldfastError as error:
-        return Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
+        return Finding("key", "fail", error.message, "mend the setting url")
     if not isinstance(keys, FileKeyring):
         return None
     path = keys.path
-    if given is None and not path.exists():
-        return Finding("key", "ok", "there is no audit key yet: the first audited write makes one")
+    if keys.makes and not path.exists():
+        return Finding("key", "ok", f"there is no audit key at {path} yet")
     try:
         parse_keys(path.read_text(encoding="utf-8"), field="audit_key_file")
     except HoldfastError as error:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import holdfast
 from holdfast import private, rules
+from holdfast.registry import engine_for
+
+if TYPE_CHECKING:
+    from holdfast.keyring import Keyring
 
 WRITER: Final = "cli"
 """Who writes when a command does not say."""
@@ -49,15 +53,16 @@ class Place:
         address = self.address
         if not self.url and "://" not in address:
             private.make_folder(Path(address).parent)
-        return holdfast.open(address, writer=WRITER, reap=reap, audit_key=self.audit_key() if signs else None)
+        engine = engine_for(address, self.keys_at_hand() if signs else None)
+        return holdfast.Store(engine, writer=WRITER, reap=reap)
 
-    def audit_key(self) -> str | Path | None:
+    def keys_at_hand(self) -> Keyring | None:
         """What signs the audit of a store that is opened here; a service has its own."""
-        from holdfast.edges.config import audit_key_of, read_config
+        from holdfast.edges.config import keys_of, read_config
 
         if self.address.startswith(("nats://", "tls://")):
             return None
-        return audit_key_of(read_config(db=self.address, log_level=None))
+        return keys_of(read_config(db=self.address, log_level=None))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ when the storage hangs.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 2.0
 """For how many seconds the storage may think about whether it is ready."""
+FRESH: Final = 2.0
+"""For how many seconds an answer about the audit's key holds."""
 OK: Final = "ok"
+UNKNOWN: Final = "not known"
 
 
 class Health:
@@ -41,12 +45,18 @@ class Health:
         self._store = store
         self.links: Sequence[Link] = ()
         self.stopping = False
+        self._signs, self._looked = OK, -FRESH
 
     async def report(self) -> dict[str, Any]:
-        """For each part `ok` or what is wrong with it, and whether all are; beside that, what concerns some
-        plugins alone."""
+        """For each part `ok` or what is wrong with it, and whether all are; beside that, what concerns some.
+
+        Without the key of the audit the service is ready for what is not audited, and degraded.
+        """
         parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
-        return {"ready": all(state == OK for state in parts.values()), **parts, **self._plugins()}
+        audit = await self._audit() if parts["store"] == OK else UNKNOWN
+        ready = all(state == OK for state in parts.values())
+        degraded = audit not in (OK, UNKNOWN)
+        return {"ready": ready, "degraded": degraded, **parts, "audit": audit, **self._plugins()}
 
     def _service(self) -> str:
         return "it is stopping" if self.stopping else OK
@@ -60,6 +70,19 @@ class Health:
         except TimeoutError:
             return f"it did not answer within {PATIENCE:g} s"
         return OK
+
+    async def _audit(self) -> str:
+        """Whether audited writes can be signed, as it was a moment ago."""
+        if time.monotonic() < self._looked + FRESH:
+            return self._signs
+        try:
+            async with asyncio.timeout(PATIENCE):
+                trouble = await self._store.key_trouble()
+        except (HoldfastError, TimeoutError):
+            return UNKNOWN
+        self._signs = OK if trouble is None else f"{trouble.code}: {trouble.message}"
+        self._looked = time.monotonic()
+        return self._signs
 
     def _nats(self) -> str:
         """The common connection must be there, and of those that plugins have of their own at least one."""

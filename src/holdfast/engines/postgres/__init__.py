@@ -18,12 +18,11 @@ from holdfast.engines.postgres.marks import Marks
 from holdfast.engines.postgres.opening import prepare
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
-from holdfast.keyring import NO_KEYS
+from holdfast.keyring import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.audit import Keys
     from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -48,12 +47,12 @@ class PostgresEngine:
 
     capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
 
-    def __init__(self, dsn: str, *, connections: int = 8, keys: Keys | None = None) -> None:
+    def __init__(self, dsn: str, *, connections: int = 8, keys: Keyring | None = None) -> None:
         if connections < _FEWEST:
             raise ValueError(f"the engine needs at least {_FEWEST} connections")
         reading = max(1, connections // 4)
         self._dsn = dsn
-        self.keys = NO_KEYS if keys is None else keys
+        self.keys = Keyring() if keys is None else keys
         self._connections = Connections(dsn)
         self._lookups = Lookups(self._connections, reading)
         self._walks = self._connections.share(reading)
@@ -139,6 +138,14 @@ class PostgresEngine:
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: a statement of its own, so that no group waits for it."""
         return await self._walks.run(partial(queries.remember, now=now))
+
+    async def kept_keys(self) -> list[str]:
+        """See `KeyKeeper.kept_keys`."""
+        return await self._walks.run(queries.kept_keys)
+
+    async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
+        """See `KeyKeeper.keep_keys`."""
+        return await self._walks.run(partial(queries.keep_keys, names=names, before=before))
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""

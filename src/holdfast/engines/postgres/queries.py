@@ -1,7 +1,7 @@
 """Reads that walk: scans, what is due, the journal, totals, and the server's clock.
 
 Law: each answer comes from one statement, so that all of it is of the same instant. Nothing is written but
-the time to remember.
+the time to remember and the names of the audit's keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
 from holdfast.rows import KV, Namespace, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.engines.postgres.connections import Connection
 
@@ -156,3 +156,15 @@ async def remembered(connection: Connection) -> int:
 async def remember(connection: Connection, now: int) -> int:
     """See `Engine.remember`."""
     return int(await connection.fetchval(statements.REMEMBER, str(now)))
+
+
+async def kept_keys(connection: Connection) -> list[str]:
+    """See `KeyKeeper.kept_keys`."""
+    found: str | None = await connection.fetchval(statements.KEPT_KEYS)
+    return [] if found is None else found.split()
+
+
+async def keep_keys(connection: Connection, names: Sequence[str], before: Sequence[str]) -> list[str]:
+    """See `KeyKeeper.keep_keys`."""
+    await connection.execute(statements.KEEP_KEYS, " ".join(names), " ".join(before))
+    return await kept_keys(connection)

@@ -230,6 +230,12 @@ REMEMBER: Final = (
     "SET value = greatest(holdfast_meta.value::bigint, excluded.value::bigint)::text RETURNING value"
 )
 """Parameter: the time. The latest that anybody has had remembered."""
+KEPT_KEYS: Final = "SELECT value FROM holdfast_meta WHERE name = 'audit_key'"
+KEEP_KEYS: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('audit_key', $1) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value WHERE holdfast_meta.value = $2"
+)
+"""Parameters: the names to keep, and those that must be kept now; a store that keeps none takes any."""
 
 
 @cache

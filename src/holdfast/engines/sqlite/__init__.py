@@ -53,10 +53,10 @@ from holdfast.rows import KV, Address, Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.audit import Keys
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Checkup
+    from holdfast.keyring import Keyring
     from holdfast.model import Policy, Rescued
 
 T = TypeVar("T")
@@ -82,11 +82,12 @@ class SqliteEngine:
         keys: What signs the audit; by default a key in a file beside the data, made when it is first needed.
     """
 
-    def __init__(self, path: Path | None, keys: Keys | None = None) -> None:
+    def __init__(self, path: Path | None, keys: Keyring | None = None) -> None:
         self._temporary = path is None
         self._path = _private_folder() / "store.db" if path is None else path
         self._where = str(self._path)
         self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
+        self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
         self._writer = Writer(self._where, self._covered)
@@ -245,6 +246,22 @@ class SqliteEngine:
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             return now
         return await self._aside(queries.kept_time)
+
+    async def kept_keys(self) -> list[str]:
+        """See `KeyKeeper.kept_keys`."""
+        if self._temporary:
+            return self._kept_keys
+        found = await self._aside(queries.fetch, statements.KEPT_KEYS, [])
+        return found[0][0].split() if found else []
+
+    async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
+        """See `KeyKeeper.keep_keys`."""
+        if self._temporary:
+            self._kept_keys = list(names)
+            return self._kept_keys
+        said = [" ".join(names), " ".join(before)]
+        await self._writer.run(partial(self._writer.note, statements.KEEP_KEYS, said))
+        return await self.kept_keys()
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""

@@ -107,6 +107,11 @@ REMEMBER: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('clock', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)"
 )
+KEPT_KEYS: Final = "SELECT value FROM holdfast_meta WHERE name = 'audit_key'"
+KEEP_KEYS: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('audit_key', ?) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value WHERE value = ?"
+)
 CHANGES_BEFORE: Final = "UPDATE holdfast_namespaces SET changed_at = ? WHERE changed_at > ?"
 RESET_CLOCK: Final = "UPDATE holdfast_meta SET value = ? WHERE name = 'clock'"
 JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces WHERE name = ?"
