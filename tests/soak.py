@@ -59,6 +59,7 @@ CAMPAIGNS: Final = {
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
             "tests/robustness/test_quota.py",
+            "tests/security/test_audit_keys.py",
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
         {

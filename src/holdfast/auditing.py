@@ -14,17 +14,16 @@ from holdfast import rules
 from holdfast.audit import (
     AUDIT,
     REMOVED,
-    Break,
     Head,
     address_of,
-    first_break,
     head_behind,
-    head_break,
     head_of,
     number_of,
     record_of,
+    same,
 )
 from holdfast.audits import unlike
+from holdfast.chains import Break, Chain, head_break
 from holdfast.decide.policies import audited
 from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan, ends_of
 from holdfast.errors import DatabaseError, ValidationError
@@ -146,16 +145,15 @@ class Audit:
             return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
         head, broken = await self._head()
         number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
+        chain = Chain(self._namespace, self._engine.keys, head, after=number, anchor=signature)
         more = broken is None
         for _ in range(PART // STEP if more else 0):
-            found = await self._scan(number, STEP)
-            rows = zip(found.keys, found.rows, strict=True)
-            broken, number, signature = first_break(
-                self._namespace, self._engine.keys, rows, after=number, anchor=signature
-            )
+            found = await self._scan(chain.number, STEP)
+            broken = chain.first_break(zip(found.keys, found.rows, strict=True))
             more = found.more and broken is None
             if not more:
                 break
+        number, signature = chain.number, chain.signature
         if broken is None and not more:
             broken = await self._ended(head, number, signature) or await self._changed_outside()
         if broken is not None and (pruned := await self._pruned_past(number)) is not None:
@@ -197,7 +195,7 @@ class Audit:
             return Break(number=number, reason="the head was removed")
         if number < head.number:
             return Break(number=number + 1, reason=f"record {number + 1} was removed, and all after it")
-        if (number, signature) != (head.number, head.last):
+        if number != head.number or not same(signature, head.last):
             return Break(number=number, reason=f"the head does not lead to record {number}")
         return None
 
@@ -231,7 +229,7 @@ class Audit:
                 return last + 1, f"the audit was cut off: it had {number} records once"
             if number > floor:
                 page = await self.page(AuditQuery(after=number - 1, limit=1))
-                if [record.signature for record in page.records] != [signature]:
+                if not page.records or not same(page.records[0].signature, signature):
                     return number, f"record {number} is not the one that was noted"
         return None, None
 
@@ -261,7 +259,8 @@ def noted_head(head: str) -> tuple[int, str]:
 
 def _entry(record: AuditRecord) -> AuditEntry:
     fields = msgspec.structs.asdict(record)
-    return AuditEntry(**fields | {"at": moment(record.at)})
+    form, principal = (None if one is msgspec.UNSET else one for one in (record.form, record.principal))
+    return AuditEntry(**fields | {"at": moment(record.at), "form": form, "principal": principal})
 
 
 def _fits(record: AuditRecord, query: AuditQuery) -> bool:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+EMBEDDED: Final = "embedded"
+"""The principal of what a program asks for that has the store open itself."""
+HOLDFAST: Final = "holdfast"
+"""The principal of what the store does by itself, such as noticing that an entry has expired."""
 LEAST_COST: Final = 256
 """What a command costs beside what it holds."""
 
@@ -32,7 +36,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who asks, under which id and document. `repeatable`: the caller named the id, so remember the reply.
 
     `deadline` is the store's time, in milliseconds since 1970, after which the command must not take effect,
-    because its caller has given up. It is no part of what is asked: a request that is sent again has another.
+    because its caller has given up. `principal` is who is known to ask, whatever the writer is said to be; a
+    program that has the store open itself if it is not given. Neither is a part of what is asked: a request
+    that is sent again may have others.
     """
 
     writer: str
@@ -41,13 +47,14 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec_ref: str | None = None
     fence: Fence | None = None
     deadline: int | msgspec.UnsetType = msgspec.UNSET
+    principal: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def without_deadline(self) -> Origin:
+    def asked(self) -> Origin:
         """The origin of a command's parts, which take effect with it, and of what is remembered of it."""
-        if self.deadline is msgspec.UNSET:
+        if self.deadline is msgspec.UNSET and self.principal is msgspec.UNSET:
             return self
-        return msgspec.structs.replace(self, deadline=msgspec.UNSET)
+        return msgspec.structs.replace(self, deadline=msgspec.UNSET, principal=msgspec.UNSET)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
@@ -272,6 +279,10 @@ class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
     limited: ClassVar[bool] = False
 
     policy: str
+
+
+class BindKey(Command, frozen=True, kw_only=True, gc=False):
+    """Have the newest key sign the audit from now on, if another one has signed it so far."""
 
 
 class PruneAudit(Command, frozen=True, kw_only=True, gc=False):

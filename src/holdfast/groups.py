@@ -202,7 +202,13 @@ class Groups:
     async def _swept(self, namespace: str, excess: int) -> Swept:
         """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
         try:
-            return await self._sweep(namespace, excess)
+            try:
+                return await self._sweep(namespace, excess)
+            except Unsettled:
+                from holdfast.key_in_force import settle
+
+                with await settle(self._engine, self._clock.now):
+                    return await self._sweep(namespace, excess)
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
             return Swept(journal=[], freed=False)

@@ -9,17 +9,21 @@ Law: names of keys are read and written here, never secrets. What a key signs is
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.commands import BindKey, Removed
 from holdfast.engine import KeyKeeper
 from holdfast.errors import Busy, DatabaseError, HoldfastError
 from holdfast.keyring import FileKeyring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
+    from holdfast.audit import Head
+    from holdfast.commands import Command, Result
     from holdfast.engine import Engine
 
 ATTEMPTS = 10
@@ -65,6 +69,31 @@ async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError |
     return None
 
 
+async def bind_keys(
+    engine: Engine, execute: Callable[[Command], Awaitable[Result]], now: Callable[[], int]
+) -> int:
+    """Have every audit go over to the newest key, and retire the others once all have; how many went over.
+
+    An audit that is broken stays as it is: it must not pass for one that the newest key has seen whole.
+    """
+    if not isinstance(engine, KeyKeeper):
+        return 0
+    heads = await _heads(engine, now)
+    if not heads:
+        return 0
+    engine.keys.refresh()
+    newest, _ = engine.keys.newest()
+    bound = 0
+    for name, head in heads.items():
+        if head.signed_by != newest:
+            result = await execute(BindKey(namespace=name))
+            bound += isinstance(result, Removed) and result.count
+    left = (await _heads(engine, now) if bound else heads).values()
+    if all(head.signed_by == newest for head in left):
+        engine.keys.retire(name for name in await engine.kept_keys() if name != newest)
+    return bound
+
+
 async def key_in_force(engine: Engine, now: Callable[[], int]) -> str | None:
     """The name of the key that the store was signed with last, as the store remembers it."""
     if not isinstance(engine, KeyKeeper):
@@ -78,11 +107,19 @@ async def _signers(engine: KeyKeeper, now: Callable[[], int]) -> list[str]:
 
     The last is one that is known here, if any is; else that of most heads.
     """
+    found = Counter(head.signed_by for head in (await _heads(engine, now)).values())
+    return sorted(found, key=lambda name: (engine.keys.secret(name) is not None, found[name]))
+
+
+async def _heads(engine: KeyKeeper, now: Callable[[], int]) -> dict[str, Head]:
+    """The heads of all audits that can be read, by namespace; of the others verifying tells."""
     names = await engine.owners(AUDIT)
-    found = Counter[str]()
-    for row in await engine.read([address_of(name, 0) for name in names], now()):
-        try:
-            found[head_of(row).signed_by] += row is not None
-        except DatabaseError:  # verifying tells
-            continue
-    return sorted(filter(found.get, found), key=lambda name: (bool(engine.keys.secret(name)), found[name]))
+    found = {}
+    for name, row in zip(
+        names, await engine.read([address_of(name, 0) for name in names], now()), strict=True
+    ):
+        with suppress(DatabaseError):
+            head = head_of(row)
+            if head.signed_by:
+                found[name] = head
+    return found

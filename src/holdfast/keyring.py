@@ -107,6 +107,9 @@ class Keyring:
             raise self.unknown(kept[-1])
         return self.newest()[0]
 
+    def refresh(self) -> None:
+        """Learn of keys that were added where they come from."""
+
     def retire(self, names: Iterable[str]) -> list[str]:
         """Mark keys as retired for good, where that can be written down; those that were not before."""
         return []
@@ -194,9 +197,13 @@ class FileKeyring(Keyring):
             self._make()
         return super().choose(kept)
 
+    def refresh(self) -> None:
+        """See `Keyring.refresh`."""
+        self._read(signing=False, again=True)
+
     def retire(self, names: Iterable[str]) -> list[str]:
         """See `Keyring.retire`."""
-        self._read(signing=False, again=True)
+        self.refresh()
         fresh = [name for name in names if name in self._secrets and name not in self._retired]
         if fresh:
             with _usable(self.path):

@@ -216,8 +216,11 @@ class TrashPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record of the audit: who changed what, and when.
+
+    `writer` is who says to have made the change, and `principal` who is known to have asked for it; records
+    of earlier versions have neither that nor a `form`.
 
     `before` and `after` are keyed hashes (HMAC-SHA-256) of the values, None where there was none. `signature`
     is that of the record, made with the key named `signed_by`; `previous` is that of the record before it.
@@ -238,6 +241,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     signed_by: str
     previous: str
     signature: str
+    principal: str | None = None
+    form: int | None = None
 
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):

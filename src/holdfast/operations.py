@@ -268,6 +268,15 @@ class Operations(ABC):
 
         return await key_trouble(self._reading(), self.now)
 
+    async def bind_keys(self) -> int:
+        """Have every audit go over to the newest key and retire the others; how many went over.
+
+        A store that notices expiry by itself does this when it is opened and with every upkeep.
+        """
+        from holdfast.key_in_force import bind_keys
+
+        return await bind_keys(self._reading(), self.execute, self.now)
+
     def letters(self, namespace: str) -> Letters:
         """The dead letters of a namespace, for operators."""
         from holdfast.letters import Letters

@@ -23,6 +23,7 @@ from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.key_in_force import bind_keys
 from holdfast.leftovers import expired_items, purge
 from holdfast.lookout import Lookout
 from holdfast.rows import KV, REQUEST, TRASH
@@ -215,6 +216,7 @@ class Reaper:
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)
             await self._keep_audit(namespace, now)
+        await self._bind_keys()
         for name, reason in (await suspects(self._engine, self._clock.now)).items():
             _log.error("the audit of %s was tampered with: %s; run holdfast audit verify", name, reason)
 
@@ -227,6 +229,17 @@ class Reaper:
             await self._namespaces()
         except HoldfastError as error:
             _log.warning("the policies of namespaces could not be read: %s", error.message)
+        await self._bind_keys()
+
+    async def _bind_keys(self) -> None:
+        """Have the audits go over to a key that was added."""
+        try:
+            bound = await bind_keys(self._engine, self._execute, self._clock.now)
+        except HoldfastError as error:
+            _log.error("the audits can't go over to the newest key: %s", error.message)
+            return
+        if bound:
+            _log.info("the newest key signs from now on; audits that went over to it: %d", bound)
 
     async def _namespaces(self) -> list[Namespace]:
         found = [totals.namespace for totals in await self._engine.totals(self._clock.now())]

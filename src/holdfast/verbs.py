@@ -162,7 +162,7 @@ class Verbs:
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Put several values, each for itself. An item has the fields of a set."""
         origin = self.origin(**provenance)
-        part = origin.without_deadline
+        part = origin.asked
         sets = Several.of([partial(self._set_item, part, item) for item in several(items, field="items")])
         _bound(sets.legal, "set_many")
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
@@ -170,14 +170,14 @@ class Verbs:
     def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
         """Remove several keys, each for itself."""
         origin = self.origin(**provenance)
-        part = origin.without_deadline
+        part = origin.asked
         deletes = Several.of([partial(self._delete, part, key, None) for key in several(keys, field="keys")])
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
         """All of the writes or none."""
         origin = self.origin(**provenance)
-        part = origin.without_deadline
+        part = origin.asked
         made = tuple(self._write(part, write) for write in several(writes, field="writes"))
         _bound(made, "batch")
         return Batch(

@@ -124,7 +124,7 @@ PLANTS: Final = (
     Plant(
         "a timeout is part of a request",
         "decide/requests.py",
-        "origin=command.origin.without_deadline",
+        "origin=command.origin.asked",
         "origin=command.origin",
         _RULES,
     ),

@@ -94,8 +94,8 @@ PLANTS: Final = (
     Plant(
         "a record hangs on one that was taken back",
         "decide/audit.py",
-        "if head is None or row is not known:",
-        "if head is None:",
+        "if signed is not None and row is known:",
+        "if signed is not None:",
         _AUDIT,
     ),
     Plant(
@@ -122,15 +122,15 @@ PLANTS: Final = (
     Plant(
         "an edited record passes",
         "audit.py",
-        "if _signature(secret, _RECORD, namespace, record) != record.signature:",
-        "if len(_signature(secret, _RECORD, namespace, record)) != len(record.signature):",
+        "same(_mac(secret, _KINDS[type(signed)], namespace, body), signed.signature)",
+        "len(_mac(secret, _KINDS[type(signed)], namespace, body)) == len(signed.signature)",
         _AUDIT,
     ),
     Plant(
         "a record of another namespace passes",
         "audit.py",
-        "_ENCODE((namespace, unsigned))",
-        "_ENCODE(unsigned)",
+        '(kind, namespace.encode(), b"\\n", body)',
+        "(kind, body)",
         _AUDIT,
     ),
     Plant(

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.audit import AUDIT, hash_of, signed_record
+from holdfast.audit import AUDIT, AuditRecord, hash_with, sealed
 from holdfast.clock import ManualClock
 from holdfast.decide import audit, entries, keys, upkeep
 from holdfast.decide import decision as heart
@@ -86,22 +86,27 @@ def what_was_is_taken_for_what_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(audit, "add_record", wrong)
 
 
+def _changed(signed: Any, **fields: Any) -> Any:
+    """A record that says something else; a head as it is."""
+    return msgspec.structs.replace(signed, **fields) if isinstance(signed, AuditRecord) else signed
+
+
 def records_do_not_hang_together(patch: pytest.MonkeyPatch) -> None:
     """Each record carries the signature of the one before it."""
 
-    def wrong(namespace: str, keys: Any, record: Any) -> Any:
-        return signed_record(namespace, keys, msgspec.structs.replace(record, previous=""))
+    def wrong(namespace: str, secret: bytes, signed: Any) -> Any:
+        return sealed(namespace, secret, _changed(signed, previous=""))
 
-    patch.setattr(audit, "signed_record", wrong)
+    patch.setattr(audit, "sealed", wrong)
 
 
 def one_chain_for_all(patch: pytest.MonkeyPatch) -> None:
     """Records are signed for their namespace."""
 
-    def wrong(namespace: str, keys: Any, record: Any) -> Any:
-        return signed_record("semantic/acme/web", keys, record)
+    def wrong(namespace: str, secret: bytes, signed: Any) -> Any:
+        return sealed("semantic/acme/web" if isinstance(signed, AuditRecord) else namespace, secret, signed)
 
-    patch.setattr(audit, "signed_record", wrong)
+    patch.setattr(audit, "sealed", wrong)
 
 
 def switching_off_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +125,7 @@ def the_old_value_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
 
 def every_value_has_one_hash(patch: pytest.MonkeyPatch) -> None:
     """Different values have different hashes."""
-    patch.setattr(audit, "hash_of", lambda keys, value: hash_of(keys, "null"))
+    patch.setattr(audit, "hash_with", lambda secret, value: hash_with(secret, "null"))
 
 
 def the_writer_of_an_import_is_believed(patch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,14 @@ class Away:
     def secret(self, name: str) -> bytes | None:
         """None."""
 
+    def newest(self) -> tuple[str, bytes]:
+        """Fail."""
+        return self.signing()
+
+    def retired(self, name: str) -> bool:
+        """None is."""
+        return False
+
     def confirm(self) -> None:
         """Fail."""
         self.signing()

@@ -91,7 +91,7 @@ FIELDS: Final = {
     ),
     "AuditEntry": (
         "number at writer op key version_before version purpose request_id spec_ref before after signed_by "
-        "previous signature"
+        "previous signature principal form"
     ),
     "AuditPage": "records next",
     "TrashEntry": "key op at by version purpose expires_at purged_at value",

@@ -13,24 +13,24 @@ import msgspec
 from holdfast.audit import (
     ANEW,
     AUDIT,
-    EDITED,
+    FORM,
     OUTSIDE,
     REMOVED,
+    ROTATED,
     AuditRecord,
     Head,
     address_of,
-    hash_of,
+    hash_with,
     head_behind,
     head_of,
     head_to_follow,
-    signed_head,
-    signed_record,
+    sealed,
 )
+from holdfast.commands import EMBEDDED, HOLDFAST, Change
 from holdfast.decide.policies import audit_seconds, audited, audited_unasked, changed_outside
 from holdfast.rows import KV, Row
 
 if TYPE_CHECKING:
-    from holdfast.audit import Keys
     from holdfast.decide.draft import Draft, Loaded, Needs
     from holdfast.rows import Namespace, Record
 
@@ -47,15 +47,16 @@ def add_record(
     draft: Draft, record: Record, before: Row | None, after: Row | None, *, spec_ref: str | None
 ) -> None:
     """Record a change whatever the policy says."""
-    keys = draft.keys
-    head = head_now(draft)
-    made = signed_record(
-        draft.name,
-        keys,
+    head, secret = in_force(draft, head_now(draft))
+    made = _append(
+        draft,
+        secret,
         AuditRecord(
+            form=FORM,
             number=head.number + 1,
             at=record.at,
             writer=record.last_writer or "",
+            principal=_principal(draft, record),
             op=record.op,
             key=record.key,
             version_before=None if before is None else before.version,
@@ -63,13 +64,12 @@ def add_record(
             purpose=record.purpose,
             request_id=record.request_id,
             spec_ref=spec_ref,
-            before=_hash(keys, before),
-            after=_hash(keys, after),
-            signed_by="",
+            before=_hash(secret, before),
+            after=_hash(secret, after),
+            signed_by=head.signed_by,
             previous=_previous(head, record.version),
         ),
     )
-    _put(draft, made.number, msgspec.json.encode(made), record.version)
     if record.op == "policy" or head.audited is msgspec.UNSET:
         head = _as_asked(head, draft.namespace)
     put_head(
@@ -77,11 +77,83 @@ def add_record(
     )
 
 
+def in_force(draft: Draft, head: Head) -> tuple[Head, bytes]:
+    """The head as the key in force will sign it, and the secret of that key.
+
+    Where a new key is to sign, a record binds all that the old one signed under the new one, and retires it.
+    A key that this chain has retired never comes back: then the one that followed it goes on signing.
+    """
+    name, secret = draft.keys.signing()
+    names = [known for known, _ in head.keys]
+    if head.signed_by not in ("", name):
+        if name not in names:
+            return _rotated(draft, head, name, secret), secret
+        name, secret = head.signed_by, draft.keys.secret(head.signed_by) or secret
+    keys = head.keys or ((name, head.number + 1),)
+    return msgspec.structs.replace(head, form=FORM, keys=keys, signed_by=name), secret
+
+
 def put_head(draft: Draft, head: Head) -> None:
-    """Say anew where the chain ends."""
-    sealed = signed_head(draft.name, draft.keys, head)
-    row = _put(draft, 0, msgspec.json.encode(sealed), draft.namespace.revision)
-    draft.heads[draft.name] = row, sealed
+    """Say anew where the chain ends. Its key is settled by `in_force`."""
+    secret = draft.keys.secret(head.signed_by)
+    assert secret is not None, "a head is signed with a key that is known"
+    made, text = sealed(draft.name, secret, msgspec.structs.replace(head, signature=""))
+    draft.heads[draft.name] = _put(draft, 0, text, draft.namespace.revision), made
+
+
+def _principal(draft: Draft, record: Record) -> str:
+    """Who asked for the command at hand. That an entry has expired is noticed by the store itself."""
+    command = draft.command
+    if record.op == "expired" or not isinstance(command, Change):
+        return HOLDFAST
+    return EMBEDDED if command.origin.principal is msgspec.UNSET else command.origin.principal
+
+
+def _rotated(draft: Draft, head: Head, name: str, secret: bytes) -> Head:
+    """The head after a record from which on another key signs."""
+    number, old = head.number + 1, head.signed_by
+    version = draft.namespace.revision if head.version is msgspec.UNSET else head.version
+    made = _append(
+        draft,
+        secret,
+        AuditRecord(
+            form=FORM,
+            number=number,
+            at=draft.now,
+            writer=HOLDFAST,
+            principal=HOLDFAST,
+            op=ROTATED,
+            key=old,
+            version_before=None,
+            version=version,
+            purpose=None,
+            request_id=None,
+            spec_ref=None,
+            before=None,
+            after=None,
+            signed_by=name,
+            previous=head.last,
+        ),
+    )
+    if head.audited is msgspec.UNSET:
+        head = _as_asked(head, draft.namespace)
+    turned = msgspec.structs.replace(
+        head,
+        form=FORM,
+        number=number,
+        last=made.signature,
+        version=version,
+        keys=(*(head.keys or ((old, number),)), (name, number)),
+        signed_by=name,
+    )
+    put_head(draft, turned)
+    return turned
+
+
+def _append(draft: Draft, secret: bytes, record: AuditRecord) -> AuditRecord:
+    made, text = sealed(draft.name, secret, record)
+    _put(draft, made.number, text, record.version)
+    return made
 
 
 def note_changed_outside(draft: Draft) -> bool:
@@ -94,6 +166,7 @@ def note_changed_outside(draft: Draft) -> bool:
         return False
     head = head_now(draft)
     if not head.broken:
+        head, _ = in_force(draft, head)
         put_head(draft, msgspec.structs.replace(head, last=OUTSIDE))
     return True
 
@@ -104,16 +177,17 @@ def head_now(draft: Draft) -> Head:
     Where there is none, or an edited one, the records themselves are asked for where they end.
     """
     row = draft.row(address_of(draft.name, 0))
-    known, head = draft.heads.get(draft.name, (None, None))
-    if head is None or row is not known:
-        head = head_to_follow(draft.name, draft.keys, row)
-    if head is not None:
-        return head
+    known, signed = draft.heads.get(draft.name, (None, None))
+    if signed is not None and row is known:
+        return signed
+    found = head_to_follow(draft.name, draft.keys, row)
+    if isinstance(found, Head):
+        return found
     ends = draft.ends(AUDIT)
-    if ends is None:
-        draft.keys.confirm()
-        return Head() if row is None else Head(last=EDITED)
-    return head_behind(draft.name, ends, REMOVED if row is None else EDITED)
+    if ends is not None:
+        return head_behind(draft.name, ends, found)
+    draft.keys.confirm()
+    return Head() if found == REMOVED else Head(last=found)
 
 
 def _previous(head: Head, version: int) -> str:
@@ -160,16 +234,15 @@ def _need(more: Needs, wanted: Needs, names: set[str]) -> None:
         more.row(address_of(name, 0), value=True)
 
 
-def _hash(keys: Keys, row: Row | None) -> str | None:
+def _hash(secret: bytes, row: Row | None) -> str | None:
     if row is None:
         return None
     assert row.value is not None, "a row that the audit looks at was loaded without its value"
-    return hash_of(keys, row.value)
+    return hash_with(secret, row.value)
 
 
-def _put(draft: Draft, number: int, value: bytes, version: int) -> Row:
-    row = Row(
-        value=value.decode(), size=len(value), version=version, created_at=draft.now, updated_at=draft.now
-    )
+def _put(draft: Draft, number: int, text: str, version: int) -> Row:
+    size = len(text) if text.isascii() else len(text.encode())
+    row = Row(value=text, size=size, version=version, created_at=draft.now, updated_at=draft.now)
     draft.put(address_of(draft.name, number), row)
     return row

@@ -59,7 +59,7 @@ def request_address(command: Change) -> Address:
 def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> Result:
     """Apply a command whose caller named it, or answer as before if it has been applied already."""
     address = request_address(command)
-    timeless = msgspec.structs.replace(command, origin=command.origin.without_deadline)
+    timeless = msgspec.structs.replace(command, origin=command.origin.asked)
     content = blake2b(msgspec.json.encode(timeless), digest_size=16).hexdigest()
     known = draft.row(address)
     if known is None or not known.alive(draft.now):

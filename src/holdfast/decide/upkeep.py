@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.audit import address_of, record_of
-from holdfast.commands import Done, Expire, ExpireRun, PruneAudit, Recount, Removed, SetPolicy, Trim
-from holdfast.decide.audit import add_record, head_now, note_changed_outside, put_head
+from holdfast.audit import Head, address_of, record_of
+from holdfast.commands import BindKey, Done, Expire, ExpireRun, PruneAudit, Recount, Removed, SetPolicy, Trim
+from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
 from holdfast.decide.entries import expire, expire_run, need_trash
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.rows import REQUEST, Address, Record, Row
@@ -111,8 +111,19 @@ def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
         return Removed(0)
     for number in range(command.first, command.upto + 1):
         draft.put(address_of(draft.name, number), None)
+    head, _ = in_force(draft, head)
     put_head(draft, msgspec.structs.replace(head, floor=command.upto, anchor=last.signature))
-    return Removed(command.upto - head.floor)
+    return Removed(len(range(command.first, command.upto + 1)))
+
+
+def _bind_key(draft: Draft, command: BindKey) -> Removed:
+    """Bind what an older key has signed under the newest one. A broken chain is left to be verified."""
+    row = draft.row(address_of(draft.name, 0))
+    head = Head() if row is None else head_now(draft)
+    if head.broken or not head.number:
+        return Removed(0)
+    bound, _ = in_force(draft, head)
+    return Removed(bound.number - head.number)
 
 
 def _needs_rows(wanted: Needs, command: Expire) -> None:
@@ -138,7 +149,7 @@ def _needs_counts(wanted: Needs, command: Recount) -> None:
     wanted.counts.add(command.namespace)
 
 
-def _needs_head(wanted: Needs, command: SetPolicy) -> None:
+def _needs_head(wanted: Needs, command: SetPolicy | BindKey) -> None:
     wanted.row(address_of(command.namespace, 0), value=True)
 
 
@@ -155,6 +166,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Recount: _needs_counts,
     SetPolicy: _needs_head,
     PruneAudit: _needs_records,
+    BindKey: _needs_head,
 }
 FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {Expire: _need_trash}
 """What is needed besides, once it is known what was there."""
@@ -165,4 +177,5 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Recount: _recount,
     SetPolicy: _set_policy,
     PruneAudit: _prune_audit,
+    BindKey: _bind_key,
 }

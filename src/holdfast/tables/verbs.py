@@ -115,7 +115,7 @@ class TableVerbs:
         origin = self._origin(fields)
         kinds = {"put": self._put, "delete": self._delete}
         given = several(required(fields, "writes"), field="writes")
-        part = origin.without_deadline
+        part = origin.asked
         writes = Several.of([partial(self._part, part, kinds, fields, write) for write in given])
         command = WriteItems(namespace=self.namespace, origin=origin, writes=tuple(writes.legal))
         _fits(command.cost, "batch_write_item")
@@ -126,7 +126,7 @@ class TableVerbs:
         origin = self._origin(fields)
         kinds = {"put": self._put, "update": self._update, "delete": self._delete, "check": self._check}
         given = several(required(fields, "writes"), field="writes")
-        part = origin.without_deadline
+        part = origin.asked
         writes = tuple(self._part(part, kinds, fields, write) for write in given)
         command = TransactWrite(namespace=self.namespace, origin=origin, writes=writes)
         _fits(command.cost, "transact_write")

@@ -237,14 +237,20 @@ def test_rotate(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(f"{filled}.audit-key")
     before = path.read_text(encoding="ascii")
     told = cli.did("audit", "rotate", "--json").json
-    assert told["file"] == str(path)
-    assert path.read_text(encoding="ascii").startswith(before)
+    assert (told["file"], told["audits"]) == (str(path), 1)
+    assert path.read_text(encoding="ascii").startswith(f"retired:{before}")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     cli.did("set", "k", "1", *ON)
     records = cli.did("audit", "log", *ON, "--json").jsons
     assert records[-1]["signed_by"] == told["signs"] != records[0]["signed_by"]
-    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t5\t")
-    assert "the new key" in cli("audit", "rotate").err
+    assert [one["op"] for one in records[-2:]] == ["rotated", "set"]
+    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t6\t")
+    assert "and signs; audits that went over to it: 1" in cli("audit", "rotate").err
+    assert "restart what writes to the store, and it signs" in cli("audit", "rotate", "--later").err
+    not_yet = cli("audit", "verify", *ON)
+    assert (not_yet.code, "signs now: restart what writes to the store" in not_yet.out) == (1, True)
+    cli.did("set", "k", "2", *ON)
+    assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t9\t")
     monkeypatch.setenv("HOLDFAST_AUDIT_KEY", "a-secret-of-sixteen")
     assert cli("audit", "rotate").code == 1
     assert "unknown key" in cli("audit", "verify", *ON).out
@@ -257,7 +263,7 @@ def test_rotate_makes_a_configured_file(cli: Cli, tmp_path: Path, monkeypatch: p
     path = tmp_path / "configured"
     monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(path))
     assert cli("set", "k", "1", *ON).code == 5
-    assert cli.did("audit", "rotate", "--json").json["file"] == str(path)
+    assert cli.did("audit", "rotate", "--json").json["audits"] == 0
     cli.did("set", "k", "1", *ON)
     assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t1\t")
     monkeypatch.setenv("HOLDFAST_AUDIT_KEY_FILE", str(tmp_path / "nowhere" / "key"))

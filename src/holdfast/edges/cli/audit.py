@@ -16,9 +16,11 @@ import holdfast
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
+from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
 from holdfast.edges.cli.transfer import opened_output, require_free
+from holdfast.engines.migrate import Need, needed
 from holdfast.keyring import FileKeyring, add_key
 from holdfast.model import moment
 from holdfast.registry import engine_for
@@ -171,10 +173,17 @@ async def export(
         say(f"exported {count} records of {name} to {out}")
 
 
-async def rotate(*, target: Place = STORE) -> None:
-    """Add a new secret to the audit's key file: it signs from the next start of the store on.
+async def rotate(*, later: bool = False, target: Place = STORE) -> None:
+    """Add a new secret to the audit's key file, and have all audits go over to it.
 
-    The older secrets stay, since each verifies what it signed.
+    Each audit gets a record that binds all before it under the new key. Then the older secrets are marked as
+    retired: they verify what they signed, and sign nothing new. If another process writes to the store, it
+    does this when it is started again, or with its next upkeep.
+
+    Parameters
+    ----------
+    later
+        Only add the secret. Copy the file to every machine that serves the store, then restart the services.
     """
     keys = _keys(target)
     if not isinstance(keys, FileKeyring):
@@ -186,10 +195,25 @@ async def rotate(*, target: Place = STORE) -> None:
         name = add_key(keys.path)
     except OSError as error:
         raise file_trouble(error, keys.path, field="audit_key_file") from None
+    bound = None if later else await _bound(target)
     if target.json:
-        document({"file": str(keys.path), "signs": name})
-    else:
+        document({"file": str(keys.path), "signs": name, "audits": bound})
+    elif bound is None:
         say(f"the new key {name} is in {keys.path}: restart what writes to the store, and it signs")
+    else:
+        say(f"the new key {name} is in {keys.path} and signs; audits that went over to it: {bound}")
+
+
+async def _bound(target: Place) -> int | None:
+    """How many audits went over to the new key; None if that is for another process to do."""
+    try:
+        found = await schema_of(target.address).revision()
+        if needed(None if found == BASE else found) is Need.CREATE:
+            return 0
+        async with target.open() as store:
+            return await store.bind_keys()
+    except holdfast.Unavailable:
+        return None
 
 
 async def _pages(

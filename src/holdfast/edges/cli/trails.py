@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast.audit import AuditRecord, Break, first_break
+from holdfast.audit import AuditRecord, Head, same
 from holdfast.auditing import noted_head
+from holdfast.chains import Break, Chain
 from holdfast.edges.cli.output import file_trouble
 from holdfast.model import AuditEntry, milliseconds
 from holdfast.rows import Row
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from holdfast.audit import Keys
 
+_LATER: Final = ("form", "principal")
+"""What records of earlier versions do not have."""
 _HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
 
 
@@ -76,15 +79,16 @@ def verify_trail(
 def _verdict(
     namespace: str, keys: Keys, lines: Iterable[bytes], known: Mapping[int, str]
 ) -> holdfast.Verdict:
-    number, signature, count = 0, "", 0
+    count = 0
     broken: Break | None = None
+    chain = Chain(namespace, keys, Head(), after=0, anchor="")
     for position, line in enumerate(lines, start=2):
         record = _record(line, position)
         if not count:
-            number, signature = record.number - 1, record.previous
-        stored = [_stored(record)]
-        broken, number, signature = first_break(namespace, keys, stored, after=number, anchor=signature)
-        if broken is None and known.get(number, signature) != signature:
+            chain.number, chain.signature = record.number - 1, record.previous
+        broken = chain.first_break([_stored(record)])
+        number = chain.number
+        if broken is None and not same(known.get(number, chain.signature), chain.signature):
             broken = Break(number=number, reason=f"record {number} is not the one that was noted")
         if broken is not None:
             break
@@ -92,7 +96,7 @@ def _verdict(
     return holdfast.Verdict(
         whole=broken is None,
         records=count,
-        head=f"{number}:{signature}",
+        head=f"{chain.number}:{chain.signature}",
         broken_at=None if broken is None else broken.number,
         reason=None if broken is None else broken.reason,
     )
@@ -125,6 +129,12 @@ def _trail(line: bytes) -> Trail:
 def _record(line: bytes, position: int) -> AuditRecord:
     try:
         entry = msgspec.json.decode(line, type=AuditEntry)
+        if record_line(entry) != line.rstrip(b"\n") + b"\n":  # a field is there twice, or is none of a record
+            raise msgspec.ValidationError
     except msgspec.MsgspecError:
         raise holdfast.ValidationError(f"line {position} is no record of the audit", field="file") from None
-    return AuditRecord(**msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)})
+    fields = msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)}
+    for name in _LATER:
+        if fields[name] is None:
+            fields[name] = msgspec.UNSET
+    return AuditRecord(**fields)
