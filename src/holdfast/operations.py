@@ -52,7 +52,14 @@ class Operations(ABC):
         """The store's time."""
 
     @abstractmethod
-    def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
+    def verbs(
+        self,
+        namespace: str,
+        *,
+        root: str | None = None,
+        writer: str | None = None,
+        principal: str | None = None,
+    ) -> Verbs:
         """What makes commands for a namespace."""
 
     @abstractmethod
@@ -118,10 +125,19 @@ class Operations(ABC):
         return told or engine.defaults or Policy()
 
     async def set_policy(
-        self, namespace: str, policy: Policy | dict[str, Any], **provenance: Unpack[Provenance]
+        self,
+        namespace: str,
+        policy: Policy | dict[str, Any],
+        *,
+        principal: str | None = None,
+        **provenance: Unpack[Provenance],
     ) -> Policy:
-        """Put a namespace under a policy, in place of the one it has; it applies at every door."""
-        command = self.verbs(rules.namespace(namespace)).set_policy(policy, **provenance)
+        """Put a namespace under a policy, in place of the one it has; it applies at every door.
+
+        A door that knows who asks says so as the `principal`, which the audit records.
+        """
+        verbs = self.verbs(rules.namespace(namespace), principal=principal)
+        command = verbs.set_policy(policy, **provenance)
         await self.execute(command)
         return policy_of(command.policy)
 
@@ -131,6 +147,7 @@ class Operations(ABC):
         entries: Sequence[Entry],
         *,
         keep_versions: bool,
+        principal: str | None = None,
         **provenance: Unpack[Provenance],
     ) -> int:
         """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
@@ -138,7 +155,8 @@ class Operations(ABC):
         Those that have expired are left out. With `keep_versions` an entry keeps its version where that is
         greater than the namespace's last one, which then goes on from there; else it gets a new one.
         """
-        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        root = rules.semantic_root(rules.namespace(namespace))
+        verbs = self.verbs(namespace, root=root, principal=principal)
         result = await self.execute(verbs.load(entries, keep_versions=keep_versions, **provenance))
         assert isinstance(result, Written)
         return result.count
@@ -277,9 +295,10 @@ class Operations(ABC):
 
         return await bind_keys(self._reading(), self.execute, self.now)
 
-    def letters(self, namespace: str) -> Letters:
+    def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
         """The dead letters of a namespace, for operators."""
         from holdfast.letters import Letters
 
-        verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        root = rules.semantic_root(rules.namespace(namespace))
+        verbs = self.verbs(namespace, root=root, principal=principal)
         return Letters(self._reading(), verbs, now=self.now, execute=self.execute)

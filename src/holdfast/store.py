@@ -177,7 +177,7 @@ class Store(Operations):
         return Tables(namespace, self.table_calls(namespace), self._take_charge)
 
     def table_calls(
-        self, namespace: str, *, writer: str | None = None
+        self, namespace: str, *, writer: str | None = None, principal: str | None = None
     ) -> Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
         """What answers calls about the tables of a namespace, for a door that knows who calls."""
         from holdfast.table_calls import TableCalls
@@ -186,7 +186,7 @@ class Store(Operations):
         engine = self._engine
         if isinstance(engine, TableDoor):
             return partial(self._ask_door, engine, namespace)
-        verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer).origin)
+        verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer, principal=principal).origin)
         return TableCalls(self, verbs).call
 
     async def _finish_indexes(self) -> None:
@@ -216,10 +216,22 @@ class Store(Operations):
         self._tasks = [known for known in self._tasks if not known.done()]
         self._tasks.append(task)
 
-    def verbs(self, namespace: str, *, root: str | None = None, writer: str | None = None) -> Verbs:
+    def verbs(
+        self,
+        namespace: str,
+        *,
+        root: str | None = None,
+        writer: str | None = None,
+        principal: str | None = None,
+    ) -> Verbs:
         """What makes commands for a namespace, for a door that knows who writes."""
         return Verbs(
-            namespace, writer=writer or self._writer, new_id=self._new_id, now=self._clock.now, root=root
+            namespace,
+            writer=writer or self._writer,
+            new_id=self._new_id,
+            now=self._clock.now,
+            root=root,
+            principal=principal,
         )
 
     def now(self) -> int:

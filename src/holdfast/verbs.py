@@ -71,6 +71,7 @@ class Verbs:
         new_id: Gives a request id to a call that has none.
         now: Tells the store's time, from which a call's timeout counts.
         root: The beginning of full keys in the semantic family; None elsewhere.
+        principal: Who is known to ask, where a door knows; else a program that has the store open itself.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Verbs:
         new_id: Callable[[], str],
         now: Callable[[], int],
         root: str | None = None,
+        principal: str | None = None,
     ) -> None:
         self.namespace = namespace
         self._writer = writer
         self._new_id = new_id
         self._now = now
         self._root = root
+        self._principal = UNSET if principal is None else principal
 
     def key(self, text: object) -> str:
         """A legal key, complete."""
@@ -273,6 +276,7 @@ class Verbs:
             spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
             fence=None if fence is None else rules.fence(fence),
             deadline=UNSET if deadline is None else deadline,
+            principal=self._principal,
         )
 
     def deadline(self, timeout: object) -> int:

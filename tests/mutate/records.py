@@ -10,6 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
+_ATTACKS: Final = ("tests/security/test_audit_keys.py",)
 _AUDIT: Final = ("tests/unit/test_upkeep.py", "tests/unit/test_audit.py", *_RULES)
 _UPKEEP: Final = ("tests/unit/test_upkeep.py", "tests/unit/test_reaper.py", *_RULES)
 
@@ -132,6 +133,34 @@ PLANTS: Final = (
         '(kind, namespace.encode(), b"\\n", body)',
         "(kind, body)",
         _AUDIT,
+    ),
+    Plant(
+        "a record is taken in another spelling",
+        "audit.py",
+        "if _ENCODE(signed) != stored:",
+        "if not stored:",
+        _ATTACKS,
+    ),
+    Plant(
+        "a head of a retired key is followed",
+        "audit.py",
+        "return STALE if keys.retired(head.signed_by) else head",
+        "return head",
+        _ATTACKS,
+    ),
+    Plant(
+        "a key signs what is not in its range",
+        "chains.py",
+        "if wrong or not begins or term not in (None, record.signed_by):",
+        "if not begins:",
+        _ATTACKS,
+    ),
+    Plant(
+        "the audit takes every caller for a program",
+        "decide/audit.py",
+        "return EMBEDDED if command.origin.principal is msgspec.UNSET else command.origin.principal",
+        "return EMBEDDED",
+        ("tests/edges/nats/test_principal.py",),
     ),
     Plant(
         "the journal is trimmed past its end",

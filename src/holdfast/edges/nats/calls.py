@@ -219,7 +219,7 @@ def _entry(fields: Any) -> Entry:
 def _operator(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Who asks: an operator, unless the request says it better."""
     said = provenance(fields)
-    return said | {"writer": said.get("writer") or OPERATOR.lower()}
+    return said | {"writer": said.get("writer") or OPERATOR.lower(), "principal": fields["principal"]}
 
 
 async def _audit(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,12 +255,12 @@ async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any
 
 
 async def _deadletter_retry(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    letters = store.letters(required(fields, "namespace"))
+    letters = store.letters(required(fields, "namespace"), principal=fields["principal"])
     return {"reply": await letters.retry(required(fields, "number"), deadline=fields.get("deadline"))}
 
 
 async def _deadletter_drop(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    letters = store.letters(required(fields, "namespace"))
+    letters = store.letters(required(fields, "namespace"), principal=fields["principal"])
     return {"dropped": await letters.drop(required(fields, "number"), deadline=fields.get("deadline"))}
 
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
+
+
+TRUSTED: Final = "trusted"
+"""Who is known to ask where the payload names the plugin: one of those who may speak for any."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +118,7 @@ class NatsService:
         )
         self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
         self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
+        self._trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._tables: Bounded[str, TableCall] = Bounded(KNOWN_NAMES)
         self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
         self._subscriptions: list[Subscription] = []
@@ -262,7 +267,8 @@ class NatsService:
         if route.family == "table":
             fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
-        kv = self._handles.get(route.namespace) or self._handle(request)
+        handles = self._trusted if route.dialect is PAYLOAD else self._handles
+        kv = handles.get(route.namespace) or self._handle(request, handles)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
         write = write_of(route.verb, kv.verbs, fields)
@@ -352,7 +358,8 @@ class NatsService:
         namespace = request.route.namespace
         calls_of = self._tables.get(namespace)
         if calls_of is None:
-            calls_of = self._store.table_calls(namespace, writer=request.route.owner)
+            owner = request.route.owner
+            calls_of = self._store.table_calls(namespace, writer=owner, principal=self._principal(owner))
             self._tables.keep(namespace, calls_of)
             self._tell_over(request.client, namespace)
         self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
@@ -362,7 +369,8 @@ class NatsService:
         operation = calls.OPERATIONS.get(request.route.verb)
         if operation is None:
             raise self._no_verb(request)
-        self._spawn(request, operation(self._store, fields))
+        known = {**fields, "principal": self._principal(subjects.OPERATOR.lower())}
+        self._spawn(request, operation(self._store, known))
         return True
 
     def _no_verb(self, request: Request) -> InvalidSubject:
@@ -381,16 +389,23 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _handle(self, request: Request) -> KV:
+    def _handle(self, request: Request, handles: Bounded[str, KV]) -> KV:
         route = request.route
         self._tell_over(request.client, route.namespace)
-        verbs = self._store.verbs(route.namespace, root=route.root, writer=route.owner)
-        return self._handles.keep(route.namespace, KV(self._store, verbs))
+        known = TRUSTED if route.dialect is PAYLOAD else route.owner
+        verbs = self._store.verbs(
+            route.namespace, root=route.root, writer=route.owner, principal=self._principal(known)
+        )
+        return handles.keep(route.namespace, KV(self._store, verbs))
 
     def _tell_over(self, client: Connection, namespace: str) -> None:
         """Have the events of a namespace go over the connection that its requests come over."""
         if client is not self._client:
             self._answers.over.keep(namespace, client)
+
+    def _principal(self, owner: str) -> str:
+        """Who is known to ask, and by what the NATS server keeps callers apart: in open mode by nothing."""
+        return f"{self._settings.reply_mode}:{owner}"
 
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
