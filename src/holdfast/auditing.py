@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.audit import AuditRecord
     from holdfast.engine import Engine, Scanned
+    from holdfast.model import Compared
     from holdfast.rows import Namespace
 
 STEP: Final = 500
@@ -137,6 +138,16 @@ class Audit:
             broken_at=broken_at,
             reason=reason,
         )
+
+    async def verify_values(self) -> Compared:
+        """Whether every living entry and item is as its last record says. Verify the audit itself first.
+
+        Raises:
+            Unsupported: The storage is elsewhere, behind a service.
+        """
+        from holdfast.audit_values import compare
+
+        return await compare(self._engine, self._namespace, self._now)
 
     async def verify_part(self, *, after: int, anchor: str) -> AuditPart:
         """Verify what follows the record `after`, whose signature is `anchor`; 0 is the beginning."""

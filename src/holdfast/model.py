@@ -266,6 +266,32 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Discrepancy(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry or an item that is not as the audit tells.
+
+    It was `changed`, `deleted` or `inserted` past Holdfast. `number` is that of its last record.
+    """
+
+    key: str
+    what: str
+    number: int | None
+    reason: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a namespace holds, compared with its audit.
+
+    `entries` are as their last record says. `unrecorded` ones are older than the audit, or were written while
+    it was off; `expired` ones are past their deadline and still stored. `found` has the first 1,000 others.
+    """
+
+    whole: bool
+    entries: int
+    unrecorded: int
+    expired: int
+    found: list[Discrepancy]
+
+
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """An item of a table: its attributes, its version, and when it is gone.
 

@@ -21,6 +21,7 @@ NAMES: Final = {
     *("Item", "ItemChange", "ItemChanges", "ItemConflict", "ItemPage", "ReaperHandle", "Tables"),
     *("attr", "if_not_exists"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
+    *("Compared", "Discrepancy"),
     *("Escalated", "Letter", "LetterPage"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Parts", "Policy", "Semantics"),
     "Stats",
@@ -97,6 +98,8 @@ FIELDS: Final = {
     "TrashEntry": "key op at by version purpose expires_at purged_at value",
     "TrashPage": "entries truncated cursor",
     "Verdict": "whole records head broken_at reason",
+    "Compared": "whole entries unrecorded expired found",
+    "Discrepancy": "key what number reason",
 }
 
 

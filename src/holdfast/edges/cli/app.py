@@ -102,6 +102,7 @@ namespace.command("holdfast.edges.cli.namespace:recount", name="recount")
 app.command(audit := App(name="audit", help="Who changed what, and whether the record of it is whole."))
 audit.command("holdfast.edges.cli.audit:log", name="log")
 audit.command("holdfast.edges.cli.audit:verify", name="verify")
+audit.command("holdfast.edges.cli.audit:anchor", name="anchor")
 audit.command("holdfast.edges.cli.audit:export", name="export")
 audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
 

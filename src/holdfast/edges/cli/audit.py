@@ -18,7 +18,7 @@ from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
-from holdfast.edges.cli.trails import Trail, heads_in, record_line, verify_trail
+from holdfast.edges.cli.trails import Trail, anchors_in, heads_in, merged, record_line, verify_trail
 from holdfast.edges.cli.transfer import opened_output, require_free
 from holdfast.engines.migrate import Need, needed
 from holdfast.keyring import FileKeyring, add_key
@@ -26,7 +26,7 @@ from holdfast.model import moment
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from holdfast.audit import Keys
     from holdfast.model import AuditEntry, AuditPage
@@ -36,6 +36,7 @@ FullName = Annotated[
     Parameter(help="A full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
 ]
 LIMIT: Final = 1_000
+NOTHING: Final[Mapping[str, holdfast.Compared]] = {}
 _COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose", "request")
 
 
@@ -107,8 +108,10 @@ async def verify(
     /,
     *,
     head: tuple[str, ...] = (),
+    anchor: tuple[str, ...] = (),
     log: str | None = None,
     file: str | None = None,
+    values: bool = False,
     target: Target = HERE,
 ) -> int:
     """Find out whether every record is there, unchanged and in its place; exit with 1 if not.
@@ -117,33 +120,67 @@ async def verify(
     What the policy asks of the audit must be what was last set through Holdfast.
 
     A chain that was cut short or put back together with its own older head looks whole by itself: name heads
-    that were noted earlier to find that too.
+    or anchors that were noted earlier to find that too, also in a store that was emptied.
 
     Parameters
     ----------
     head
         The head of a namespace as it was once, as number:signature; may be given several times.
+    anchor
+        A file with what `audit anchor` printed, or one line of it; may be given several times.
     log
         The log of a service, as lines or as JSON, which tells such heads now and then.
     file
         Verify an export of the audit instead, with the keys of the store.
+    values
+        Also compare every living entry and item with its last record, to find what was changed, deleted or
+        inserted with SQL. What is older than the audit is counted, and so is what has expired unnoticed.
     """
     noted = {} if log is None else heads_in(log)
+    anchored = anchors_in(anchor)
+    head = (*head, *anchored.pop("", ()))
     if file is not None:
-        return _told(target, verify_trail(file, _keys(target), head, noted))
+        if values:
+            raise holdfast.ValidationError("an export has no values to compare", field="values")
+        return _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
     async with target.open() as store:
         if namespace is not None or target.named:
             names = [target.namespace(store, namespace)]
         elif head:
             raise holdfast.MissingField("of which namespace is the head? Name it", field="namespace")
         else:
-            names = sorted({*await store.audits(), *noted})
-        verdicts = {}
+            names = sorted({*await store.audits(), *noted, *anchored})
+        known, verdicts, compared = merged(noted, anchored), {}, {}
         for name in names:
-            verdict = await store.audit(name).verify(heads=[*head, *noted.get(name, ())])
-            if len(names) == 1 or not verdict.whole or verdict.head != "0:":
+            verdict = await store.audit(name).verify(heads=[*head, *known.get(name, ())])
+            if len(names) == 1 or not verdict.whole or verdict.head != "0:" or values:
                 verdicts[name] = verdict
-    return _told(target, verdicts)
+            if values and verdict.whole:
+                compared[name] = await store.audit(name).verify_values()
+    return _told(target, verdicts, compared)
+
+
+async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int:
+    """Verify audits, and print of each how many records it has and its head, to be kept elsewhere.
+
+    `audit verify --anchor` holds that against the store later. Exit with 1 if an audit is broken.
+    """
+    whole = True
+    async with target.open() as store:
+        named = namespace is not None or target.named
+        at = moment(store.now())
+        for name in [target.namespace(store, namespace)] if named else await store.audits():
+            verdict = await store.audit(name).verify()
+            whole = whole and verdict.whole
+            if not verdict.whole:
+                say(f"{name} is broken at record {verdict.broken_at}, and has no anchor: {verdict.reason}")
+            elif verdict.head == "0:":
+                continue
+            elif target.json:
+                document({"namespace": name, "records": verdict.records, "head": verdict.head, "at": at})
+            else:
+                line(f"{name}\t{verdict.records}\t{verdict.head}")
+    return OK if whole else ERROR
 
 
 async def export(
@@ -237,15 +274,29 @@ def _keys(target: Place) -> Keys:
     return engine_for(target.address, target.keys_at_hand()).keys
 
 
-def _told(target: Place, verdicts: dict[str, holdfast.Verdict]) -> int:
+def _told(
+    target: Place, verdicts: dict[str, holdfast.Verdict], values: Mapping[str, holdfast.Compared] = NOTHING
+) -> int:
     for name, verdict in verdicts.items():
+        compared = values.get(name)
         if target.json:
-            document({"namespace": name, **msgspec.structs.asdict(verdict)})
+            more = {} if compared is None else {"values": compared}
+            document({"namespace": name, **msgspec.structs.asdict(verdict), **more})
         elif verdict.whole:
             line(f"{name}\twhole\t{verdict.records}\t{verdict.head}")
+            _tell_values(name, compared)
         else:
             line(f"{name}\tbroken\t{verdict.broken_at}\t{verdict.reason}")
-    return OK if all(verdict.whole for verdict in verdicts.values()) else ERROR
+    whole = all(verdict.whole for verdict in verdicts.values())
+    return OK if whole and all(compared.whole for compared in values.values()) else ERROR
+
+
+def _tell_values(name: str, compared: holdfast.Compared | None) -> None:
+    if compared is None:
+        return
+    line(f"{name}\tvalues\t{compared.entries}\t{compared.unrecorded}\t{compared.expired}")
+    for one in compared.found:
+        line(f"{name}\t{one.what}\t{shown_key(one.key)}\t{one.reason}")
 
 
 def _cells(record: AuditEntry) -> tuple[str | int | None, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
+from holdfast import rules
 from holdfast.audit import AuditRecord, Head, same
 from holdfast.auditing import noted_head
 from holdfast.chains import Break, Chain
@@ -55,6 +56,46 @@ def heads_in(log: str) -> dict[str, list[str]]:
         for namespace, head in _HEAD.findall(line):
             found[namespace.decode()].append(head.decode())
     return found
+
+
+class _Anchor(msgspec.Struct):
+    namespace: str
+    head: str
+
+
+def anchors_in(given: Iterable[str]) -> dict[str, list[str]]:
+    """The heads in anchors, by namespace: files with what `audit anchor` printed, or such a line each.
+
+    A head alone is one of the namespace that the command is about, which is "" here.
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in given:
+        lines = list(_lines(one, field="anchor")) if Path(one).is_file() else [one.encode()]
+        for line in filter(bytes.strip, lines):
+            namespace, head = _anchor(line.decode(errors="replace").strip(), one)
+            found[namespace].append(head)
+    return found
+
+
+def merged(one: Mapping[str, Iterable[str]], other: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The heads of both, by namespace."""
+    return {name: [*one.get(name, ()), *other.get(name, ())] for name in {**one, **other}}
+
+
+def _anchor(line: str, given: str) -> tuple[str, str]:
+    try:
+        if line.startswith("{"):
+            said = msgspec.json.decode(line, type=_Anchor)
+            namespace, head = said.namespace, said.head
+        else:
+            *names, head = line.split()
+            namespace = names[0] if names else ""
+        noted_head(head)
+        return rules.namespace(namespace) if namespace else "", head
+    except (msgspec.MsgspecError, holdfast.ValidationError):
+        raise holdfast.ValidationError(
+            f"{given[:100]!r} is neither a file nor a line that holdfast audit anchor printed", field="anchor"
+        ) from None
 
 
 def verify_trail(

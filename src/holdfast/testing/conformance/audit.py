@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import (
     KeyNotFound,
     QuotaExceeded,
+    Unsupported,
     ValidationError,
     VersionConflict,
 )
@@ -140,6 +141,37 @@ class Audit(Fixtures):
         assert (swept.key, swept.version_before, swept.writer) == (f"{ROOT}swept", 1, "alice")
         assert (swept.before, swept.after, swept.spec_ref) == (found[0].after, None, "doc")
         assert (found[3].version_before, found[3].before) == (None, None)
+
+    async def test_who_asked_is_known(self, store: Store, clock: ManualClock) -> None:
+        """A record names who is known to have asked, whatever the writer is said to be."""
+        kv = store.semantic("acme", "web")
+        await kv.set("a", 1, writer="root", ttl=1)
+        await kv.batch(writes=[{"key": "b", "value": 1}], writer="root")
+        clock.advance(2)
+        await store.sweep()
+        known = "embedded" if store.capabilities.batching else "open:acme/web"
+        assert [(one.principal, one.form) for one in await records(store)] == [
+            *[(known, 2)] * 2,
+            ("holdfast", 2),
+        ]
+
+    async def test_values_are_compared_with_their_records(self, store: Store, clock: ManualClock) -> None:
+        """What is stored is as the audit tells; a service leaves that to whoever has the storage."""
+        kv = store.semantic("acme", "web")
+        audit = store.audit(AUDITED)
+        await kv.batch(writes=[{"key": f"k{n}", "value": n} for n in range(5)])
+        await kv.set("k1", "again", ttl=1)
+        await kv.delete("k2")
+        clock.advance(2)
+        if not store.capabilities.batching:
+            with refusal(Unsupported):
+                await audit.verify_values()
+            return
+        found = await audit.verify_values()
+        assert (found.whole, found.entries, found.expired, found.found) == (True, 4, 1, [])
+        await store.sweep()
+        found = await audit.verify_values()
+        assert (found.whole, found.entries, found.expired) == (True, 3, 0)
 
     async def test_values_are_hashed_and_never_kept(self, store: Store) -> None:
         """Equal values have equal hashes, other values others, and a value is nowhere in the audit."""
