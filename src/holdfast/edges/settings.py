@@ -97,7 +97,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         About(
             "database.audit_key",
             "The secret that signs the audit, of at least 16 characters; several are separated by commas, "
-            "and the last one signs.",
+            "and the last one signs. One with `retired:` before it verifies what it signed, and no more.",
         ),
     ] = None
     audit_key_file: Annotated[

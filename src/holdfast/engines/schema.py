@@ -117,7 +117,8 @@ meta = Table(
     Column("value", Text, nullable=False),
     **_STRICT,
 )
-"""What is known of the store itself: `epoch` names its life, `clock` is the latest time it answered with."""
+"""What is known of the store itself: `epoch` names its life, `clock` is the latest time it answered with, and
+`audit_key` has the names of the keys that signed its audit."""
 
 
 class Readable(FunctionElement[str]):
