@@ -201,6 +201,11 @@ def _agreeing(config: Config) -> Config:
                 f"subject_prefixes: the subjects of {one!r} and {other!r} can't be told apart",
                 field="subject_prefixes",
             )
+    if config.request_users and config.reply_mode != "accounts":
+        raise ValidationError(
+            "request_users needs reply_mode to be accounts: otherwise callers say themselves who they are",
+            field="request_users",
+        )
     if config.nats_tls_key and not config.nats_tls_cert:
         raise ValidationError("nats_tls_key needs nats_tls_cert", field="nats_tls_cert")
     return config

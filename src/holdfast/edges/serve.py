@@ -105,6 +105,7 @@ def settings_of(config: Config) -> Settings:
         prefixes=config.subject_prefixes,
         reply_mode=config.reply_mode,
         payload_dialect=config.payload_dialect,
+        request_users=config.request_users,
         events=config.events,
         deadline_ms=config.deadline_ms,
         slow_seconds=config.slow_ms / 1000,

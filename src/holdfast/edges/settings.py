@@ -200,6 +200,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         About("service.payload_dialect", "Whether callers may name the plugin in the payload."),
     ] = True
+    request_users: Annotated[
+        bool,
+        About(
+            "service.request_users",
+            "Whether the audit records the user of the connection, which the NATS server tells where its "
+            "accounts import the service's subjects with `share: true`.",
+        ),
+    ] = False
     reply_mode: Annotated[
         Literal["open", "permissions", "accounts"],
         About(

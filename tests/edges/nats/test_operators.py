@@ -73,6 +73,8 @@ async def test_the_audit(caller: Caller, running: Running) -> None:
         "number": 1,
         "at": START,
         "writer": "a:d",
+        "principal": "open:acme/web",
+        "form": 2,
         "op": "set",
         "key": key,
         "version_before": None,

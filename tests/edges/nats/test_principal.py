@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import holdfast
+from holdfast.bus.protocol import Message
+from holdfast.edges.nats.service import Settings
+from holdfast.edges.nats.users import user_of
 from tests.edges.nats.ground import calling, serving
+from tests.edges.running import plain_client
+from tests.nats import nats_server as running_server
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
@@ -63,6 +71,66 @@ async def test_the_store_itself_and_programs(clock: ManualClock) -> None:
             ("expired", "holdfast", "alice"),
             ("set", "embedded", "embedded"),
         ]
+
+
+SHARED = """
+accounts {
+  SVC { users: [{user: svc, password: svc}], exports: [{service: "db.>"}] }
+  trivia {
+    users: [{user: alice, password: a}, {user: bob, password: b}]
+    imports: [{service: {account: SVC, subject: "db.>"}, share: true}]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_the_user_of_the_connection(told: bool) -> None:
+    """Where the server tells the user, the principal has it, whatever header the caller sends."""
+    settings = Settings(reply_mode="accounts", request_users=told)
+    forged = {"Nats-Request-Info": '{"acc":"SVC","user":"root"}'}
+    async with (
+        running_server(SHARED) as server,
+        serving(server.url, settings=settings, user="svc", password="svc") as running,
+    ):
+        await running.store.set_policy("kv/trivia", {"audit": True})
+        await running.store.set_policy("table/trivia", {"audit": True})
+        for user, password in (("alice", "a"), ("bob", "b")):
+            async with plain_client(server.url, user=user, password=password) as client:
+                payload = json.dumps({"key": "k", "value": user}).encode()
+                table = json.dumps({"table": user, "partition_key": KEY}).encode()
+                for subject, body in (
+                    ("db.kv.trivia.set", payload),
+                    ("db.kv.set", payload[:-1] + b',"plugin_name":"trivia"}'),
+                    ("db.table.trivia.create_table", table),
+                ):
+                    reply = await client.request(subject, body, headers=forged, timeout=20)
+                    assert json.loads(reply.data)["success"], reply.data
+        suffix = (":alice", ":bob") if told else ("", "")
+        keys, tables = [await principals(running.store, f"{family}/trivia") for family in ("kv", "table")]
+        assert [known for _, known, _ in keys[1:]] == [
+            f"accounts:{who}{user}" for user in suffix for who in ("trivia", "trusted")
+        ]
+        assert [known for _, known, _ in tables[1:]] == [f"accounts:trivia{user}" for user in suffix]
+
+
+@pytest.mark.parametrize(
+    ("said", "user"),
+    [
+        (b'{"user":"alice"}', ":alice"),
+        (b'{"user":"a\\nb\\u202ec"}', ":abc"),
+        (b'{"user":"' + b"x" * 300 + b'"}', ":" + "x" * 100),
+        (b"{}", ""),
+        (b"no JSON", ""),
+        (b'{"user":7}', ""),
+        (b"[" * 5000, ""),
+    ],
+)
+def test_what_a_server_tells_is_bounded(said: bytes, user: str) -> None:
+    """A user is at most 100 characters that change no line, and nothing where nothing can be read."""
+    head = b"NATS/1.0\r\nNats-Request-Info: " + said + b"\r\n\r\n"
+    assert user_of(Message(sid="1", subject="s", reply="", data=b"", head=head)) == user
+    assert user_of(Message(sid="1", subject="s", reply="", data=b"")) == ""
 
 
 async def test_a_request_that_comes_again_through_another_door(nats_server: NatsServer) -> None:

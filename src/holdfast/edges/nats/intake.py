@@ -52,7 +52,8 @@ class Request(msgspec.Struct, gc=False):
 
     `client` is the connection that it came over, and over which it is answered: a server may let the service
     answer over that one alone. `writes` says that what was asked before it must have been looked up before
-    this is begun. `replayed` says that it was done before, and is answered as it was then.
+    this is begun. `replayed` says that it was done before, and is answered as it was then. `user` is whose
+    connection it came from, where the server tells.
     """
 
     line: str
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, gc=False):
     key: str = ""
     wait: float = 0.0
     replayed: bool = False
+    user: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
 from holdfast.edges.nats.turn import Turn
+from holdfast.edges.nats.users import user_of
 from holdfast.engine import Later
 from holdfast.errors import Busy, HoldfastError, InvalidSubject, RateLimited
 from holdfast.fields import required
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prefixes: tuple[str, ...] = ("db", "rosey.db")
     reply_mode: str = "open"
     payload_dialect: bool = True
+    request_users: bool = False
     events: bool = True
     deadline_ms: int = 1_000
     slow_seconds: float = 0.1
@@ -103,6 +105,7 @@ class NatsService:
         self._observer = observer or Observer(
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds
         )
+        self._users = settings.request_users
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
         self._now = Turn(store.now).now
         self._answers = Answers(self._now, client, observer=self._observer, prefix=settings.prefixes[0])
@@ -200,6 +203,7 @@ class NatsService:
             refusal = InvalidSubject(f"requests of the kind {route.family!r} are not taken here")
             self._refuse_unrouted(way, message, route.dialect, error=refusal)
             return
+        user = user_of(message) if self._users else ""
         if route.dialect is PAYLOAD:
             route = subjects.presumed(route, message.data)
         request = Request(
@@ -212,6 +216,7 @@ class NatsService:
             endpoint=endpoint,
             client=way.client,
             writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
+            user=user,
         )
         limited = self._settings.rate is not None and not self._admitted(request)
         if limited or not self._intake.take(request):
@@ -268,7 +273,7 @@ class NatsService:
             fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
-        kv = handles.get(route.namespace) or self._handle(request, handles)
+        kv = handles.get(route.namespace + request.user) or self._handle(request, handles)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
         write = write_of(route.verb, kv.verbs, fields)
@@ -355,12 +360,13 @@ class NatsService:
         request.key = table[:100] if isinstance(table, str) else ""
         if verb not in tables.VERBS:
             raise self._no_verb(request)
-        namespace = request.route.namespace
-        calls_of = self._tables.get(namespace)
+        namespace, user = request.route.namespace, request.user
+        calls_of = self._tables.get(namespace + user)
         if calls_of is None:
             owner = request.route.owner
-            calls_of = self._store.table_calls(namespace, writer=owner, principal=self._principal(owner))
-            self._tables.keep(namespace, calls_of)
+            known = self._principal(owner, user)
+            calls_of = self._store.table_calls(namespace, writer=owner, principal=known)
+            self._tables.keep(namespace + user, calls_of)
             self._tell_over(request.client, namespace)
         self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
         return True
@@ -369,7 +375,7 @@ class NatsService:
         operation = calls.OPERATIONS.get(request.route.verb)
         if operation is None:
             raise self._no_verb(request)
-        known = {**fields, "principal": self._principal(subjects.OPERATOR.lower())}
+        known = {**fields, "principal": self._principal(subjects.OPERATOR.lower(), request.user)}
         self._spawn(request, operation(self._store, known))
         return True
 
@@ -390,22 +396,22 @@ class NatsService:
             self._done(request)
 
     def _handle(self, request: Request, handles: Bounded[str, KV]) -> KV:
-        route = request.route
+        route, user = request.route, request.user
         self._tell_over(request.client, route.namespace)
         known = TRUSTED if route.dialect is PAYLOAD else route.owner
         verbs = self._store.verbs(
-            route.namespace, root=route.root, writer=route.owner, principal=self._principal(known)
+            route.namespace, root=route.root, writer=route.owner, principal=self._principal(known, user)
         )
-        return handles.keep(route.namespace, KV(self._store, verbs))
+        return handles.keep(route.namespace + user, KV(self._store, verbs))
 
     def _tell_over(self, client: Connection, namespace: str) -> None:
         """Have the events of a namespace go over the connection that its requests come over."""
         if client is not self._client:
             self._answers.over.keep(namespace, client)
 
-    def _principal(self, owner: str) -> str:
+    def _principal(self, owner: str, user: str) -> str:
         """Who is known to ask, and by what the NATS server keeps callers apart: in open mode by nothing."""
-        return f"{self._settings.reply_mode}:{owner}"
+        return f"{self._settings.reply_mode}:{owner}{user}"
 
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
