@@ -46,16 +46,26 @@ def read_config(
     Raises:
         ValidationError: A setting is not known, or not legal; `field` names it.
     """
+    return read_settings(config=config, environment=environment, **flags)[0]
+
+
+def read_settings(
+    *, config: str | None = None, environment: Mapping[str, str] = os.environ, **flags: object
+) -> tuple[Config, dict[str, str]]:
+    """All settings as `read_config` reads them, and for each one that was given where that was."""
     values: dict[str, Any] = {}
-    file = _file(config or environment.get(FILE_VARIABLE))
+    sources: dict[str, str] = {}
+    path = _path(config or environment.get(FILE_VARIABLE))
+    file = {} if path is None else _settings_in(path)
     for name, setting in SETTINGS.items():
         found = _found(setting, flags, environment, file)
         if found is not None:
-            values[name] = found
+            values[name], source = found
+            sources[name] = f"{setting.about.path} in {path}" if source is None else source
     folder = Path(values.get("data_dir") or default_folder(environment)).expanduser()
     values["data_dir"] = str(folder)
     values.setdefault("db", str(folder / "holdfast.db"))
-    return _agreeing(Config(**values))
+    return _agreeing(Config(**values)), sources
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
@@ -106,16 +116,22 @@ def variable_of(name: str, value: str, environment: Mapping[str, str] = os.envir
 
 def _found(
     setting: Setting, flags: Mapping[str, object], environment: Mapping[str, str], file: Mapping[str, Any]
-) -> Any:
-    """What is said about a setting in the strongest place that says anything; None if none does."""
+) -> tuple[Any, str | None] | None:
+    """What is said about a setting in the strongest place that says anything, and where; None if none does.
+
+    The place is a flag or a variable, and None for the file.
+    """
     flag = flags.get(setting.name)
     if flag is not None:
-        return _checked(setting, flag, source=f"--{setting.name.replace('_', '-')}")
+        source = f"--{setting.name.replace('_', '-')}"
+        return _checked(setting, flag, source=source), source
     for variable in setting.variables:
         if environment.get(variable):
-            return _checked(setting, environment[variable], source=variable)
+            return _checked(setting, environment[variable], source=variable), variable
     said = file.get(setting.about.path)
-    return None if said in (None, "") else _checked(setting, said, source=setting.about.path, strict=True)
+    if said in (None, ""):
+        return None
+    return _checked(setting, said, source=setting.about.path, strict=True), None
 
 
 def _checked(setting: Setting, said: object, *, source: str, strict: bool = False) -> Any:
@@ -140,12 +156,11 @@ def _as_choice(said: str, kind: inspect.Type) -> str:
     return said
 
 
-def _file(named: str | None) -> dict[str, Any]:
-    """What a file says, by path; nothing if none is named and none is there."""
+def _path(named: str | None) -> Path | None:
+    """The file to read; None if none is named and none is there."""
     if named:
-        return _settings_in(Path(named))
-    found = next((path for path in map(Path, FILES) if path.is_file()), None)
-    return {} if found is None else _settings_in(found)
+        return Path(named)
+    return next((path for path in map(Path, FILES) if path.is_file()), None)
 
 
 def _settings_in(path: Path) -> dict[str, Any]:

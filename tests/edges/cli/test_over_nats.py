@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import holdfast
@@ -10,22 +12,45 @@ from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
 
 if TYPE_CHECKING:
+    import pytest
+
     from holdfast.edges.nats.server import NatsServer
     from tests.edges.cli.conftest import Cli
 
 
-async def test_commands_over_nats(cli: Cli, nats_server: NatsServer) -> None:
-    """Nothing depends on where a store is: every kind of command works through a service."""
+@contextlib.asynccontextmanager
+async def serving(url: str, *, prefix: str = "db") -> AsyncIterator[None]:
+    """A service behind a NATS server."""
     async with holdfast.open("memory://") as store:
         connection = Connection()
-        await connection.reach(nats_server.url)
-        service = NatsService(store, connection, Settings())
+        await connection.reach(url)
+        service = NatsService(store, connection, Settings(prefixes=(prefix,)))
         await service.start()
         try:
-            await asyncio.to_thread(_every_kind, cli, nats_server.url)
+            yield
         finally:
             await service.stop()
             await connection.close()
+
+
+async def test_commands_over_nats(cli: Cli, nats_server: NatsServer) -> None:
+    """Nothing depends on where a store is: every kind of command works through a service."""
+    async with serving(nats_server.url):
+        await asyncio.to_thread(_every_kind, cli, nats_server.url)
+
+
+async def test_the_servers_of_the_settings(
+    cli: Cli, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """NATS_URL leads to the service, as it does for `up`, unless a store is named; the prefix goes along."""
+    monkeypatch.delenv("HOLDFAST_URL")
+    monkeypatch.setenv("NATS_URL", nats_server.url.removeprefix("nats://"))
+    monkeypatch.setenv("HOLDFAST_SUBJECT_PREFIXES", "own.place")
+    async with serving(nats_server.url, prefix="own.place"):
+        await asyncio.to_thread(cli.did, "set", "k", "1")
+        assert (await asyncio.to_thread(cli.did, "list")).out == "k\n"
+        monkeypatch.setenv("HOLDFAST_DB", url)
+        assert (await asyncio.to_thread(cli.did, "list")).out == ""
 
 
 def _every_kind(cli: Cli, url: str) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 from hypothesis import example, given
@@ -15,25 +13,27 @@ from hypothesis import strategies as st
 
 from holdfast import __main__ as program_module
 from holdfast.edges.cli import reading
-from holdfast.edges.cli.app import app
-from holdfast.edges.cli.plain import COMMANDS, Call, plain_call
+from holdfast.edges.cli.app import app, command_first
+from holdfast.edges.cli.plain import COMMANDS, Call, leading, plain_call
 from holdfast.edges.cli.target import Target
 from tests.edges.cli.conftest import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tests.edges.cli.conftest import Cli, Program
 
-FLAGS = ("--long", "--json")
-OPTIONS = ("--url", "--plugin", "--tenant", "--project")
+FLAGS = ("--long", "--json", "--raw", "-l", "-j")
+OPTIONS = ("--url", "--plugin", "--tenant", "--project", "-p")
 ODD = ("", "-", "--", "-1", "--help", "-h", "--version", "--no-long", "--lon", "--ttl", *OPTIONS, *FLAGS)
 WORD = st.sampled_from(
     ["none", "null", "true", "a=b", "@a", "{}", "[1]", '"a"', "a b", "é", "get"]
 ) | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 FORMS = st.sampled_from(FLAGS).map(lambda flag: [flag]) | st.one_of(
     st.builds(lambda option, value: [option, value], st.sampled_from(OPTIONS), WORD),
-    st.builds(lambda option, value: [f"{option}={value}"], st.sampled_from(OPTIONS + FLAGS), WORD),
+    st.builds(
+        lambda option, value: [f"{option}={value}"], st.sampled_from(["--url", "--plugin", "--long"]), WORD
+    ),
 )
 
 
@@ -46,18 +46,18 @@ def lines(draw: st.DrawFn) -> list[str]:
     return [word for part in parts for word in part]
 
 
-VARIABLES = st.dictionaries(st.sampled_from(["HOLDFAST_URL", "HOLDFAST_PLUGIN"]), WORD)
-
-
-@given(name=st.sampled_from(sorted(COMMANDS)), line=lines(), variables=VARIABLES)
-@example(name=("get",), line=["k", "--tenant", "a", "--project=b"], variables={"HOLDFAST_PLUGIN": "p"})
-@example(name=("get",), line=["--json", "none", "--url=a=b", "--long"], variables={"HOLDFAST_URL": "null"})
-@example(name=("ttl", "get"), line=["--url", "a b", "@k"], variables={"HOLDFAST_PLUGIN": "[1]"})
-def test_both_parsers_agree(name: tuple[str, ...], line: list[str], variables: dict[str, str]) -> None:
+@given(name=st.sampled_from(sorted(COMMANDS)), line=lines(), before=st.booleans())
+@example(name=("get",), line=["k", "--tenant", "a", "--project=b"], before=False)
+@example(name=("get",), line=["--json", "none", "--url=a=b", "--long"], before=False)
+@example(name=("get",), line=["-j", "--url", "x", "k", "-l"], before=True)
+@example(name=("ttl", "get"), line=["--url", "a b", "@k"], before=False)
+def test_both_parsers_agree(name: tuple[str, ...], line: list[str], before: bool) -> None:
     """Whatever is read without the library, the library binds to the very same call."""
-    call = plain_call([*name, *line], variables)
+    first, rest = leading(line) if before else ([], line)
+    words = [*first, *name, *rest]
+    call = plain_call(words)
     if call is not None:
-        assert _bound(call) == _bound_by_the_library([*name, *line], variables)
+        assert _bound(call) == _bound_by_the_library(words)
 
 
 @pytest.mark.parametrize(
@@ -70,26 +70,23 @@ def test_both_parsers_agree(name: tuple[str, ...], line: list[str], variables: d
         ("k --url=nats://h:1?prefix=a", {"target": Target(url="nats://h:1?prefix=a")}),
         ("--plugin p k", {"target": Target(plugin="p")}),
         ("k --tenant a --project=b", {"target": Target(tenant="a", project="b")}),
+        ("k -l -j -p p", {"long": True, "target": Target(json=True, plugin="p")}),
+        ("k --raw", {"raw": True}),
     ],
 )
 def test_what_is_plain(line: str, options: dict[str, Any]) -> None:
     """The forms that scripts use are read without the library, options before and after the key."""
-    call = plain_call(["get", *line.split()], {})
+    call = plain_call(["get", *line.split()])
     assert call == Call(reading.get, ["k"], {"target": Target()} | options)
-    assert _bound(call) == _bound_by_the_library(["get", *line.split()], {})
+    assert _bound(call) == _bound_by_the_library(["get", *line.split()])
 
 
-def test_variables() -> None:
-    """A variable stands in for an option that is not given, and is overruled by one that is."""
-    variables = {"HOLDFAST_URL": "a.db", "HOLDFAST_PLUGIN": "p"}
-    for words, target in (
-        (["get", "k"], Target(url="a.db", plugin="p")),
-        (["get", "k", "--url", "b.db"], Target(url="b.db", plugin="p")),
-        (["get", "k", "--tenant=a"], Target(url="a.db", plugin="p", tenant="a")),
-    ):
-        call = plain_call(words, variables)
-        assert call is not None
-        assert call.options == {"target": target}
+def test_options_before_the_command_are_plain_too() -> None:
+    """Options that all commands share may stand before the command."""
+    words = ["--url", "a.db", "-p", "p", "get", "k", "--json"]
+    call = plain_call(words)
+    assert call == Call(reading.get, ["k"], {"target": Target(url="a.db", plugin="p", json=True)})
+    assert _bound(call) == _bound_by_the_library(words)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +98,8 @@ def test_variables() -> None:
         "get k --help",
         "get -h",
         "get k --lon",
-        "get k -l",
+        "get k -x",
+        "get k -lj",
         "get k --long --long",
         "get k --long=true",
         "get k --url",
@@ -112,7 +110,9 @@ def test_variables() -> None:
         "get -- -k",
         "get -1",
         "get k --target a",
-        "--json get k",
+        "--long get k",
+        "--json",
+        "ttl set k 1",
         "set k 1",
         "ttl k",
         "ttl get k --long",
@@ -121,14 +121,7 @@ def test_variables() -> None:
 )
 def test_what_is_left_to_the_library(line: str) -> None:
     """Help, mistakes, doubles, conflicts and odd words are for the one parser that knows what to say."""
-    assert plain_call(line.split(), {}) is None
-
-
-@pytest.mark.parametrize("name", ["HOLDFAST_URL", "HOLDFAST_PLUGIN"])
-@pytest.mark.parametrize("said", ["", "-x"])
-def test_odd_variables_are_left_to_the_library(name: str, said: str) -> None:
-    """A variable that is empty or looks like an option is not guessed at."""
-    assert plain_call(["get", "k"], {name: said}) is None
+    assert plain_call(line.split()) is None
 
 
 @pytest.mark.parametrize("more", [[], ["--long"]])
@@ -198,9 +191,7 @@ def _bound(call: Call) -> tuple[Any, dict[str, Any]]:
     return call.command, bound.arguments
 
 
-def _bound_by_the_library(words: Sequence[str], variables: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
-    kept = {name: said for name, said in os.environ.items() if not name.startswith("HOLDFAST_")}
-    with mock.patch.dict(os.environ, {**kept, **variables}, clear=True):
-        command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+def _bound_by_the_library(words: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    command, bound, _ = app.parse_args(command_first(words), exit_on_error=False, print_error=False)
     bound.apply_defaults()
     return command, bound.arguments

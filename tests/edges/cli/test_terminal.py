@@ -70,9 +70,10 @@ def test_tables(terminal: Terminal) -> None:
     assert "─" in shown
 
 
-def test_a_value_is_json_on_a_terminal_too(terminal: Terminal) -> None:
-    """What get prints does not depend on who reads it."""
-    assert terminal.show("get", "a[bold]") == '{"n":1}\r\n'
+def test_a_value_is_set_out_on_a_terminal(terminal: Terminal) -> None:
+    """A value is JSON over several lines for eyes, and on one line for programs and with --json."""
+    assert terminal.show("get", "a[bold]") == '{\r\n  "n": 1\r\n}\r\n'
+    assert terminal.show("get", "a[bold]", "--json") == '{"n":1}\r\n'
 
 
 def test_the_bar_of_an_export(terminal: Terminal) -> None:
@@ -96,6 +97,7 @@ DRAWING = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
         "list --long",
         "list --json",
         "get KEY",
+        "get TEXT --raw",
         "get KEY --long",
         "get KEY --json",
         "get KEY --long --json",
@@ -113,7 +115,7 @@ def test_nothing_commands_the_terminal(program: Program, url: str, command: str)
     """Keys, values and writers show as they are and do nothing, whatever a plugin wrote."""
     key = f"k{NASTY}"
     asyncio.run(_written(url, key))
-    arguments = [key if word == "KEY" else word for word in command.split()]
+    arguments = [{"KEY": key, "TEXT": "text"}.get(word, word) for word in command.split()]
     shown = DRAWING.sub("", Terminal(program).show(*arguments))
     assert HARMFUL.search(shown.replace("\r\n", "\n")) is None
     assert "\\u202e" in shown
@@ -124,6 +126,7 @@ async def _written(url: str, key: str) -> None:
         await store.set_policy("kv/jobs", {"audit": True, "trash": True})
         for name in (key, f"gone{NASTY}"):
             await store.kv("jobs").set(name, {NASTY: [NASTY]}, writer="me\u202e\u2066")
+        await store.kv("jobs").set("text", NASTY)
         await store.kv("jobs").delete(f"gone{NASTY}")
 
 

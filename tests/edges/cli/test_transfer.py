@@ -85,7 +85,7 @@ def test_the_namespace_is_the_one_of_the_export(filled: Cli, tmp_path: Path) -> 
     filled.did("set", "x", "1", *here)
     content = filled.did("export", *here).out
     assert json.loads(content.splitlines()[0])["namespace"] == "semantic/acme/web"
-    filled("import", "-", "--url", tmp_path / "o.db", "--plugin", "", stdin=content)
+    filled("import", "-", "--url", tmp_path / "o.db", stdin=content)
     assert exported(filled, "--url", tmp_path / "o.db", *here)[0]["key"] == "tenant/acme/project/web/x"
     elsewhere = filled("import", "-", "--tenant", "acme", "--project", "app", stdin=content)
     assert elsewhere.code == 2
@@ -159,7 +159,7 @@ def test_a_dry_run_changes_nothing(cli: Cli, url: str) -> None:
         "expired": 1,
         "skipped": 0,
     }
-    assert cli.did("stats", "--json").json["version"] == 0
+    assert cli.did("stats", "--plugin", "jobs", "--json").json["version"] == 0
     bad = cli("import", "-", "--dry-run", stdin=lines([HEADER, "x", entry_line(1), "y"]))
     assert (bad.code, bad.err.count("line ")) == (2, 2)
 
@@ -201,7 +201,7 @@ def test_bad_lines_are_reported_with_their_number(cli: Cli, line: str, told: str
     assert outcome.code == 2
     assert outcome.err.startswith("holdfast: line 3: ")
     assert told in outcome.err
-    assert cli.did("stats", "--json").json["version"] == 0
+    assert cli.did("stats", "--plugin", "jobs", "--json").json["version"] == 0
 
 
 def test_only_so_many_bad_lines_are_described(cli: Cli) -> None:

@@ -10,12 +10,11 @@ import asyncio
 import gc
 import os
 import sys
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, exit_code
 from holdfast.edges.cli.output import complain
-from holdfast.edges.cli.plain import plain_call
+from holdfast.edges.cli.plain import plain_call, wants_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; what went wrong is told on stderr and by the exit code."""
-    as_json = "--json" in takewhile(lambda word: word != "--", arguments)
+    as_json = wants_json(arguments)
     try:
         code = _obey(arguments)
         print(end="", flush=True)
@@ -49,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _obey(arguments: Sequence[str]) -> int:
-    call = plain_call(arguments, os.environ)
+    call = plain_call(arguments)
     if call is not None:
         asyncio.run(call.command(*call.arguments, **call.options))
         return OK

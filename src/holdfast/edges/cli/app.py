@@ -6,18 +6,29 @@ does not understand becomes an error of ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import App, CycloptsError, MissingArgumentError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
 import holdfast
 from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY
+from holdfast.edges.cli.plain import leading
+from holdfast.edges.cli.reading import get_ttl
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
+START: Final = Group("Starting a service", sort_key=10)
+KEYS: Final = Group("Keys", sort_key=20)
+CHANGES: Final = Group("What changed, and taking it back", sort_key=30)
+TABLES: Final = Group("Tables", sort_key=40)
+OPERATE: Final = Group("Operating a store", sort_key=50)
+MOVE: Final = Group("Moving data", sort_key=60)
+OWN: Final = Group("This command line", sort_key=70)
+"""What commands are for, in the order in which help shows them."""
 
 app = App(
     name="holdfast",
@@ -26,36 +37,66 @@ app = App(
     help_formatter=Help(),
     default_parameter=EVERY,
 )
-app.command("holdfast.edges.cli.up:up", name="up")
+for _flag in (*app.help_flags, *app.version_flags):
+    app[_flag].group = (OWN,)
 
-app.command("holdfast.edges.cli.reading:get", name="get")
-app.command("holdfast.edges.cli.keys:set_value", name="set")
-app.command("holdfast.edges.cli.keys:delete", name="delete")
-app.command("holdfast.edges.cli.keys:incr", name="incr")
-app.command("holdfast.edges.cli.keys:restore", name="restore")
-app.command("holdfast.edges.cli.listing:list_keys", name="list")
-app.command("holdfast.edges.cli.journal:watch", name="watch")
-app.command("holdfast.edges.cli.journal:history", name="history")
-app.command("holdfast.edges.cli.transfer:export_entries", name="export")
-app.command("holdfast.edges.cli.transfer:import_entries", name="import")
-app.command("holdfast.edges.cli.observe:stats", name="stats")
-app.command("holdfast.edges.cli.observe:ping", name="ping")
-app.command("holdfast.edges.cli.observe:top", name="top")
-app.command("holdfast.edges.cli.bench:bench", name="bench")
-app.command("holdfast.edges.cli.doctor:doctor", name="doctor")
-app.command("holdfast.edges.cli.rescue:rescue", name="rescue")
-app.command("holdfast.edges.cli.completion:completion", name="completion")
-app.command("holdfast.edges.cli.completion:install", name="--install-completion")
 
-app.command(ttl := App(name="ttl", help="Read, set and remove deadlines."))
+def _commands(group: Group, commands: dict[str, str]) -> None:
+    """Register commands of one group, each with its aliases; help shows them in this order."""
+    for number, (names, path) in enumerate(commands.items()):
+        name, *alias = names.split()
+        app.command(f"holdfast.edges.cli.{path}", name=name, alias=alias, group=group, sort_key=number)
+
+
+_commands(START, {"up": "up:up"})
+_commands(
+    KEYS,
+    {
+        "get": "reading:get",
+        "set put": "keys:set_value",
+        "delete rm": "keys:delete",
+        "incr": "keys:incr",
+        "list ls": "listing:list_keys",
+    },
+)
+_commands(CHANGES, {"watch": "journal:watch", "history": "journal:history", "restore": "keys:restore"})
+_commands(
+    OPERATE,
+    {
+        "doctor": "doctor:doctor",
+        "stats": "observe:stats",
+        "ping": "observe:ping",
+        "top": "observe:top",
+        "bench": "bench:bench",
+    },
+)
+_commands(
+    MOVE,
+    {"export": "transfer:export_entries", "import": "transfer:import_entries", "rescue": "rescue:rescue"},
+)
+_commands(
+    OWN,
+    {
+        "help": "help:show",
+        "completion": "completion:completion",
+        "--install-completion": "completion:install",
+    },
+)
+
+app.command(
+    ttl := App(
+        name="ttl", group=KEYS, help="Print how many seconds an entry has left; set and remove deadlines."
+    )
+)
+ttl.default(get_ttl)
 ttl.command("holdfast.edges.cli.reading:get_ttl", name="get")
 ttl.command("holdfast.edges.cli.ttl:set_ttl", name="set")
 ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
 
-app.command(table := App(name="table", help="Tables of items, and the indexes on them."))
+app.command(table := App(name="table", group=TABLES, help="Tables of items, and the indexes on them."))
 table.command("holdfast.edges.cli.table:create", name="create")
 table.command("holdfast.edges.cli.table:drop", name="drop")
-table.command("holdfast.edges.cli.table:list_tables", name="list")
+table.command("holdfast.edges.cli.table:list_tables", name="list", alias="ls")
 table.command("holdfast.edges.cli.table:describe", name="describe")
 table.command("holdfast.edges.cli.table:sweep", name="sweep")
 table.command("holdfast.edges.cli.items:put", name="put")
@@ -77,39 +118,47 @@ item_ttl.command("holdfast.edges.cli.items:get_ttl", name="get")
 item_ttl.command("holdfast.edges.cli.items:set_ttl", name="set")
 item_ttl.command("holdfast.edges.cli.items:remove_ttl", name="remove")
 
-app.command(trash := App(name="trash", help="Look through what was removed and can be restored."))
-trash.command("holdfast.edges.cli.trash:list_trash", name="list")
+app.command(
+    trash := App(name="trash", group=CHANGES, help="Look through what was removed and can be restored.")
+)
+trash.command("holdfast.edges.cli.trash:list_trash", name="list", alias="ls")
 
-app.command(deadletter := App(name="deadletter", help="Writes that were given up: look, do again, drop."))
-deadletter.command("holdfast.edges.cli.deadletter:list_letters", name="list")
+app.command(
+    deadletter := App(
+        name="deadletter", group=OPERATE, help="Writes that were given up: look, do again, drop."
+    )
+)
+deadletter.command("holdfast.edges.cli.deadletter:list_letters", name="list", alias="ls")
 deadletter.command("holdfast.edges.cli.deadletter:show", name="show")
 deadletter.command("holdfast.edges.cli.deadletter:retry", name="retry")
 deadletter.command("holdfast.edges.cli.deadletter:drop", name="drop")
 
-app.command(migrate := App(name="migrate", help="Move a store between revisions of its schema."))
+app.command(migrate := App(name="migrate", group=MOVE, help="Move a store between revisions of its schema."))
 migrate.command("holdfast.edges.cli.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.migrate:down", name="down")
 migrate.command("holdfast.edges.cli.migrate:current", name="current")
 migrate.command("holdfast.edges.cli.migrate:check", name="check")
 migrate.command("holdfast.edges.cli.clock:reset_clock", name="--reset-clock")
 
-app.command(namespace := App(name="namespace", help="Namespaces, and what is asked of each."))
-namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list")
+app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces, and what is asked of each."))
+namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list", alias="ls")
 namespace.command("holdfast.edges.cli.namespace:show", name="show")
 namespace.command("holdfast.edges.cli.namespace:set_policy", name="set")
 namespace.command("holdfast.edges.cli.namespace:recount", name="recount")
 
-app.command(audit := App(name="audit", help="Who changed what, and whether the record of it is whole."))
+app.command(
+    audit := App(name="audit", group=OPERATE, help="Who changed what, and whether the record of it is whole.")
+)
 audit.command("holdfast.edges.cli.audit:log", name="log")
 audit.command("holdfast.edges.cli.audit:verify", name="verify")
 audit.command("holdfast.edges.cli.audit:anchor", name="anchor")
 audit.command("holdfast.edges.cli.audit:export", name="export")
 audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
 
-app.command(config := App(name="config", help="The settings of holdfast up."))
+app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
 config.command("holdfast.edges.cli.config_init:init", name="init")
 
-app.command(nats := App(name="nats", help="Set up a NATS server for Holdfast."))
+app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))
 nats.command("holdfast.edges.cli.nats:config", name="config")
 
 
@@ -121,9 +170,10 @@ def obey(arguments: Sequence[str]) -> int:
         ValidationError: The words are not understood.
     """
     try:
-        _prepare_list(arguments)
+        words = command_first(arguments)
+        _prepare_list(words)
         code: Any = app(
-            arguments,
+            words,
             print_error=False,
             exit_on_error=False,
             result_action="return_int_as_exit_code_else_zero",
@@ -133,10 +183,20 @@ def obey(arguments: Sequence[str]) -> int:
     return int(code)
 
 
-def _prepare_list(arguments: Sequence[str]) -> None:
+def command_first(arguments: Sequence[str]) -> list[str]:
+    """The words with shared options behind the command, also those that were given before it."""
+    before, rest = leading(arguments)
+    if before and not rest:
+        raise MissingField("which command? See holdfast --help", field="command")
+    command, _, _ = app.parse_commands(rest)
+    return [*rest[: len(command)], *before, *rest[len(command) :]]
+
+
+def _prepare_list(words: Sequence[str]) -> None:
     """Import the commands whose list is going to be shown, since what they do is said in their own files."""
-    _, path, _ = app.parse_commands([word for word in arguments if word not in app.help_flags])
-    if path[-1].default_command is None:
+    asked = [word for word in words if word not in app.help_flags]
+    _, path, _ = app.parse_commands(asked)
+    if path[-1].default_command is None or len(asked) < len(words):
         path[-1].resolved_commands()
 
 

@@ -144,7 +144,7 @@ async def verify(
             raise holdfast.ValidationError("an export has no values to compare", field="values")
         return _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
     async with target.open() as store:
-        if namespace is not None or target.named:
+        if namespace is not None or target.named or (head and any(target.chosen)):
             names = [target.namespace(store, namespace)]
         elif head:
             raise holdfast.MissingField("of which namespace is the head? Name it", field="namespace")

@@ -19,6 +19,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import number
+from holdfast.edges.cli.options import seconds as duration
 from holdfast.edges.cli.output import document, rows
 from holdfast.edges.cli.target import HERE, Target
 
@@ -57,7 +58,7 @@ async def bench(
     /,
     *,
     in_flight: Annotated[int, Parameter(converter=number)] = 128,
-    seconds: Annotated[float, Parameter(converter=number)] = 5,
+    seconds: Annotated[float, Parameter(converter=duration)] = 5,
     keys: Annotated[int, Parameter(converter=number)] = 1_000,
     target: Target = HERE,
 ) -> None:
@@ -83,7 +84,7 @@ async def bench(
         raise holdfast.ValidationError("seconds must be more than 0 and at most 3600", field="seconds")
     run = secrets.token_hex(8)
     async with target.open() as store:
-        kv = target.keys(store) if target.named else store.kv(PLUGIN)
+        kv = target.keys(store) if any(target.chosen) else store.kv(PLUGIN)
         names = [f"bench:{run}:{position:07}" for position in range(keys)]
         try:
             await _fill(kv, names)

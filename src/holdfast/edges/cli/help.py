@@ -16,11 +16,27 @@ _WIDE = 10_000
 """No line of help is longer: for a program, a line is never broken."""
 
 
+def show(*command: str) -> int:
+    """Show what a command does and which options it has; without one, list all commands.
+
+    Parameters
+    ----------
+    command
+        The words of the command.
+    """
+    from holdfast.edges.cli.app import obey
+
+    return obey([*command, "--help"])
+
+
 class Help:
     """Chooses a style by where the help goes."""
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Show one group of commands or options."""
+        """Show one group of commands or options; a command stands on one line with its aliases."""
+        if panel.format == "command":
+            entries = [entry.copy(positive_names=_joined(entry.positive_names)) for entry in panel.entries]
+            panel = panel.copy(entries=entries)
         _style(console)(console, options, panel)
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
@@ -36,6 +52,10 @@ class Help:
         with console.capture() as captured:
             style.render_description(console, options, description)
         console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _joined(names: tuple[str, ...]) -> tuple[str, ...]:
+    return (", ".join(names),) if names else ()
 
 
 def _style(console: Console) -> DefaultFormatter | PlainFormatter:

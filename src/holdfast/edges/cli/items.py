@@ -11,8 +11,8 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.options import UNNAMED, Origin, Whole
-from holdfast.edges.cli.output import document, item_document, line, rows, shown_time
+from holdfast.edges.cli.options import UNNAMED, Long, Origin, Seconds
+from holdfast.edges.cli.output import document, item_document, line, rows, shown_time, value
 from holdfast.edges.cli.tables import (
     HERE,
     Condition,
@@ -63,7 +63,7 @@ async def get(
     /,
     *,
     show: tuple[str, ...] = (),
-    long: bool = False,
+    long: Annotated[bool, Long] = False,
     owner: Owner = HERE,
 ) -> None:
     """Print an item as JSON. One that is not there ends with exit code 3.
@@ -81,7 +81,9 @@ async def get(
         item = await tables.get_item(table, *key, projection=show or None)
     if item is None:
         no_item(table)
-    if not long:
+    if not long and not owner.json:
+        value(item.value)
+    elif not long:
         document(item.value)
     elif owner.json:
         document(item_document(item))
@@ -175,7 +177,7 @@ async def set_ttl(
     sort_key: SortKey = None,
     /,
     *,
-    seconds: Whole,
+    seconds: Seconds,
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:

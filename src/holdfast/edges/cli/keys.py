@@ -90,7 +90,7 @@ async def incr(
     by
         What to add: 1 if not given.
     ttl
-        Seconds until the entry is gone, if this makes it.
+        How long until the entry is gone, if this makes it: seconds, or 30s, 1h, 2d.
     """
     async with target.open() as store:
         entry = await target.keys(store).incr(key, by, ttl=ttl, **origin.fields)

@@ -15,7 +15,7 @@ import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
-from holdfast.edges.cli.options import number
+from holdfast.edges.cli.options import Long, number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
 
@@ -73,7 +73,7 @@ async def list_keys(
     limit: Annotated[int | None, Parameter(converter=number)] = None,
     cursor: str | None = None,
     everything: Annotated[bool, Parameter(name="--all")] = False,
-    long: bool = False,
+    long: Annotated[bool, Long] = False,
     sort: Order = "key",
     reverse: bool = False,
     wanted: Wanted = ANY,

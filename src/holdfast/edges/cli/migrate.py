@@ -17,6 +17,7 @@ from holdfast.edges.cli.options import WHERE
 from holdfast.edges.cli.output import document, line, say
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import Place
+from holdfast.edges.config import read_config
 from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
 
@@ -26,8 +27,12 @@ from holdfast.engines.migrate import Need, needed
 class Database(Place):
     """The store to migrate."""
 
-    url: Annotated[str | None, Parameter(name=("--db", "--url"), env_var="HOLDFAST_URL")] = None
-    """A path or a URL; the user's own store if not given."""
+    url: Annotated[str | None, Parameter(name=("--db", "--url"))] = None
+    """A path or a URL. If not given: $HOLDFAST_URL, then the store of the settings, then the user's own."""
+
+    def _configured(self) -> str:
+        """A service has no schema that could be reached, so that none is looked for."""
+        return read_config().db
 
 
 DATABASE: Final = Database()

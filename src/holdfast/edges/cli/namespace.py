@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.options import UNNAMED, Origin, number
+from holdfast.edges.cli.options import UNNAMED, MaybeSeconds, Origin, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.wire.replies import default_fields
@@ -86,15 +86,15 @@ async def set_policy(
     quota_keys: Number = None,
     quota_bytes: Number = None,
     rate_limit: Number = None,
-    ttl_default: Number = None,
-    ttl_min: Number = None,
-    ttl_max: Number = None,
+    ttl_default: MaybeSeconds = None,
+    ttl_min: MaybeSeconds = None,
+    ttl_max: MaybeSeconds = None,
     ttl_required: Annotated[bool | None, Parameter(negative="--no-ttl-required")] = None,
     trash: Annotated[bool | None, Parameter(negative="--no-trash")] = None,
-    trash_retention: Number = None,
-    journal_retention: Number = None,
+    trash_retention: MaybeSeconds = None,
+    journal_retention: MaybeSeconds = None,
     audit: Annotated[bool | None, Parameter(negative="--no-audit")] = None,
-    audit_retention: Number = None,
+    audit_retention: MaybeSeconds = None,
     clear: tuple[str, ...] = (),
     target: Target = HERE,
     origin: Origin = UNNAMED,
@@ -112,7 +112,7 @@ async def set_policy(
     rate_limit
         How many requests a second each process that serves it accepts.
     ttl_default
-        The ttl in seconds of an entry that is put without one.
+        The ttl of an entry that is put without one: seconds, or 30s, 1h, 2d, as for all times below.
     ttl_min
         The shortest ttl that is accepted.
     ttl_max
@@ -122,13 +122,13 @@ async def set_policy(
     trash
         Whether what is deleted or expires can be restored.
     trash_retention
-        For how many seconds.
+        For how long.
     journal_retention
-        For how many seconds a change is told of.
+        For how long a change is told of.
     audit
         Whether changes are recorded for ever.
     audit_retention
-        For how many seconds, if not for ever.
+        For how long, if not for ever.
     clear
         A field of these that nobody is to ask for any more; may be given several times.
     """

@@ -15,7 +15,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.options import number
+from holdfast.edges.cli.options import number, seconds
 from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time, table
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 
@@ -81,7 +81,7 @@ async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target
 
 async def top(
     *,
-    interval: Annotated[float, Parameter(converter=number)] = 2,
+    interval: Annotated[float, Parameter(converter=seconds)] = 2,
     once: bool = False,
     target: Place = STORE,
 ) -> None:
@@ -111,7 +111,7 @@ async def top(
                     return
 
 
-def samples(before: Sequence[holdfast.Stats], now: Sequence[holdfast.Stats], seconds: float) -> list[Sample]:
+def samples(before: Sequence[holdfast.Stats], now: Sequence[holdfast.Stats], passed: float) -> list[Sample]:
     """What is there now, the fastest first, then the fullest."""
     known = {one.namespace: one.version for one in before}
     samples = [
@@ -119,7 +119,7 @@ def samples(before: Sequence[holdfast.Stats], now: Sequence[holdfast.Stats], sec
             namespace=one.namespace,
             keys=one.keys,
             bytes=one.bytes,
-            changes_per_second=round((one.version - known.get(one.namespace, 0)) / seconds, 1),
+            changes_per_second=round((one.version - known.get(one.namespace, 0)) / passed, 1),
         )
         for one in now
     ]

@@ -5,13 +5,16 @@ Law: all that this library must know of more than one command stands here, so th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
-from holdfast.edges.cli.target import VARIABLE, Place, Target
+from holdfast.edges.cli.reading import get
+from holdfast.edges.cli.target import SHORT, Place, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +30,24 @@ def number(_: object, tokens: Sequence[Token]) -> Any:
     return found
 
 
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
+
+
+def seconds(_: object, tokens: Sequence[Token]) -> Any:
+    """Seconds, as a number or with units: `30s`, `90m`, `1h`, `2d`, `1w`, and `1h30m` for their sum."""
+    text = tokens[0].value
+    if not _PART.match(text):
+        return number(_, tokens)
+    if _PART.sub("", text):
+        raise ValueError(f"{text!a} is no duration; write one as 30s, 5m, 1h, 2d, 1w or 1h30m.")
+    total = sum(Decimal(amount) * _UNITS[unit] for amount, unit in _PART.findall(text))
+    return int(total) if total == int(total) else float(total)
+
+
 def one_namespace(arguments: ArgumentCollection) -> None:
-    """Refuse both ways of naming a namespace at once; a variable may be overruled."""
-    given = {
-        argument.name
-        for argument in arguments
-        if argument.tokens and all(token.source == "cli" for token in argument.tokens)
-    }
+    """Refuse both ways of naming a namespace at once."""
+    given = {argument.name for argument in arguments if argument.tokens}
     if "--plugin" in given and given & {"--tenant", "--project"}:
         raise ValueError("Give --plugin, or --tenant and --project, but not both.")
 
@@ -51,7 +65,13 @@ IfVersion = Annotated[
         converter=number, help="What the entry's version must be: 0 for no entry. Else nothing is written."
     ),
 ]
-Ttl = Annotated[int | None, Parameter(converter=number, help="Seconds until the entry is gone.")]
+Seconds = Annotated[int, Parameter(converter=seconds)]
+MaybeSeconds = Annotated[int | None, Parameter(converter=seconds)]
+Ttl = Annotated[
+    int | None,
+    Parameter(converter=seconds, help="How long until the entry is gone: seconds, or 30s, 1h, 2d."),
+]
+Long = Parameter(alias="-l")
 
 
 @Parameter(name="*", group=WHO)
@@ -81,10 +101,12 @@ def _are_options(kind: type[Place]) -> None:
     """Make the fields of a class options of every command that takes one."""
     Parameter(name="*", group=WHERE)(kind)
     for field in fields(kind):
-        variable = field.metadata.get(VARIABLE)
-        if variable is not None and field.name in kind.__annotations__:
-            kind.__annotations__[field.name] = Annotated[str | None, Parameter(env_var=variable)]
+        short = field.metadata.get(SHORT)
+        if short is not None and field.name in kind.__annotations__:
+            meant = bool if field.default is False else str | None
+            kind.__annotations__[field.name] = Annotated[meant, Parameter(alias=short)]
 
 
+get.__annotations__["long"] = Annotated[bool, Long]
 _are_options(Place)
 _are_options(Target)

@@ -35,6 +35,23 @@ def document(content: object) -> None:
     print(_json(content), flush=True)
 
 
+def value(content: object) -> None:
+    """Print a value as JSON: set out over lines for eyes, on one line for programs."""
+    text = msgspec.json.encode(content)
+    if on_terminal():
+        print(harmless(msgspec.json.format(text, indent=2).decode(), lines=True))
+    else:
+        document(content)
+
+
+def raw_value(content: object) -> None:
+    """Print text without quotes, and any other value as JSON. A terminal is given nothing to obey."""
+    if not isinstance(content, str):
+        value(content)
+    else:
+        print(harmless(content, lines=True) if on_terminal() else content)
+
+
 def line(text: object) -> None:
     """Print a line of data."""
     print(harmless(str(text), lines=True))

@@ -7,10 +7,11 @@ options, odd words) goes to the full parser, so that there is one place that say
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.edges.cli import reading
-from holdfast.edges.cli.target import VARIABLE, Target
+from holdfast.edges.cli.target import SHORT, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,9 +23,10 @@ COMMANDS: Final[dict[tuple[str, ...], Any]] = {
 """The commands that are read here, each a function of arguments, options of its own and a target."""
 
 _SHARED: Final = {field.name: field.default for field in fields(Target)}
-_VARIABLES: Final = {
-    field.name: field.metadata[VARIABLE] for field in fields(Target) if VARIABLE in field.metadata
+_SHORT: Final = {"-l": "--long"} | {
+    field.metadata[SHORT]: f"--{field.name}" for field in fields(Target) if SHORT in field.metadata
 }
+_JSON: Final = frozenset({"--json", "-j", "-lj", "-jl"})
 
 
 class Call(NamedTuple):
@@ -35,27 +37,47 @@ class Call(NamedTuple):
     options: dict[str, Any]
 
 
-def plain_call(words: Sequence[str], environment: Mapping[str, str]) -> Call | None:
+def plain_call(words: Sequence[str]) -> Call | None:
     """What the words of a command line ask for, or None if the full parser must say it."""
+    before, rest = leading(words)
     for name, command in COMMANDS.items():
-        if tuple(words[: len(name)]) == name:
+        if tuple(rest[: len(name)]) == name:
             try:
-                return _call(command, words[len(name) :], environment)
+                return _call(command, [*before, *rest[len(name) :]])
             except _InDoubtError:
                 return None
     return None
+
+
+def leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The shared options that stand before a command, and the rest, which begins with the command."""
+    at = 0
+    while at < len(words):
+        name, equals, _ = _SHORT.get(words[at], words[at]).partition("=")
+        default = _SHARED.get(name.removeprefix("--"), ...) if name.startswith("--") else ...
+        if default is ...:
+            break
+        at += 1 if equals or default is False else 2
+    return list(words[:at]), list(words[at:])
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether an answer is to be JSON, and so an error too, also one about these words."""
+    return not _JSON.isdisjoint(takewhile(lambda word: word != "--", words))
 
 
 class _InDoubtError(Exception):
     """The full parser must look at this."""
 
 
-def _call(command: Any, words: Sequence[str], environment: Mapping[str, str]) -> Call:
+def _call(command: Any, words: Sequence[str]) -> Call:
     arguments, given = _split(words, {**command.__kwdefaults__, **_SHARED})
     if len(arguments) != command.__code__.co_posonlyargcount:
         raise _InDoubtError
     shared = {name: given.pop(name) for name in _SHARED if name in given}
-    return Call(command, arguments, given | {"target": _target(shared, environment)})
+    if "plugin" in shared and ("tenant" in shared or "project" in shared):
+        raise _InDoubtError
+    return Call(command, arguments, given | {"target": Target(**shared)})
 
 
 def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -63,7 +85,8 @@ def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str]
     arguments: list[str] = []
     given: dict[str, Any] = {}
     rest = iter(words)
-    for word in rest:
+    for given_word in rest:
+        word = _SHORT.get(given_word, given_word)
         name, equals, value = word.removeprefix("--").partition("=")
         default = defaults.get(name, ...)
         if not word.startswith("--"):
@@ -77,15 +100,6 @@ def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str]
         else:
             raise _InDoubtError
     return arguments, given
-
-
-def _target(given: dict[str, Any], environment: Mapping[str, str]) -> Target:
-    if "plugin" in given and ("tenant" in given or "project" in given):
-        raise _InDoubtError
-    for name, variable in _VARIABLES.items():
-        if name not in given and variable in environment:
-            given[name] = _certain(environment[variable])
-    return Target(**given)
 
 
 def _certain(word: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import msgspec
 
 import holdfast
-from holdfast.edges.cli.output import document, line, rows, shown_key, shown_time
+from holdfast.edges.cli.output import document, line, raw_value, rows, shown_key, shown_time, value
 from holdfast.edges.cli.target import HERE, Target
 
 
-async def get(key: str, /, *, long: bool = False, target: Target = HERE) -> None:
+async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Target = HERE) -> None:
     """Print the value of a key as JSON. A key that is not there ends with exit code 3.
+
+    On a terminal the value is set out over several lines, unless --json is given.
 
     Parameters
     ----------
@@ -22,12 +24,20 @@ async def get(key: str, /, *, long: bool = False, target: Target = HERE) -> None
         The key.
     long
         Print the whole entry: version, times, writer and meaning too.
+    raw
+        Print a value that is text as it is, without the quotes of JSON.
     """
+    if raw and (long or target.json):
+        raise holdfast.ValidationError("--raw excludes --long and --json", field="raw")
     async with target.open(signs=False) as store:
         entry = await target.keys(store).get(key)
     if entry is None:
         raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
-    if not long:
+    if raw:
+        raw_value(entry.value)
+    elif not long and not target.json:
+        value(entry.value)
+    elif not long:
         document(entry.value)
     elif target.json:
         document(entry)

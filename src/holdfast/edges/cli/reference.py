@@ -27,7 +27,11 @@ _INTRODUCTION: Final = """\
 
 Data goes to stdout, everything else to stderr. On a terminal, rows are drawn as a table; elsewhere a row is a
 line with tabs between its cells, without a heading, and `-` for what there is not. A key with a line break or
-another control character in it is shown as a JSON string. A value of an entry is always JSON.
+another control character in it is shown as a JSON string. A value of an entry is always JSON, unless `--raw`
+asks for its text; on a terminal it is set out over several lines.
+
+The options about the store may also stand before the command: `holdfast --url state.db list`. A time to live,
+like any other length of time, is a number of seconds or has units: `30s`, `5m`, `1h`, `2d`, `1w`, `1h30m`.
 """
 
 _MEANINGS: Final = {
@@ -60,21 +64,25 @@ def reference() -> str:
 def _commands(group: App, *path: str) -> Iterator[str]:
     """A section for every command, in the order of their names."""
     hidden = {*group.help_flags, *group.version_flags}
-    for name, command in sorted(group.resolved_commands().items()):
-        if name in hidden:
+    known = group.resolved_commands()
+    for name, command in sorted(known.items()):
+        if name in hidden or name != command.name[0]:
             continue
-        if command.default_command is None:
-            yield from _commands(command, *path, name)
-        else:
-            yield from _command(command, (*path, name))
+        if command.default_command is not None:
+            aliases = [other for other, one in known.items() if one is command and other != name]
+            yield from _command(command, (*path, name), aliases)
+        yield from _commands(command, *path, name)
 
 
-def _command(command: App, path: tuple[str, ...]) -> Iterator[str]:
+def _command(command: App, path: tuple[str, ...], aliases: list[str]) -> Iterator[str]:
     arguments = _arguments(command)
     own = [argument for argument in arguments if _group(argument) not in _SHARED]
     yield from (f"### holdfast {' '.join(path)}", "")
     yield from (f"`{_usage(path, own)}`", "")
     yield from (_description(command), "")
+    if aliases:
+        calls = ", ".join(f"`{' '.join(('holdfast', *path[:-1], alias))}`" for alias in aliases)
+        yield from (f"The same as {calls}.", "")
     if own:
         yield from (*_table(own), "")
     shared = dict.fromkeys(_group(argument) for argument in arguments if _group(argument) in _SHARED)
@@ -117,12 +125,10 @@ def _exit_codes() -> Iterator[str]:
 def _table(arguments: list[Argument]) -> Iterator[str]:
     yield from ("| argument | meaning |", "|---|---|")
     for argument in arguments:
-        variables = ", ".join(f"`${name}`" for name in argument.parameter.env_var or ())
         choices = ", ".join(f"`{choice}`" for choice in sorted(argument.get_choices() or ()))
         details = [
             argument.parameter.help,
             choices and f"One of {choices}.",
-            variables and f"Or {variables}.",
         ]
         meaning = " ".join(detail for detail in details if detail)
         yield f"| `{_shown(argument)}` | {meaning} |"

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.edges.cli.options import WHERE, number
 from holdfast.edges.cli.output import document, line, rows, shown_time
-from holdfast.edges.cli.target import Place
+from holdfast.edges.cli.target import Place, said
 from holdfast.edges.cli.values import parse
 from holdfast.table import Tables
 
@@ -55,16 +55,17 @@ Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by 
 class Owner(Place):
     """The tables of a plugin."""
 
-    plugin: Annotated[str | None, Parameter(env_var="HOLDFAST_PLUGIN")] = None
-    """The plugin whose tables are meant."""
+    plugin: Annotated[str | None, Parameter(alias="-p")] = None
+    """The plugin whose tables are meant. If not given: $HOLDFAST_PLUGIN."""
 
     def tables(self, store: holdfast.Store) -> Tables:
         """The handle on the tables."""
-        if not self.plugin:
+        plugin = said("HOLDFAST_PLUGIN") if self.plugin is None else self.plugin
+        if not plugin:
             raise holdfast.MissingField(
                 "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
             )
-        return store.tables(self.plugin)
+        return store.tables(plugin)
 
 
 HERE: Final = Owner()

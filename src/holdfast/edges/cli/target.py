@@ -1,15 +1,17 @@
 """The options that commands share: which store, which namespace, and how to answer.
 
-Law: a shared option is declared here once, together with the variable that stands in for it. Which engine is
-behind a URL is not known here, and neither is the library that reads command lines: `plain` does without it.
+Law: a shared option is declared here once, with its short form and the variable that stands in for it. What
+the command line says outweighs every variable. Which engine is behind a URL is not known here, and neither is
+the library that reads command lines: `plain` does without it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import holdfast
 from holdfast import private, rules
@@ -20,28 +22,38 @@ if TYPE_CHECKING:
 
 WRITER: Final = "cli"
 """Who writes when a command does not say."""
-VARIABLE: Final = "variable"
-"""Under this a field's metadata has the environment variable that stands in for the option."""
+SHORT: Final = "short"
+"""Under this a field's metadata has the short form of the option."""
+
+
+class Chosen(NamedTuple):
+    """The namespace that is meant: a plugin's, or that of a tenant's project."""
+
+    plugin: str | None = None
+    tenant: str | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A store, and how a command about it answers."""
 
-    url: str | None = field(default=None, metadata={VARIABLE: "HOLDFAST_URL"})
-    """A path or a URL; the user's own store if not given."""
+    url: str | None = None
+    """A path or a URL. If not given: $HOLDFAST_URL, then the store or the service of the settings, which
+    $NATS_URL may name, then the user's own store."""
 
-    json: bool = False
+    json: bool = field(default=False, metadata={SHORT: "-j"})
     """Answer with JSON, on one line each where there are several answers; an error is JSON too."""
 
     @property
     def address(self) -> str:
-        """The URL, or that of the user's own store."""
-        if self.url:
-            return self.url
-        from holdfast.edges.config import read_config
+        """The URL of the store, wherever it was given."""
+        return self.url if self.url is not None else said("HOLDFAST_URL") or self._configured()
 
-        return read_config(db=None, log_level=None).db
+    def _configured(self) -> str:
+        from holdfast.edges.addresses import store_address
+
+        return store_address()
 
     def open(self, *, reap: bool = False, signs: bool = True) -> holdfast.Store:
         """The store, to be entered; it removes what has expired only for a command that waits for changes.
@@ -51,7 +63,7 @@ class Place:
         if not self.json:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
         address = self.address
-        if not self.url and "://" not in address:
+        if self.url is None and "://" not in address:
             private.make_folder(Path(address).parent)
         engine = engine_for(address, self.keys_at_hand() if signs else None)
         return holdfast.Store(engine, writer=WRITER, reap=reap)
@@ -69,19 +81,41 @@ class Place:
 class Target(Place):
     """A namespace of a store."""
 
-    plugin: str | None = field(default=None, metadata={VARIABLE: "HOLDFAST_PLUGIN"})
-    """The plugin whose keys are meant."""
+    plugin: str | None = field(default=None, metadata={SHORT: "-p"})
+    """The plugin whose keys are meant. If not given: $HOLDFAST_PLUGIN."""
 
     tenant: str | None = None
-    """Instead of a plugin: the tenant whose keys are meant."""
+    """Instead of a plugin: the tenant whose keys are meant. If not given: $HOLDFAST_TENANT."""
 
     project: str | None = None
-    """The tenant's project."""
+    """The tenant's project. If not given: $HOLDFAST_PROJECT."""
 
     @property
     def named(self) -> bool:
-        """Whether a namespace was named at all."""
-        return bool(self.plugin or self.tenant or self.project)
+        """Whether the command line names a namespace.
+
+        A variable does not narrow a command that covers a whole store unless it is told otherwise.
+        """
+        return (self.plugin, self.tenant, self.project) != (None, None, None)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The namespace that is meant, as far as it was said anywhere."""
+        if self.plugin is not None:
+            return Chosen(plugin=self.plugin)
+        spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
+        if self.named:
+            return Chosen(
+                tenant=spoken.tenant if self.tenant is None else self.tenant,
+                project=spoken.project if self.project is None else self.project,
+            )
+        if spoken.plugin and (spoken.tenant or spoken.project):
+            raise holdfast.ValidationError(
+                "HOLDFAST_PLUGIN names one namespace, and HOLDFAST_TENANT or HOLDFAST_PROJECT another: unset "
+                "one of them, or give --plugin, or --tenant and --project",
+                field="plugin",
+            )
+        return spoken
 
     def namespace(self, store: holdfast.Store, full_name: str | None) -> str:
         """The namespace's full name, which an operator may also have given as it is."""
@@ -89,17 +123,23 @@ class Target(Place):
 
     def keys(self, store: holdfast.Store) -> holdfast.KV:
         """The handle on the namespace."""
-        if self.tenant and self.project:
-            return store.semantic(self.tenant, self.project)
-        if self.tenant or self.project:
-            missing = "project" if self.tenant else "tenant"
+        plugin, tenant, project = self.chosen
+        if tenant and project:
+            return store.semantic(tenant, project)
+        if tenant or project:
+            missing = "project" if tenant else "tenant"
             raise holdfast.MissingField("--tenant and --project belong together", field=missing)
-        if not self.plugin:
+        if not plugin:
             raise holdfast.MissingField(
                 "whose keys? Give --plugin NAME (or set HOLDFAST_PLUGIN), or --tenant and --project",
                 field="plugin",
             )
-        return store.kv(self.plugin)
+        return store.kv(plugin)
+
+
+def said(variable: str) -> str | None:
+    """What a variable says; an empty one says nothing."""
+    return os.environ.get(variable) or None
 
 
 HERE: Final = Target()

@@ -6,17 +6,17 @@ Law: a command turns its arguments into one call of a verb and prints what it an
 from __future__ import annotations
 
 from holdfast.edges.cli.keys import print_stored
-from holdfast.edges.cli.options import UNNAMED, Key, Origin, Whole
+from holdfast.edges.cli.options import UNNAMED, Key, Origin, Seconds
 from holdfast.edges.cli.target import HERE, Target
 
 
-async def set_ttl(key: Key, seconds: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Let an entry be gone after some seconds from now, and print its new version.
+async def set_ttl(key: Key, seconds: Seconds, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+    """Let an entry be gone after some time from now, and print its new version.
 
     Parameters
     ----------
     seconds
-        How long the entry lives.
+        How long the entry lives: seconds, or 30s, 1h, 2d.
     """
     async with target.open() as store:
         entry = await target.keys(store).set_ttl(key, seconds, **origin.fields)

@@ -23,7 +23,8 @@ def _flag(name: str, group: Group | None = None) -> Parameter:
         words += f" {setting.default} if not given."
     elif setting.about.otherwise:
         words += f" If not given: {setting.about.otherwise}."
-    return Parameter(help=words, group=group)
+    # A group of None would mean a group without a heading, which help leaves out.
+    return Parameter(help=words) if group is None else Parameter(help=words, group=group)
 
 
 def up(

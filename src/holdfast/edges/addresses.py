@@ -1,0 +1,64 @@
+"""Where commands go that name no store: to the store of the settings, or to the service that they name.
+
+Law: this reads settings and makes a URL. It opens nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+from holdfast.edges.config import read_settings
+
+if TYPE_CHECKING:
+    from holdfast.edges.settings import Config
+
+_OPTIONS: Final = {
+    "creds": "nats_creds",
+    "nkey": "nats_nkey",
+    "tls_ca": "nats_tls_ca",
+    "tls_cert": "nats_tls_cert",
+    "tls_key": "nats_tls_key",
+}
+"""The options of a service's URL, and the settings that they come from."""
+
+
+def store_address() -> str:
+    """The URL of the store that the settings name, or of the service; else the user's own store."""
+    config, sources = read_settings()
+    if "db" in sources or not config.nats:
+        return config.db
+    return service_url(config, config.nats)
+
+
+def service_url(config: Config, servers: str) -> str:
+    """The URL of the service behind these NATS servers, with what the settings say of logging in."""
+    login = _login(config)
+    listed = [_with_login(one.strip(), login) for one in servers.split(",")]
+    options = {name: getattr(config, setting) for name, setting in _OPTIONS.items()}
+    given = {name: value for name, value in options.items() if value is not None}
+    if config.nats_tls_first:
+        given["tls_first"] = "true"
+    if config.subject_prefixes[0] != "db":
+        given["prefix"] = config.subject_prefixes[0]
+    return ",".join(listed) + (f"?{urlencode(given)}" if given else "")
+
+
+def public_url(config: Config, servers: str) -> str:
+    """The URL of the service behind these NATS servers, without anything that lets one in."""
+    listed = [_with_login(one.strip(), "").partition("://") for one in servers.split(",")]
+    prefix = config.subject_prefixes[0]
+    option = "" if prefix == "db" else f"?prefix={prefix}"
+    return ",".join(f"{scheme}://{place.rpartition('@')[2]}" for scheme, _, place in listed) + option
+
+
+def _login(config: Config) -> str:
+    """What stands before the host to log in with a password or a token."""
+    if config.nats_user is not None and config.nats_password is not None:
+        return f"{quote(config.nats_user, safe='')}:{quote(config.nats_password, safe='')}@"
+    return "" if config.nats_token is None else f"{quote(config.nats_token, safe='')}@"
+
+
+def _with_login(server: str, login: str) -> str:
+    scheme, separator, place = server.partition("://") if "://" in server else ("nats", "://", server)
+    return f"{scheme}{separator}{place if '@' in place else login + place}"
