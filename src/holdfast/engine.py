@@ -323,6 +323,24 @@ class Rescuer(Protocol):
         ...
 
 
+@runtime_checkable
+class Onlooker(Protocol):
+    """What an engine also has that would make files when it is opened, and need not."""
+
+    def look_on(self) -> None:
+        """Be opened for reading alone, before that happens: nothing is made or changed."""
+        ...
+
+
+@runtime_checkable
+class Announcer(Protocol):
+    """What an engine also has that can tell other processes of this machine where its store is served."""
+
+    def announce(self, url: str) -> None:
+        """Tell them; the URL must not hold anything secret."""
+        ...
+
+
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     """What examining the storage came to: what was looked at, what is wrong, and whether that was all."""
 

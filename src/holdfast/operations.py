@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from holdfast import rules
 from holdfast.commands import Recount, Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Examined, Housekeeper, Rescuer
+from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats, moment
 from holdfast.rows import KV
@@ -199,6 +199,12 @@ class Operations(ABC):
         """Look for corruption, thoroughly or for so many seconds; None if this storage has no way to."""
         engine = self._reading()
         return await engine.examine(seconds=seconds) if isinstance(engine, Examined) else None
+
+    def announce(self, url: str) -> None:
+        """Tell other processes of this machine where this store is served, so that they can write there."""
+        engine = self._reading()
+        if isinstance(engine, Announcer):
+            engine.announce(url)
 
     @property
     def outage(self) -> Outage:

@@ -101,7 +101,7 @@ async def test_a_second_up_says_who_has_the_store(tmp_path: Path) -> None:
         second.nats_port, second.http_port = up.nats_port, up.http_port
         code, line = await second.ended()
     assert code == 5
-    assert re.fullmatch(rf"holdfast: .* by process {up.pid}: .*", line)
+    assert re.fullmatch(rf"holdfast: .* by process {up.pid}, which serves it at {up.url}: .*", line)
 
 
 @pytest.mark.parametrize("flag", ["--nats-port", "--http-port"])

@@ -21,6 +21,7 @@ import msgspec
 import holdfast
 from holdfast import private
 from holdfast.edges import logs
+from holdfast.edges.addresses import public_url
 from holdfast.edges.config import keys_of, shown
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.app import Health, application
@@ -91,6 +92,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
                 "started; expired entries are removed every %g s at the latest",
                 config.kv_cleanup_interval_seconds,
             )
+            store.announce(public_url(config, url))
             for line in greeting(config, url, await store.namespaces(), no_key=await store.key_trouble()):
                 say(line)
             await stop.wait()

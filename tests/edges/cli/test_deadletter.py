@@ -96,8 +96,8 @@ def test_letters_are_done_again(cli: Cli, url: str) -> None:
 def test_letters_are_dropped(cli: Cli, url: str) -> None:
     """Those that are named go, and no others; one that is not there is told."""
     one, two = given_up(url, "a", "b")
-    assert cli.did("deadletter", "drop", one, 9_999).out == f"{one} dropped\n9999 not there\n"
-    assert cli.did("deadletter", "drop", one, "--json").json == {"number": one, "dropped": False}
+    assert cli.did("deadletter", "drop", one, 9_999, "--yes").out == f"{one} dropped\n9999 not there\n"
+    assert cli.did("deadletter", "drop", one, "--json", "--yes").json == {"number": one, "dropped": False}
     assert [letter["number"] for letter in cli.did("deadletter", "list", "--json").jsons] == [two]
     assert cli("deadletter", "drop").code == 2
 
@@ -119,5 +119,5 @@ def _over_nats(cli: Cli, url: str, plugin: int, project: int) -> None:
     shown = cli.did("deadletter", "show", project, *web, "--json").json
     assert shown["key"] == "tenant/acme/project/web/a"
     assert cli("deadletter", "retry", project, *web).code == 4
-    assert cli.did("deadletter", "drop", project, *web).out == f"{project} dropped\n"
+    assert cli.did("deadletter", "drop", project, "--yes", *web).out == f"{project} dropped\n"
     assert cli("deadletter", "show", project, *web).code == 3

@@ -101,7 +101,7 @@ def test_a_store_that_another_process_has_lost(cli: Cli, url: str, tmp_path: Pat
 def test_other_engines(cli: Cli, kind: str, request: pytest.FixtureRequest) -> None:
     """A store that keeps nothing on this machine's disk is checked without it."""
     url = "memory://" if kind == "memory" else request.getfixturevalue("pg_url")
-    cli.did("stats", "--url", url)
+    cli.did("set", "k", "1", "--plugin", "jobs", "--url", url)
     outcome = cli("doctor", "--url", url, "--json")
     assert outcome.code == 0
     assert {"store", "time", "writing"} <= levels(outcome).keys()

@@ -189,6 +189,7 @@ def test_the_users_own_store(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert (tmp_path / "home" / "holdfast" / "holdfast.db").exists()
     monkeypatch.setenv("HOLDFAST_DB", str(tmp_path / "named.db"))
     assert cli("get", "k").code == 3
+    cli.did("set", "k", "1")
     assert (tmp_path / "named.db").exists()
 
 

@@ -35,6 +35,7 @@ def test_stats_of_all_and_of_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_ping(cli: Cli) -> None:
     """Each round trip of the readiness probe is timed; a store that can't be reached is exit code 5."""
+    cli.did("set", "k", "1")
     assert cli.did("ping", "--count", "3").out.count("ready in ") == 3
     answer = cli.did("ping", "--count", "2", "--json").json
     assert answer["count"] == len(answer["times_ms"]) == 2

@@ -59,7 +59,7 @@ def test_tables_come_and_go(cli: Cli) -> None:
     assert table(*MAKE).code == 4
     assert table("create", "t", "--partition-key", "user").code == 2
     assert table("create", "t", "--partition-key", "user:text").code == 2
-    assert table.did("drop", "events").out == "dropped\n"
+    assert table.did("drop", "events", "--yes").out == "dropped\n"
     assert table("describe", "events").code == 3
     assert cli("table", "list", "--plugin", "").code == 2
 
@@ -154,7 +154,7 @@ def test_indexes(table: TableCli) -> None:
     assert table("index", "query", "events", "nothing", "5").code == 3
     assert table.did("index", "check", "events", "by-points").out == "3\t3\t0\t0\n"
     assert table.did("index", "check", "events", "by-points", "--json").json["consistent"] is True
-    assert table.did("index", "drop", "events", "by-points").out == "dropped\n"
+    assert table.did("index", "drop", "events", "by-points", "--yes").out == "dropped\n"
 
 
 def test_deadlines_and_sweeps(table: TableCli) -> None:
@@ -215,4 +215,4 @@ def _every_kind(table: TableCli) -> None:
     assert table.did("sweep", "events").out == "0\n"
     assert table.did("delete", "events", "alice", 7).out == "deleted\n"
     assert table("get", "events", "alice", 7).code == 3
-    assert table.did("drop", "events").out == "dropped\n"
+    assert table.did("drop", "events", "--yes").out == "dropped\n"

@@ -91,7 +91,7 @@ async def log(
     if type(limit) is not int or limit < 1:
         raise holdfast.ValidationError("limit must be a whole number from 1", field="limit")
     count, more = 0, None
-    async with target.open() as store:
+    async with target.look(keys=True) as store:
         async for page in _pages(store, target.namespace(store, namespace), wanted, after, limit):
             count, more = count + len(page.records), page.next
             if target.json:
@@ -143,7 +143,7 @@ async def verify(
         if values:
             raise holdfast.ValidationError("an export has no values to compare", field="values")
         return _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
-    async with target.open() as store:
+    async with target.look(keys=True) as store:
         if namespace is not None or target.named or (head and any(target.chosen)):
             names = [target.namespace(store, namespace)]
         elif head:
@@ -166,7 +166,7 @@ async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int
     `audit verify --anchor` holds that against the store later. Exit with 1 if an audit is broken.
     """
     whole = True
-    async with target.open() as store:
+    async with target.look(keys=True) as store:
         named = namespace is not None or target.named
         at = moment(store.now())
         for name in [target.namespace(store, namespace)] if named else await store.audits():
@@ -197,7 +197,7 @@ async def export(
     """
     require_free(out, force=force)
     count = 0
-    async with target.open() as store:
+    async with target.look(keys=True) as store:
         name = target.namespace(store, namespace)
         with opened_output(out, force=force) as file:
             file.write(Trail(holdfast_audit=1, namespace=name, exported_at=moment(store.now())).line())

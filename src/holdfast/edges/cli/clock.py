@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import holdfast
+from holdfast.edges.cli.asking import Yes, require_yes
 from holdfast.edges.cli.migrate import DATABASE, Database
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, schema_of
@@ -33,26 +34,19 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: int
 
 
-async def reset_clock(*, yes: bool = False, database: Database = DATABASE) -> None:
+async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> None:
     """Take the time of a store that was written with a clock far ahead back to the present.
 
     The time that the store remembers goes back, and so does the last change of each namespace. Entries,
     versions and deadlines stay as they are: an entry that was seen to be gone may be there again, until its
     deadline by the right clock. No process may have the store open.
-
-    Parameters
-    ----------
-    yes
-        That expired entries may be back is understood.
     """
     schema = schema_of(database.address)
     if await schema.revision() == BASE:
         raise holdfast.ValidationError("there is no store whose clock could be reset", field="db")
-    if not yes:
-        raise holdfast.ValidationError(
-            "going back may show entries again that were seen to be gone: make a backup, then add --yes",
-            field="yes",
-        )
+    require_yes(
+        "going back may show entries again that were seen to be gone, so make a backup first", yes=yes
+    )
     done = await _reset(schema)
     if database.json:
         document(done)

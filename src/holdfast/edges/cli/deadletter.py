@@ -13,6 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import Yes, require_yes
 from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
@@ -41,7 +42,7 @@ async def list_letters(
         All letters, page by page.
     """
     page = holdfast.LetterPage(letters=[], next=after)
-    async with target.open() as store:
+    async with target.look() as store:
         letters = _letters(store, target)
         while page.next is not None:
             page = await letters.list(after=page.next, limit=limit)
@@ -58,7 +59,7 @@ async def list_letters(
 
 async def show(letter: Number, /, *, target: Target = HERE) -> None:
     """Print a dead letter whole: the request, and why it was given up."""
-    async with target.open() as store:
+    async with target.look() as store:
         found = await _letters(store, target).get(letter)
     if found is None:
         raise holdfast.KeyNotFound(f"there is no dead letter {letter}", field="number")
@@ -103,10 +104,11 @@ async def retry(
         raise failed
 
 
-async def drop(*letters: Number, target: Target = HERE) -> None:
+async def drop(*letters: Number, yes: Yes = False, target: Target = HERE) -> None:
     """Remove dead letters for good. One that is not there is no error."""
     if not letters:
         raise holdfast.MissingField("which letters? Give their numbers", field="letters")
+    require_yes(f"dead letters {', '.join(map(str, letters))} are removed for good", yes=yes)
     async with target.open() as store:
         box = _letters(store, target)
         for one in letters:

@@ -55,7 +55,7 @@ async def query(
         What the sort key must meet, as JSON: '{"between": [1, 9]}'; eq lt lte gt gte between begins_with.
     """
     condition, wanted = json_option(sort_key, field="sort-key"), _wanted(where, show, limit, reverse=reverse)
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
         described = await tables.describe_table(table)
         key = typed(partition_key, described["partition_key"], field="partition_key")
@@ -80,7 +80,7 @@ async def scan(
 ) -> None:
     """Print the items of a table in the order of their keys, one line of JSON each."""
     wanted = _wanted(where, show, limit, reverse=reverse)
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
 
         async def page(cursor: str | None) -> holdfast.ItemPage:
@@ -113,7 +113,7 @@ async def query_index(
         What the attribute must be; a binary one as base64.
     """
     wanted = _wanted(where, show, limit, reverse=reverse)
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
         keys = {one["name"]: one["key"] for one in (await tables.describe_table(table))["indexes"]}
         given = typed(value, keys[index], field="value") if index in keys else value
@@ -143,7 +143,7 @@ async def changes(
     view
         Which images of the items to show as well; they are in the JSON alone.
     """
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
         while True:
             page = await tables.changes(table, since, limit=limit, view=view)

@@ -75,7 +75,7 @@ async def get(
     long
         Print its version and deadline too.
     """
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.get_item(table, *key, projection=show or None)
@@ -162,7 +162,7 @@ async def get_ttl(
     table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = HERE
 ) -> None:
     """Print how many seconds are left: never for an item without a deadline, 0 for one that is not there."""
-    async with owner.open() as store:
+    async with owner.look() as store:
         tables = owner.tables(store)
         left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
     if owner.json:

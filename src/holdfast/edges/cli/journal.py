@@ -35,7 +35,7 @@ async def watch(
         Begin after this version instead of now; 0 begins with all that the journal has.
     """
     logging.getLogger("holdfast.watch").setLevel(logging.WARNING)
-    async with target.open(reap=True) as store:
+    async with target.look(reap=True, required=True) as store:
         async for change in target.keys(store).watch(prefix, since=since):
             if target.json:
                 document(change)
@@ -57,7 +57,7 @@ async def history(
     limit
         At most so many, 1 to 10,000; 1,000 if not given.
     """
-    async with target.open() as store:
+    async with target.look() as store:
         changes = await target.keys(store).history(key, limit=limit)
     if target.json:
         document({"changes": changes})

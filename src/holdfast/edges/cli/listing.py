@@ -101,7 +101,7 @@ async def list_keys(
     values = long or sort != "key"
     at_once = not everything or sort != "key" or reverse or (long and not target.json and on_terminal())
     gathered: list[Listed] = []
-    async with target.open(signs=False) as store:
+    async with target.look() as store:
         keys = target.keys(store)
         walk = pages(
             keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything, wanted=wanted

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import Yes, require_yes
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import WHERE
 from holdfast.edges.cli.output import document, line, say
@@ -42,7 +43,7 @@ async def up(*, database: Database = DATABASE) -> None:
     """Bring a store to the newest revision, and print it. An empty database becomes a store."""
     schema = schema_of(database.address)
     before = await schema.revision()
-    async with database.open():
+    async with database.opened():
         after = await schema.revision()
     if database.json:
         document({"before": before, "revision": after})
@@ -51,25 +52,19 @@ async def up(*, database: Database = DATABASE) -> None:
         line(after)
 
 
-async def down(revision: str | None = None, /, *, yes: bool = False, database: Database = DATABASE) -> None:
+async def down(revision: str | None = None, /, *, yes: Yes = False, database: Database = DATABASE) -> None:
     """Take a store back to an older revision, and print it. What has no place there is lost.
 
     Parameters
     ----------
     revision
         Where to go: base is an empty database. One step back if not given.
-    yes
-        That data is lost is understood.
     """
     schema = schema_of(database.address)
     before = await schema.revision()
     goal = _older(before, revision)
-    if not yes:
-        raise holdfast.ValidationError(
-            f"going down from {before} to {goal} loses {'every entry' if goal == BASE else 'data'}: "
-            "make a backup, then add --yes",
-            field="yes",
-        )
+    lost = "every entry" if goal == BASE else "data"
+    require_yes(f"going down from {before} to {goal} loses {lost}, so make a backup first", yes=yes)
     await schema.downgrade(goal)
     if database.json:
         document({"before": before, "revision": goal})

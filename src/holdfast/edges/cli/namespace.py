@@ -23,7 +23,7 @@ FIELDS: Final = holdfast.Policy.__struct_fields__
 
 async def list_namespaces(*, target: Place = STORE) -> None:
     """Print what each namespace holds: live keys, bytes, last version and time of the last change."""
-    async with target.open() as store:
+    async with target.look() as store:
         found = await store.namespaces()
     if target.json:
         document({"namespaces": found})
@@ -42,7 +42,7 @@ async def show(namespace: str | None = None, /, *, target: Target = HERE) -> Non
     namespace
         Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
     """
-    async with target.open() as store:
+    async with target.look() as store:
         name = target.namespace(store, namespace)
         stats, policy = await store.stats(name), await store.policy(name)
         defaults = default_fields(await store.defaults(name))

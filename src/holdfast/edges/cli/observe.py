@@ -41,7 +41,7 @@ async def stats(*, target: Target = HERE) -> None:
 
     A quota counts what is kept, without the audit. The last version and the time of the last change follow.
     """
-    async with target.open() as store:
+    async with target.look() as store:
         if target.named:
             found = [await store.stats(target.keys(store).namespace)]
         else:
@@ -68,7 +68,7 @@ async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target
     if type(count) is not int or count < 1:
         raise holdfast.ValidationError("count must be a whole number from 1", field="count")
     times: list[float] = []
-    async with target.open() as store:
+    async with target.open(creates=False) as store:
         while len(times) < count:
             begun = time.perf_counter()
             await store.ready()
@@ -98,7 +98,7 @@ async def top(
         raise holdfast.ValidationError(
             "interval must be more than 0 and at most 3600 seconds", field="interval"
         )
-    async with target.open() as store:
+    async with target.look() as store:
         with _display(target, once=once) as show:
             before = await store.namespaces()
             while True:

@@ -29,7 +29,7 @@ async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Tar
     """
     if raw and (long or target.json):
         raise holdfast.ValidationError("--raw excludes --long and --json", field="raw")
-    async with target.open(signs=False) as store:
+    async with target.look() as store:
         entry = await target.keys(store).get(key)
     if entry is None:
         raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
@@ -53,7 +53,7 @@ async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
     key
         The key.
     """
-    async with target.open(signs=False) as store:
+    async with target.look() as store:
         left = await target.keys(store).get_ttl(key)
     if target.json:
         document({"key": key, "ttl": left})

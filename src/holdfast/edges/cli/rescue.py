@@ -27,7 +27,7 @@ async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
         folder of the store's file.
     """
     _require_store(target.address)
-    async with target.open(signs=False) as store:
+    async with target.look() as store:
         rescued = await store.rescue(new_path)
     if target.json:
         document(rescued)

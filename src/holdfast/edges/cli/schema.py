@@ -8,16 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import masking
+from holdfast.edges.cli.output import say
+from holdfast.engine import Onlooker
+from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.migrate import Need, needed
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from holdfast.engine import Engine
+    from holdfast.keyring import Keyring
 
 BASE: Final = "base"
 """The revision of a database that holds no store."""
@@ -39,6 +48,32 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             return await asyncio.to_thread(_in_file, self.file) or BASE
         return await self._in_database() or BASE
 
+    @property
+    def place(self) -> str:
+        """Where it is, without what lets one in."""
+        return masking.shown(self.dsn) if self.dsn is not None else str(self.file)
+
+    async def holds_store(self) -> bool:
+        """Whether there is a store that this version can use.
+
+        Raises:
+            Unavailable: It is an older one, or its file was removed while a process has it open.
+        """
+        process = self.left_by()
+        if process is not None:
+            raise Unavailable(
+                f"{self.file} is gone, and {process} still has it open: run holdfast rescue NEW_PATH with "
+                "--url of that service before it ends"
+            )
+        found = await self.revision()
+        need = needed(None if found == BASE else found)
+        if need is Need.MIGRATE:
+            raise Unavailable(
+                f"{self.place} has the schema {found} and this version needs {SCHEMA_REVISION}: make a "
+                "backup, then run holdfast migrate up"
+            )
+        return need is Need.NOTHING
+
     def left_by(self) -> str | None:
         """The process that still has a file open which is gone; None if there is no such file or process."""
         from holdfast.engines.sqlite.files import WriterLock
@@ -47,6 +82,16 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             return None
         lock = WriterLock(self.file.with_name(f"{self.file.name}.lock"))
         return lock.holder() if lock.taken else None
+
+    def served_at(self) -> str | None:
+        """Where a process of this machine serves the file; None if none does."""
+        from holdfast.engines.sqlite.files import WriterLock
+
+        return (
+            None
+            if self.file is None
+            else WriterLock(self.file.with_name(f"{self.file.name}.lock")).served_at()
+        )
 
     async def downgrade(self, revision: str) -> None:
         """Go back to an older revision.
@@ -67,6 +112,54 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             return await connections.use(_read)
         finally:
             await connections.aclose()
+
+
+async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
+    """The engine to look at a store with: it makes nothing and changes nothing. No store is an empty one.
+
+    Args:
+        url: Where the store is.
+        keys: What signs its audit, if that is needed.
+        named: Whether the user named the store, so that at least its folder must be there.
+
+    Raises:
+        Unavailable: The store has an older schema, its folder is not there, or its file was removed while a
+            process has it open.
+    """
+    try:
+        schema = schema_of(url)
+    except Unsupported:
+        return engine_for(url)
+    if named and schema.file is not None and not schema.file.parent.is_dir():
+        raise Unavailable(f"the folder of {schema.file} does not exist")
+    if not await schema.holds_store():
+        if sys.stderr.isatty():  # a script goes by the answer, and one that failed says why in one line
+            say(f"there is no store at {schema.place} yet")
+        return engine_for("memory://")
+    engine = engine_for(url, keys)
+    if isinstance(engine, Onlooker):
+        engine.look_on()
+    return engine
+
+
+async def require_store(url: str) -> None:
+    """Make sure that there is a store, without making one.
+
+    Raises:
+        Unavailable: There is none, or it can't be used as it is.
+    """
+    with contextlib.suppress(Unsupported):
+        schema = schema_of(url)
+        if not await schema.holds_store():
+            raise Unavailable(f"there is no store at {schema.place} yet: the first write makes it")
+
+
+def service_beside(url: str) -> str | None:
+    """The URL of the service that has the file of a store open; None if none has, or it is no file."""
+    try:
+        return schema_of(url).served_at()
+    except Unsupported:
+        return None
 
 
 def schema_of(url: str) -> Schema:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from holdfast.edges.cli.asking import Yes, require_yes
 from holdfast.edges.cli.options import UNNAMED, Origin
 from holdfast.edges.cli.output import document, line, rows
 from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
@@ -47,8 +48,9 @@ async def create(
     print_described(made, owner)
 
 
-async def drop(table: Table, /, *, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
+async def drop(table: Table, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
     """Take a table away, with all its items."""
+    require_yes(f"table {table!a} goes with all its items", yes=yes)
     async with owner.open() as store:
         await owner.tables(store).drop_table(table, **origin.fields)
     _dropped(owner)
@@ -56,7 +58,7 @@ async def drop(table: Table, /, *, origin: Origin = UNNAMED, owner: Owner = HERE
 
 async def list_tables(*, owner: Owner = HERE) -> None:
     """List the names of all tables of a plugin."""
-    async with owner.open() as store:
+    async with owner.look() as store:
         names = await owner.tables(store).list_tables()
     if owner.json:
         document({"tables": names})
@@ -67,7 +69,7 @@ async def list_tables(*, owner: Owner = HERE) -> None:
 
 async def describe(table: Table, /, *, owner: Owner = HERE) -> None:
     """Print the keys, the ttl attribute and the indexes of a table."""
-    async with owner.open() as store:
+    async with owner.look() as store:
         described = await owner.tables(store).describe_table(table)
     print_described(described, owner)
 
@@ -102,7 +104,9 @@ async def create_index(
     print_described(made, owner)
 
 
-async def drop_index(table: Table, index: str, /, *, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
+async def drop_index(
+    table: Table, index: str, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE
+) -> None:
     """Take an index away.
 
     Parameters
@@ -110,6 +114,7 @@ async def drop_index(table: Table, index: str, /, *, origin: Origin = UNNAMED, o
     index
         The index.
     """
+    require_yes(f"index {index!a} of table {table!a} goes; its items stay", yes=yes)
     async with owner.open() as store:
         await owner.tables(store).drop_index(table, index, **origin.fields)
     _dropped(owner)
@@ -123,7 +128,7 @@ async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> No
     index
         The index.
     """
-    async with owner.open() as store:
+    async with owner.look() as store:
         found = await owner.tables(store).check_index(table, index)
     if owner.json:
         document(found)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -55,18 +57,61 @@ class Place:
 
         return store_address()
 
-    def open(self, *, reap: bool = False, signs: bool = True) -> holdfast.Store:
-        """The store, to be entered; it removes what has expired only for a command that waits for changes.
+    @asynccontextmanager
+    async def open(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
+        """The store, to be written to: through the service that has the file open, if there is one.
 
-        A command that only reads signs nothing, and need not read the configuration for what signs.
+        Args:
+            creates: Whether a store is made where there is none; otherwise that is an error.
         """
-        if not self.json:
-            logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
+        from holdfast.edges.cli.schema import require_store, service_beside
+
+        served = service_beside(self.address)
+        if served is not None:
+            async with _through(served, self.address) as store:
+                yield store
+            return
+        if not creates:
+            await require_store(self.address)
+        async with self.opened() as store:
+            yield store
+
+    @asynccontextmanager
+    async def look(
+        self, *, keys: bool = False, reap: bool = False, required: bool = False
+    ) -> AsyncIterator[holdfast.Store]:
+        """The store, to be read from: nothing is made, not even a file. One that is not there is empty.
+
+        Args:
+            keys: Whether what signs the audit is needed.
+            reap: Whether to notice expiry meanwhile, for a command that waits for changes.
+            required: Whether it is an error if there is no store.
+        """
+        from holdfast.edges.cli.schema import onlooker, require_store
+
+        if required:
+            await require_store(self.address)
+        if reap:
+            async with self.opened(reap=True) as store:
+                yield store
+            return
+        self._log_errors()
+        named = self.url is not None or said("HOLDFAST_URL") is not None
+        engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=named)
+        async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
+            yield store
+
+    def opened(self, *, reap: bool = False) -> holdfast.Store:
+        """The store itself, to be entered; it removes what has expired only if it is told to."""
+        self._log_errors()
         address = self.address
         if self.url is None and "://" not in address:
             private.make_folder(Path(address).parent)
-        engine = engine_for(address, self.keys_at_hand() if signs else None)
-        return holdfast.Store(engine, writer=WRITER, reap=reap)
+        return holdfast.Store(engine_for(address, self.keys_at_hand()), writer=WRITER, reap=reap)
+
+    def _log_errors(self) -> None:
+        if not self.json:
+            logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
 
     def keys_at_hand(self) -> Keyring | None:
         """What signs the audit of a store that is opened here; a service has its own."""
@@ -135,6 +180,20 @@ class Target(Place):
                 field="plugin",
             )
         return store.kv(plugin)
+
+
+@asynccontextmanager
+async def _through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
+    """The store behind a service that has its file open."""
+    try:
+        async with holdfast.open(service, writer=WRITER) as store:
+            yield store
+    except (holdfast.PermissionDenied, holdfast.Unavailable) as error:
+        raise type(error)(
+            f"{error.message}. {file} is served at {service}: write through it with --url, and with what "
+            f"lets you in, as in --url '{service}{'&' if '?' in service else '?'}creds=FILE'",
+            field=error.field,
+        ) from None
 
 
 def said(variable: str) -> str | None:

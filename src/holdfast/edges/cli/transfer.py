@@ -41,7 +41,7 @@ async def export_entries(
         Replace the file if it exists.
     """
     require_free(out, force=force)
-    async with target.open() as store:
+    async with target.look() as store:
         keys = target.keys(store)
         total = (await store.stats(keys.namespace)).keys
         with sorting() as sorter:

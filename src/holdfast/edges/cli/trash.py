@@ -42,7 +42,7 @@ async def list_trash(
     values
         The values too; they are in the JSON alone.
     """
-    async with target.open() as store:
+    async with target.look() as store:
         namespace = target.keys(store).namespace
         while True:
             page = await store.trash(namespace, prefix, limit=limit, cursor=cursor, values=values)

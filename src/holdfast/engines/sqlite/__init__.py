@@ -102,6 +102,15 @@ class SqliteEngine:
         self._room: queries.Room | None = None
         self._few = 0
         self.defaults: Policy | None = None
+        self._looks_on = False
+
+    def look_on(self) -> None:
+        """See `Onlooker.look_on`: the right to write is left alone, unless somebody writes."""
+        self._looks_on = True
+
+    def announce(self, url: str) -> None:
+        """See `Announcer.announce`."""
+        self._lock.announce(url)
 
     @property
     def path(self) -> Path:
@@ -404,7 +413,7 @@ class SqliteEngine:
         elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
-            if self._take_lock():
+            if not self._looks_on and self._take_lock():
                 self._open_writer()
             self._inline = connect(self._path, patience=0)
             self._patient = connect(self._path, patience=5)

@@ -78,15 +78,32 @@ class WriterLock:
             os.close(file)
         return False
 
+    def announce(self, url: str) -> None:
+        """Tell other processes where this one serves what it writes to."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # on a full disk others are told only that the lock is held
+                os.pwrite(self._file, f"{os.getpid()}\n{url}\n".encode(), 0)
+
     def holder(self) -> str:
         """The process that holds the lock, for a message."""
+        process, url = self._told()
+        if process == str(os.getpid()):
+            return f"this process ({process}), which has opened it already"
+        who = f"process {process}" if process.isdecimal() else "another process"
+        return f"{who}, which serves it at {url}" if url else who
+
+    def served_at(self) -> str | None:
+        """Where the process that holds the lock serves the store; None if it does not, or nobody holds it."""
+        return (self._told()[1] or None) if self.taken else None
+
+    def _told(self) -> tuple[str, str]:
+        """What the file says: the process, and the URL of its service or nothing."""
         try:
-            text = self._path.read_text(encoding="ascii").strip()
+            told = self._path.read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError):
-            text = ""
-        if text == str(os.getpid()):
-            return f"this process ({text}), which has opened it already"
-        return f"process {text}" if text.isdecimal() else "another process"
+            told = []
+        process, url, *_ = *told, "", ""
+        return process.strip(), url.strip()
 
     def release(self) -> None:
         """Give the right to write back."""

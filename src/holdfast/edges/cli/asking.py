@@ -1,0 +1,46 @@
+"""Asks before something is destroyed.
+
+Law: a person at a terminal is asked, and only a clear yes goes on. A script says `--yes`, or nothing is done.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from holdfast.edges.screen import harmless
+from holdfast.errors import ValidationError
+
+Yes = Annotated[bool, Parameter(alias="-y", help="Do it without asking.")]
+_AGREED: Final = frozenset({"y", "yes"})
+
+
+def require_yes(what: str, *, yes: bool) -> None:
+    """Go on only if this is meant.
+
+    Args:
+        what: What will be lost, as a sentence without its full stop.
+        yes: Whether `--yes` was given.
+
+    Raises:
+        ValidationError: The answer was no, or there is no terminal to ask at.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ValidationError(f"{what}: add --yes to do it", field="yes")
+    print(f"holdfast: {harmless(what)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if _answer().strip().lower() not in _AGREED:
+        raise ValidationError("nothing was done", field="yes")
+
+
+def _answer() -> str:
+    """A line from the terminal. Within a loop Ctrl-C would only be noted, and the wait for the line go on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
