@@ -209,6 +209,23 @@ class KV:
             _deleted(result) if isinstance(result, Deleted) else result for result in results
         )
 
+    async def delete_prefix(
+        self,
+        prefix: str,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        **provenance: Unpack[Provenance],
+    ) -> Page:
+        """Remove the keys that begin with `prefix`, a page at a time; with `dry_run` only say which they are.
+
+        The page has the keys that were removed. As long as it has a cursor, call again with that.
+        """
+        from holdfast.recipes.prefix import delete_prefix
+
+        return await delete_prefix(self, prefix, limit, cursor, dry_run=dry_run, **provenance)
+
     async def batch(
         self,
         *,

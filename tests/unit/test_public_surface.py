@@ -54,6 +54,7 @@ VERBS: Final = {
     "get_many": "keys",
     "set_many": "items, **provenance",
     "delete_many": "keys, **provenance",
+    "delete_prefix": "prefix, *, limit=None, cursor=None, dry_run=False, **provenance",
     "batch": "*, checks=(), writes, **provenance",
     "changes": "since=0, *, prefix='', limit=None",
     "watch": "prefix='', since=None",

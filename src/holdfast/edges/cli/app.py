@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 START: Final = Group("Starting a service", sort_key=10)
 KEYS: Final = Group("Keys", sort_key=20)
 CHANGES: Final = Group("What changed, and taking it back", sort_key=30)
+RECIPES: Final = Group("Working together", sort_key=35)
 TABLES: Final = Group("Tables", sort_key=40)
 OPERATE: Final = Group("Operating a store", sort_key=50)
 MOVE: Final = Group("Moving data", sort_key=60)
@@ -57,9 +58,20 @@ _commands(
         "delete rm": "keys:delete",
         "incr": "keys:incr",
         "list ls": "listing:list_keys",
+        "tree": "tree:tree",
+        "edit": "edit:edit",
+        "batch": "batch:batch",
     },
 )
-_commands(CHANGES, {"watch": "journal:watch", "history": "journal:history", "restore": "keys:restore"})
+_commands(
+    CHANGES,
+    {
+        "watch": "journal:watch",
+        "history": "journal:history",
+        "restore": "keys:restore",
+        "revert": "past:revert",
+    },
+)
 _commands(
     OPERATE,
     {
@@ -92,6 +104,23 @@ ttl.default(get_ttl)
 ttl.command("holdfast.edges.cli.reading:get_ttl", name="get")
 ttl.command("holdfast.edges.cli.ttl:set_ttl", name="set")
 ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
+
+app.command(lock := App(name="lock", group=RECIPES, help="Run a program while a lock is held."))
+lock.command("holdfast.edges.cli.lock:run", name="run")
+lock.command("holdfast.edges.cli.lock:show", name="show")
+
+app.command(flag := App(name="flag", group=RECIPES, help="Values that steer programs."))
+flag.command("holdfast.edges.cli.recipes:flag_get", name="get")
+flag.command("holdfast.edges.cli.recipes:flag_set", name="set")
+flag.command("holdfast.edges.cli.recipes:flag_clear", name="clear")
+
+app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="How far some work has come."))
+checkpoint.command("holdfast.edges.cli.recipes:checkpoint_get", name="get")
+checkpoint.command("holdfast.edges.cli.recipes:checkpoint_set", name="set")
+
+app.command(counter := App(name="counter", group=RECIPES, help="Numbers that many add to."))
+counter.command("holdfast.edges.cli.recipes:counter_get", name="get")
+counter.command("holdfast.edges.cli.recipes:counter_add", name="add")
 
 app.command(table := App(name="table", group=TABLES, help="Tables of items, and the indexes on them."))
 table.command("holdfast.edges.cli.table:create", name="create")

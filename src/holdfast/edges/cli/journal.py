@@ -7,15 +7,22 @@ nobody reads on.
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, shown_key, shown_time
+from holdfast.edges.cli.past import known_values
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
+
+_LEAVES: Final = frozenset({"set", "restored"})
+"""What leaves a value behind."""
+_TAB: Final = "\t"
+_GAP: Final = "  "
 
 
 async def watch(
@@ -23,6 +30,7 @@ async def watch(
     /,
     *,
     since: Annotated[int | None, Parameter(converter=number)] = None,
+    values: bool = False,
     target: Target = HERE,
 ) -> None:
     """Print changes as they come, until Ctrl-C: time, what was done, version, key and writer.
@@ -33,14 +41,20 @@ async def watch(
         The beginning of the keys to watch; all if not given.
     since
         Begin after this version instead of now; 0 begins with all that the journal has.
+    values
+        Print the value too, if it is still there when the change is shown.
     """
     logging.getLogger("holdfast.watch").setLevel(logging.WARNING)
     async with target.look(reap=True, required=True) as store:
-        async for change in target.keys(store).watch(prefix, since=since):
+        kv = target.keys(store)
+        async for change in kv.watch(prefix, since=since):
+            entry = await kv.get(change.key) if values and change.op in _LEAVES else None
+            found = {entry.version: entry.value} if entry is not None else {}
             if target.json:
-                document(change)
+                document(_with_value(change, found) if values else change)
             else:
-                print(_line(change), flush=True)
+                cell = f"{_GAP if on_terminal() else _TAB}{_value(change, found) or '-'}" if values else ""
+                print(_line(change) + cell, flush=True)
 
 
 async def history(
@@ -48,6 +62,7 @@ async def history(
     /,
     *,
     limit: Annotated[int | None, Parameter(converter=number)] = None,
+    values: bool = False,
     target: Target = HERE,
 ) -> None:
     """Print what is known of the changes of a key, the newest first.
@@ -56,13 +71,33 @@ async def history(
     ----------
     limit
         At most so many, 1 to 10,000; 1,000 if not given.
+    values
+        Print the values too that are still known: that which is there, and that which is in the trash.
     """
     async with target.look() as store:
-        changes = await target.keys(store).history(key, limit=limit)
+        kv = target.keys(store)
+        changes = await kv.history(key, limit=limit)
+        found = await known_values(store, kv, key) if values else {}
     if target.json:
-        document({"changes": changes})
+        document({"changes": [_with_value(one, found) for one in changes] if values else changes})
+    elif values:
+        cells = ((*_cells(one), _value(one, found)) for one in changes)
+        rows(("time", "op", "version", "key", "writer", "value"), cells)
     else:
         rows(("time", "op", "version", "key", "writer"), map(_cells, changes))
+
+
+def _with_value(change: holdfast.Change, found: dict[int, Any]) -> dict[str, Any]:
+    """A change as a document, with the value that it left if that is known."""
+    told = msgspec.structs.asdict(change)
+    leaves = change.op in _LEAVES and change.version in found
+    return told | {"value": found[change.version]} if leaves else told
+
+
+def _value(change: holdfast.Change, found: dict[int, Any]) -> str | None:
+    if change.op not in _LEAVES or change.version not in found:
+        return None
+    return harmless(msgspec.json.encode(found[change.version]).decode())
 
 
 def _cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:

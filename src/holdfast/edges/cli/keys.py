@@ -10,8 +10,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import Yes
 from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Origin, Ttl, number
 from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.removal import delete_all
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 
@@ -63,9 +65,35 @@ async def set_value(
 
 
 async def delete(
-    key: Key, /, *, if_version: IfVersion = None, origin: Origin = UNNAMED, target: Target = HERE
+    key: Annotated[str | None, Parameter(help="The key.")] = None,
+    /,
+    *,
+    prefix: str | None = None,
+    dry_run: Annotated[bool, Parameter(alias="-n")] = False,
+    yes: Yes = False,
+    if_version: IfVersion = None,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
 ) -> None:
-    """Delete a key. One that is not there is no error."""
+    """Delete a key, or all keys that begin with a prefix. One that is not there is no error.
+
+    Parameters
+    ----------
+    prefix
+        Delete all keys that begin with this, a page at a time; if that is cut short, do it again.
+    dry_run
+        With --prefix: print the keys and delete nothing.
+    """
+    if (key is None) is (prefix is None):
+        raise holdfast.MissingField("which key? Give a key, or --prefix for many", field="key")
+    if prefix is not None:
+        if if_version is not None or origin.request_id is not None:
+            raise holdfast.ValidationError("--prefix excludes --if-version and --request-id", field="prefix")
+        await delete_all(prefix, dry_run=dry_run, yes=yes, origin=origin, target=target)
+        return
+    if dry_run:
+        raise holdfast.ValidationError("--dry-run belongs to --prefix", field="dry_run")
+    assert key is not None
     async with target.open() as store:
         deleted = await target.keys(store).delete(key, expected_version=if_version, **origin.fields)
     if target.json:

@@ -79,6 +79,25 @@ class Many(Fixtures):
         assert {(entry.last_writer, entry.spec_ref) for entry in written} == {("agent", "doc")}
         assert await kv.get_many(["a", "b", "c", "d", "e", "f"]) == [written[3], written[1], *[None] * 4]
 
+    async def test_delete_prefix(self, kv: KV) -> None:
+        """Keys that begin alike go a page at a time, can be seen first, and others stay."""
+        await kv.set_many([{"key": f"a:{number}", "value": number} for number in range(5)])
+        await kv.set("b", 1)
+        seen = await kv.delete_prefix("a:", dry_run=True)
+        assert (seen.keys, seen.cursor) == ([f"a:{number}" for number in range(5)], None)
+        first = await kv.delete_prefix("a:", limit=2, writer="w")
+        assert first.keys == ["a:0", "a:1"]
+        assert first.truncated
+        rest = await kv.delete_prefix("a:", cursor=first.cursor)
+        assert (rest.keys, rest.cursor) == (["a:2", "a:3", "a:4"], None)
+        assert (await kv.delete_prefix("a:")).keys == []
+        assert (await kv.list()).keys == ["b"]
+        assert (await kv.history("a:0"))[0].last_writer == "w"
+        with refusal(ValidationError, field="prefix", says="every key"):
+            await kv.delete_prefix("")
+        with refusal(ValidationError, field="request_id", says="no request_id"):
+            await kv.delete_prefix("a", request_id="r")
+
     async def test_delete_many(self, kv: KV) -> None:
         """Each key is deleted as delete would; a key that is named twice is there but once."""
         await kv.set("a", 1)

@@ -1,0 +1,54 @@
+"""`holdfast batch`: several writes, all or none.
+
+Law: the document is handed to the verb as it is; the rules say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.options import UNNAMED, Origin
+from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.cli.values import read_value
+
+
+async def batch(
+    content: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Do several writes, all or none, and print the version of each on a line.
+
+    A write is {"key": …, "value": …} with the fields of set, {"key": …, "delete": true} or
+    {"key": …, "incr": 1}. With checks, {"checks": [{"key": …, "version": 3}], "writes": […]}, nothing is
+    written unless each key has that version; 0 means that it is not there.
+
+    Parameters
+    ----------
+    content
+        A list of writes as JSON, or an object with checks and writes; - for stdin, @FILE for a file.
+    """
+    checks, writes = _parts(read_value(content, text=False))
+    async with target.open() as store:
+        done = await target.keys(store).batch(checks=checks, writes=writes, **origin.fields)
+    if target.json:
+        document(done)
+        return
+    for version in done.versions:
+        line("-" if version is None else version)
+
+
+def _parts(content: Any) -> tuple[Any, Any]:
+    if isinstance(content, list):
+        return (), content
+    if not isinstance(content, dict) or "writes" not in content or content.keys() - {"checks", "writes"}:
+        raise holdfast.ValidationError(
+            'a batch is a list of writes, or {"checks": [...], "writes": [...]}', field="writes"
+        )
+    return content.get("checks", ()), content["writes"]

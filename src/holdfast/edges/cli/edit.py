@@ -1,0 +1,110 @@
+"""`holdfast edit`: a value in the user's editor.
+
+Law: what is written back replaces exactly the version that was read. Nothing that was typed is lost: where it
+can't be written, it stays in a file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import holdfast
+from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.options import UNNAMED, Key, Origin
+from holdfast.edges.cli.output import say
+from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.cli.values import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+async def edit(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+    """Open the value of a key in $VISUAL or $EDITOR as JSON, write it back, and print the new version.
+
+    A key that is not there begins empty. The deadline and the meaning of the entry stay. If somebody else has
+    written meanwhile nothing is written, both sides are shown, and what was typed stays in a file.
+    """
+    async with target.look() as store:
+        entry = await target.keys(store).get(key)
+    before = "" if entry is None else _text(entry.value)
+    with _draft(before) as draft:
+        _open_editor(draft)
+        after = draft.read_text(encoding="utf-8")
+        if after.strip() == before.strip():
+            draft.unlink()
+            say("nothing was changed")
+            return
+        try:
+            stored = await _written(key, parse(after), entry, origin, target)
+        except holdfast.VersionConflict as conflict:
+            _show_both(conflict.current, after)
+            raise
+    print_stored(stored, target)
+
+
+async def _written(
+    key: str, value: Any, entry: holdfast.Entry | None, origin: Origin, target: Target
+) -> holdfast.Entry:
+    async with target.open() as store:
+        return await target.keys(store).set(
+            key,
+            value,
+            ttl=None if entry is None else holdfast.KEEP,
+            expected_version=0 if entry is None else entry.version,
+            semantics=None if entry is None else entry.semantics,
+            **origin.fields,
+        )
+
+
+@contextlib.contextmanager
+def _draft(text: str) -> Iterator[Path]:
+    """A file for the editor, which is gone when all went well and stays otherwise."""
+    number, name = tempfile.mkstemp(prefix="holdfast-", suffix=".json")
+    with open(number, "w", encoding="utf-8") as file:
+        file.write(text)
+    try:
+        yield Path(name)
+    except BaseException:
+        if Path(name).read_text(encoding="utf-8") != text:
+            say(f"what you typed is in {name}")
+        else:
+            Path(name).unlink()
+        raise
+    Path(name).unlink(missing_ok=True)
+
+
+def _open_editor(draft: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(editor), str(draft)], check=False).returncode
+    except OSError:
+        raise holdfast.ValidationError(
+            f"the editor {editor!a} can't be started: set EDITOR to one that is there", field="editor"
+        ) from None
+    if code:
+        raise holdfast.ValidationError(
+            f"the editor ended with code {code}: nothing was written", field="editor"
+        )
+
+
+def _show_both(current: holdfast.Entry | None, mine: str) -> None:
+    theirs = "" if current is None else _text(current.value)
+    name = "no entry" if current is None else f"version {current.version} of {current.last_writer}"
+    for line in difflib.unified_diff(
+        theirs.splitlines(), mine.splitlines(), fromfile=name, tofile="yours", lineterm=""
+    ):
+        say(line)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

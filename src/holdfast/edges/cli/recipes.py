@@ -1,0 +1,127 @@
+"""`holdfast counter`, `flag` and `checkpoint`: the recipes that programs use, by hand.
+
+Law: a command is one call of a recipe. Which entry a recipe keeps is known to the recipe alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.options import UNNAMED, Origin, Ttl, number
+from holdfast.edges.cli.output import document, line, value
+from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.cli.values import read_value
+
+Name = Annotated[str, Parameter(help="The name that programs give it.")]
+Given = Annotated[
+    str,
+    Parameter(allow_leading_hyphen=True, help="JSON; - for what is on stdin, @FILE for what is in a file."),
+]
+Text = Annotated[bool, Parameter(help="Take the value as a string, without the quotes of JSON.")]
+
+
+async def counter_get(name: Name, /, *, target: Target = HERE) -> None:
+    """Print what a counter is at; 0 if nothing was added yet."""
+    async with target.look() as store:
+        found = await target.keys(store).counter(name).value()
+    document({"name": name, "value": found} if target.json else found)
+
+
+async def counter_add(
+    name: Name,
+    by: Annotated[float, Parameter(converter=number, allow_leading_hyphen=True)] = 1,
+    /,
+    *,
+    ttl: Ttl = None,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Add to a counter, and print what it is at then.
+
+    Parameters
+    ----------
+    by
+        What to add: 1 if not given.
+    ttl
+        How long after its beginning the counter begins anew: seconds, or 30s, 1h, 2d.
+    """
+    async with target.open() as store:
+        found = await target.keys(store).counter(name, ttl=ttl).add(by, **origin.fields)
+    document({"name": name, "value": found} if target.json else found)
+
+
+async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
+    """Print the value of a flag. One that is not set, so that programs use their default, is exit code 3."""
+    async with target.look() as store:
+        found: Any = await target.keys(store).flag(name, _Unset()).get()
+    if isinstance(found, _Unset):
+        raise holdfast.KeyNotFound(f"flag {name!a} is not set: programs use their default", field="name")
+    if target.json:
+        document({"name": name, "value": found})
+    else:
+        value(found)
+
+
+async def flag_set(
+    name: Name,
+    content: Given,
+    /,
+    *,
+    text: Text = False,
+    ttl: Ttl = None,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Set a flag, and print its version; programs that watch it follow at once."""
+    given = read_value(content, text=text)
+    async with target.open() as store:
+        entry = await target.keys(store).flag(name, _Unset()).set(given, ttl=ttl, **origin.fields)
+    print_stored(entry, target)
+
+
+async def flag_clear(name: Name, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+    """Unset a flag, so that programs use their default. One that is not set is no error."""
+    async with target.open() as store:
+        cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
+    if target.json:
+        document({"cleared": cleared})
+    else:
+        line("cleared" if cleared else "not set")
+
+
+async def checkpoint_get(name: Name, /, *, target: Target = HERE) -> None:
+    """Print how far some work has come. One that has not begun ends with exit code 3."""
+    async with target.look() as store:
+        entry = await target.keys(store).checkpoint(name).load()
+    if entry is None:
+        raise holdfast.KeyNotFound(f"checkpoint {name!a} has not begun", field="name")
+    if target.json:
+        document(entry)
+    else:
+        value(entry.value)
+
+
+async def checkpoint_set(
+    name: Name,
+    content: Given,
+    /,
+    *,
+    text: Text = False,
+    origin: Origin = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Move a checkpoint from where it is, and print its version, unless somebody else has moved it."""
+    given = read_value(content, text=text)
+    async with target.open() as store:
+        checkpoint = target.keys(store).checkpoint(name)
+        await checkpoint.load()
+        entry = await checkpoint.advance(given, **origin.fields)
+    print_stored(entry, target)
+
+
+class _Unset:
+    """The default of a flag that has none here: a type of its own, so that any JSON is a legal value."""
