@@ -113,6 +113,7 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOLDFAST_URL", url)
     monkeypatch.setenv("HOLDFAST_PLUGIN", "jobs")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     return Cli(capsys, monkeypatch)
 
@@ -126,6 +127,7 @@ def program(url: str, tmp_path: Path) -> Program:
         "HOLDFAST_URL": url,
         "HOLDFAST_PLUGIN": "jobs",
         "XDG_DATA_HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "PYTHONPYCACHEPREFIX": str(COMPILED),
     }
     return Program(kept | own)

@@ -191,6 +191,15 @@ app.command(nats := App(name="nats", group=START, help="Set up a NATS server for
 nats.command("holdfast.edges.cli.nats:config", name="config")
 
 
+app.command(context := App(name="context", group=OWN, help="Short names for stores."))
+context.command("holdfast.edges.cli.context:add", name="add")
+context.command("holdfast.edges.cli.context:list_contexts", name="list", alias="ls")
+context.command("holdfast.edges.cli.context:remove", name="remove", alias="rm")
+
+app.command(config := App(name="config", group=OWN, help="The settings in force."))
+config.command("holdfast.edges.cli.config:show", name="show")
+
+
 def obey(arguments: Sequence[str]) -> int:
     """Run a command.
 

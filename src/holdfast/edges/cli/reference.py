@@ -48,8 +48,8 @@ _MEANINGS: Final = {
 
 _ABOUT: Final = {
     "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`,\n"
-    "`--json` and `--plugin`, and those about a whole store `--url` and `--json`. The user's own store is\n"
-    "that of `holdfast up`.",
+    "`--context`, `--json` and `--plugin`, and those about a whole store `--url`, `--context` and\n"
+    "`--json`. The user's own store is that of `holdfast up`.",
     "Provenance": "Commands that write to a key or a table take these.",
 }
 _SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"}
@@ -127,7 +127,7 @@ def _table(arguments: list[Argument]) -> Iterator[str]:
     for argument in arguments:
         choices = ", ".join(f"`{choice}`" for choice in sorted(argument.get_choices() or ()))
         details = [
-            argument.parameter.help,
+            " ".join((argument.parameter.help or "").split()),
             choices and f"One of {choices}.",
         ]
         meaning = " ".join(detail for detail in details if detail)

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.edges.cli.options import WHERE, number
 from holdfast.edges.cli.output import document, line, rows, shown_time
-from holdfast.edges.cli.target import Place, said
+from holdfast.edges.cli.target import Place
 from holdfast.edges.cli.values import parse
 from holdfast.table import Tables
 
@@ -60,7 +60,7 @@ class Owner(Place):
 
     def tables(self, store: holdfast.Store) -> Tables:
         """The handle on the tables."""
-        plugin = said("HOLDFAST_PLUGIN") if self.plugin is None else self.plugin
+        plugin = self._spoken().plugin if self.plugin is None else self.plugin
         if not plugin:
             raise holdfast.MissingField(
                 "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"

@@ -20,6 +20,7 @@ from holdfast import private, rules
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
+    from holdfast.edges.cli.contexts import Context
     from holdfast.keyring import Keyring
 
 WRITER: Final = "cli"
@@ -44,13 +45,39 @@ class Place:
     """A path or a URL. If not given: $HOLDFAST_URL, then the store or the service of the settings, which
     $NATS_URL may name, then the user's own store."""
 
+    context: str | None = field(default=None, metadata={SHORT: "-c"})
+    """A store by the name that `holdfast context add` gave it. If not given: $HOLDFAST_CONTEXT."""
+
     json: bool = field(default=False, metadata={SHORT: "-j"})
     """Answer with JSON, on one line each where there are several answers; an error is JSON too."""
 
     @property
     def address(self) -> str:
         """The URL of the store, wherever it was given."""
-        return self.url if self.url is not None else said("HOLDFAST_URL") or self._configured()
+        if self.url is not None:
+            return self.url
+        if self.context is not None:
+            return _context(self.context).url
+        url, context = said("HOLDFAST_URL"), said("HOLDFAST_CONTEXT")
+        if url is not None or context is None:
+            return url or self._configured()
+        return _context(context).url
+
+    @property
+    def _named(self) -> bool:
+        """Whether the store was named, and is not just the user's own."""
+        named = (self.url, self.context, said("HOLDFAST_URL"), said("HOLDFAST_CONTEXT"))
+        return any(one is not None for one in named)
+
+    def _spoken(self) -> Chosen:
+        """The namespace that variables name, or a context; one of the command line outweighs variables."""
+        if self.context is not None and any(of := _namespace_of(self.context)):
+            return of
+        spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
+        context = said("HOLDFAST_CONTEXT")
+        if any(spoken) or context is None or self.context is not None:
+            return spoken
+        return _namespace_of(context)
 
     def _configured(self) -> str:
         from holdfast.edges.addresses import store_address
@@ -96,8 +123,7 @@ class Place:
                 yield store
             return
         self._log_errors()
-        named = self.url is not None or said("HOLDFAST_URL") is not None
-        engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=named)
+        engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
         async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
             yield store
 
@@ -105,7 +131,7 @@ class Place:
         """The store itself, to be entered; it removes what has expired only if it is told to."""
         self._log_errors()
         address = self.address
-        if self.url is None and "://" not in address:
+        if not self._named and "://" not in address:
             private.make_folder(Path(address).parent)
         return holdfast.Store(engine_for(address, self.keys_at_hand()), writer=WRITER, reap=reap)
 
@@ -148,7 +174,7 @@ class Target(Place):
         """The namespace that is meant, as far as it was said anywhere."""
         if self.plugin is not None:
             return Chosen(plugin=self.plugin)
-        spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
+        spoken = self._spoken()
         if self.named:
             return Chosen(
                 tenant=spoken.tenant if self.tenant is None else self.tenant,
@@ -194,6 +220,18 @@ async def _through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
             f"lets you in, as in --url '{service}{'&' if '?' in service else '?'}creds=FILE'",
             field=error.field,
         ) from None
+
+
+def _context(name: str) -> Context:
+    """The context of a name, for the few who use one."""
+    from holdfast.edges.cli.contexts import context_of
+
+    return context_of(name)
+
+
+def _namespace_of(name: str) -> Chosen:
+    context = _context(name)
+    return Chosen(context.plugin, context.tenant, context.project)
 
 
 def said(variable: str) -> str | None:

@@ -1,0 +1,144 @@
+"""`holdfast context`: short names for stores.
+
+Law: what is stored is a URL that works from every folder. No password or token is ever shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import quote
+
+from cyclopts import Group, Parameter
+
+import holdfast
+from holdfast import masking
+from holdfast.edges.cli.contexts import Context, read_contexts, require_name, write_contexts
+from holdfast.edges.cli.output import document, rows, say
+from holdfast.registry import engine_for
+
+Json = Annotated[bool, Parameter(alias="-j", help="Answer with JSON.")]
+
+
+@Parameter(name="*", group=Group("Logging in to NATS", sort_key=5))
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """Files that let one in; their paths become options of the URL."""
+
+    creds: str | None = None
+    """A file with a JWT and its seed."""
+
+    nkey: str | None = None
+    """A file with an nkey's seed."""
+
+    tls_ca: str | None = None
+    """A file with the certificates to trust."""
+
+    tls_cert: str | None = None
+    """A file with this client's certificate."""
+
+    tls_key: str | None = None
+    """A file with the key of that certificate."""
+
+
+NO_LOGIN: Final = Login()
+
+
+def add(
+    name: str,
+    /,
+    *,
+    url: str,
+    plugin: Annotated[str | None, Parameter(alias="-p")] = None,
+    tenant: str | None = None,
+    project: str | None = None,
+    login: Login = NO_LOGIN,
+    force: bool = False,
+    json: Json = False,
+) -> None:
+    """Keep a store under a short name: holdfast -c NAME list goes there.
+
+    Parameters
+    ----------
+    name
+        The name.
+    url
+        A path or a URL.
+    plugin
+        The plugin whose keys are meant if a command does not say.
+    tenant
+        Instead of a plugin: the tenant.
+    project
+        The tenant's project.
+    force
+        Replace the context if there is one of this name.
+    """
+    known = read_contexts()
+    if require_name(name) in known and not force:
+        raise holdfast.ValidationError(
+            f"there is a context {name!a} already; --force replaces it", field="name"
+        )
+    if (tenant is None) is not (project is None) or (plugin is not None and tenant is not None):
+        raise holdfast.ValidationError("give --plugin, or --tenant and --project", field="plugin")
+    address = _everywhere(url, login)
+    engine_for(address)
+    write_contexts(known | {name: Context(url=address, plugin=plugin, tenant=tenant, project=project)})
+    if json:
+        document({"name": name, "url": _shown(address)})
+    else:
+        say(f"context {name} leads to {_shown(address)}: holdfast -c {name} list")
+
+
+def list_contexts(*, json: Json = False) -> None:
+    """List the contexts: their names, where they lead, and which namespace they name."""
+    found = sorted(read_contexts().items())
+    if json:
+        document({"contexts": [{"name": name, **_told(one)} for name, one in found]})
+        return
+    rows(("name", "url", "namespace"), ((name, _shown(one.url), _namespace(one)) for name, one in found))
+
+
+def remove(name: str, /, *, json: Json = False) -> None:
+    """Forget a context; the store stays as it is. One that is not there is no error.
+
+    Parameters
+    ----------
+    name
+        The name.
+    """
+    known = read_contexts()
+    removed = known.pop(name, None) is not None
+    if removed:
+        write_contexts(known)
+    if json:
+        document({"removed": removed})
+    else:
+        say(f"context {name} is forgotten" if removed else f"there is no context {name}")
+
+
+def _everywhere(url: str, login: Login) -> str:
+    """The URL, with paths that do not depend on the folder."""
+    given = {field.name: getattr(login, field.name) for field in fields(Login)}
+    options = [
+        f"{name}={quote(str(Path(path).absolute()))}" for name, path in given.items() if path is not None
+    ]
+    if "://" not in url:
+        url = str(Path(url).absolute())
+    if not options:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{'&'.join(options)}"
+
+
+def _shown(url: str) -> str:
+    return masking.shown(url) if "://" in url else url
+
+
+def _namespace(context: Context) -> str | None:
+    if context.plugin is not None:
+        return f"kv/{context.plugin}"
+    return None if context.tenant is None else f"semantic/{context.tenant}/{context.project}"
+
+
+def _told(context: Context) -> dict[str, str | None]:
+    return {"url": _shown(context.url), "namespace": _namespace(context)}

@@ -1,0 +1,92 @@
+"""Contexts: stores by short names, in a file of the user's.
+
+Law: the file is read when a context is named and never otherwise. Only its owner can read it, since a URL may
+have a password in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast import private
+from holdfast.edges.cli.output import file_trouble
+from holdfast.errors import ValidationError
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A store, and the namespace in it that is meant if a command does not say."""
+
+    url: str
+    plugin: str | None = None
+    tenant: str | None = None
+    project: str | None = None
+
+
+def context_of(name: str) -> Context:
+    """The context of a name.
+
+    Raises:
+        ValidationError: There is none of that name.
+    """
+    known = read_contexts()
+    if name not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise ValidationError(
+            f"there is no context {name!a}; known are: {names}. Add one with holdfast context add",
+            field="context",
+        )
+    return known[name]
+
+
+def contexts_path() -> Path:
+    """The file: `$XDG_CONFIG_HOME/holdfast/contexts.json`, as the XDG rules have it."""
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
+    return base / "holdfast" / "contexts.json"
+
+
+def read_contexts() -> dict[str, Context]:
+    """All contexts by name.
+
+    Raises:
+        ValidationError: The file can't be read.
+    """
+    path = contexts_path()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Context])
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise file_trouble(error, path, field="context") from None
+    except msgspec.MsgspecError as error:
+        raise ValidationError(f"{path} is no file of contexts: {error}", field="context") from None
+
+
+def write_contexts(contexts: dict[str, Context]) -> None:
+    """Replace the file as a whole, so that nobody ever sees a part of it."""
+    path = contexts_path()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        private.make_folder(path.parent)
+        with open(private.create(unfinished), "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise file_trouble(error, path, field="context") from None
+
+
+def require_name(name: str) -> str:
+    """A legal name for a context."""
+    if not _NAME.fullmatch(name):
+        raise ValidationError(
+            "the name of a context has 1 to 63 of the characters a-z, 0-9, ., _ and -", field="name"
+        )
+    return name
