@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 class Terminal:
     """What a command shows to somebody who sits before it."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, columns: int = 120, **variables: str) -> None:
         self._program = program
+        self._variables = {"TERM": "xterm", "COLUMNS": str(columns), **variables}
 
     def start(self, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
         """Begin a command, and give the end of the terminal at which one reads."""
         reader, writer = pty.openpty()
-        environment = self._program.environment | {"TERM": "xterm", "COLUMNS": "120"}
+        environment = self._program.environment | self._variables
         process = subprocess.Popen(
             [*PROGRAM, *arguments], env=environment, stdin=writer, stdout=writer, stderr=writer
         )
         os.close(writer)
         return process, reader
 
-    def show(self, *arguments: str) -> str:
-        """All that a command shows."""
+    def show(self, *arguments: str, code: int = 0) -> str:
+        """All that a command shows, which ends with this exit code."""
         process, reader = self.start(*arguments)
         shown = b""
         while part := read(reader):
             shown += part
         os.close(reader)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=30) == code
         return shown.decode()
 
 
@@ -116,7 +117,7 @@ def test_nothing_commands_the_terminal(program: Program, url: str, command: str)
     key = f"k{NASTY}"
     asyncio.run(_written(url, key))
     arguments = [{"KEY": key, "TEXT": "text"}.get(word, word) for word in command.split()]
-    shown = DRAWING.sub("", Terminal(program).show(*arguments))
+    shown = DRAWING.sub("", Terminal(program, columns=400).show(*arguments))
     assert HARMFUL.search(shown.replace("\r\n", "\n")) is None
     assert "\\u202e" in shown
 

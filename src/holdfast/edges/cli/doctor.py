@@ -5,6 +5,7 @@ Law: nothing is changed. A store that opening would create or migrate is not ope
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,11 @@ from holdfast.edges.cli import checks, exposure
 from holdfast.edges.cli.checks import Finding
 from holdfast.edges.cli.deep import deep as looked_into
 from holdfast.edges.cli.exit_codes import ERROR, OK
-from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.output import coloured, document
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.config import read_config, shown
+from holdfast.edges.screen import harmless
 from holdfast.engine import Auditor
 from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.migrate import Need, needed
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.keyring import Keyring
 
+_ORDER: Final = ("fail", "warn", "ok")
+_COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}
 OFFSET: Final = 1000
 """From how many milliseconds on two clocks that should agree do not."""
 AHEAD: Final = 2000
@@ -39,9 +43,10 @@ AHEAD: Final = 2000
 
 
 async def doctor(*, nats: str | None = None, deep: bool = False, target: Place = STORE) -> int:
-    """Check this machine and the store: each check is a line that begins with ok, warn or fail.
+    """Check this machine and the store: each check is a line that begins with fail, warn or ok.
 
-    The exit code is 1 if one has failed. Nothing is created or migrated.
+    What is wrong comes first, with what to do about it. The exit code is 1 if one has failed. Nothing is
+    created or migrated.
 
     Parameters
     ----------
@@ -55,11 +60,13 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     keys, key = _key(target)
     findings = [finding async for finding in _findings(target.address, config.nats, keys, deep=deep)]
     findings += [exposure.access(config)] if key is None else [key, exposure.access(config)]
+    findings.sort(key=lambda finding: _ORDER.index(finding.level))
     if target.json:
         document({"checks": findings})
     else:
         for finding in findings:
-            line(_line(finding))
+            level = coloured(f"{finding.level:<4}", _COLOURS[finding.level], sys.stdout)
+            print(f"{level}  {harmless(_line(finding), lines=True)}")
     return ERROR if any(finding.level == "fail" for finding in findings) else OK
 
 
@@ -231,5 +238,5 @@ def ahead(milliseconds: float, whose: str) -> Finding:
 
 
 def _line(finding: Finding) -> str:
-    advice = f" ({finding.advice})" if finding.advice else ""
-    return f"{finding.level:<4}  {finding.check:<9}  {finding.message}{advice}"
+    advice = f" (fix: {finding.advice})" if finding.advice else ""
+    return f"{finding.check:<9}  {finding.message}{advice}"

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import number, seconds
-from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time, table
+from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 
 if TYPE_CHECKING:
@@ -138,8 +138,12 @@ def _display(target: Place, *, once: bool) -> Iterator[Callable[[list[Sample]], 
     else:
         from rich.live import Live
 
+        from holdfast.edges.cli.drawing import table
+
         with Live(auto_refresh=False, screen=True) as live:
-            yield lambda samples: live.update(table(_TOP_COLUMNS, map(_cells, samples)), refresh=True)
+            yield lambda samples: live.update(
+                table(_TOP_COLUMNS, map(_cells, samples), width=live.console.width), refresh=True
+            )
 
 
 def _cells(sample: Sample) -> tuple[str, int, int, float]:

@@ -1,16 +1,17 @@
 """What a command prints: data to stdout, everything else to stderr.
 
-Law: tables are drawn on a terminal only, and only then is rich imported. Elsewhere a row is a line with tabs
-between its cells, for other programs to read.
+Law: tables and colours are for terminals alone; tables are drawn in `drawing`. Elsewhere a row is a line with
+tabs between its cells, for other programs to read.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from rich.table import Table
-
     from holdfast.model import Item
 
     Cell = str | int | float | None
 
+_COLOURS: Final = {"red": "31", "green": "32", "yellow": "33"}
 _DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
 
 
@@ -57,9 +57,17 @@ def line(text: object) -> None:
     print(harmless(str(text), lines=True))
 
 
-def say(text: str) -> None:
+def say(text: str, *, colour: str | None = None) -> None:
     """Tell the user something that is no data."""
-    print(f"holdfast: {harmless(text, lines=True)}", file=sys.stderr)
+    name = "holdfast:" if colour is None else coloured("holdfast:", colour, sys.stderr)
+    print(f"{name} {harmless(text, lines=True)}", file=sys.stderr)
+
+
+def coloured(text: str, colour: str, stream: TextIO) -> str:
+    """Text in a colour where somebody sees it and did not ask for none; elsewhere as it is."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def on_terminal() -> bool:
@@ -70,29 +78,13 @@ def on_terminal() -> bool:
 def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
     """Print rows: as a table on a terminal, else with tabs and without a heading."""
     if on_terminal():
-        from rich.console import Console
+        from holdfast.edges.cli.drawing import draw
 
-        Console().print(table(columns, cells))
+        draw(columns, cells)
         return
     for row in cells:
         print("\t".join("-" if cell is None else harmless(str(cell)) for cell in row))
     print(end="", flush=True)
-
-
-def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Table:
-    """A table for a terminal; columns of numbers are set to the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    all_rows = [list(row) for row in cells]
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for position, name in enumerate(columns):
-        numeric = all(not isinstance(row[position], str) for row in all_rows)
-        drawn.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in all_rows:
-        drawn.add_row(*(Text(_cell(cell)) for cell in row))
-    return drawn
 
 
 def shown_key(key: str) -> str:
@@ -108,7 +100,7 @@ def shown_time(moment: datetime) -> str:
 def complain(error: HoldfastError, *, as_json: bool) -> None:
     """Tell of an error on stderr: one line for people, or a document."""
     if not as_json:
-        say(error.message)
+        say(error.message, colour="red")
         return
     print(_json(refusal(error)), file=sys.stderr)
 
@@ -140,12 +132,6 @@ def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
         return StorageFull(f"there is no room left for {path}", field=field)
     reason = (error.strerror or "it can't be used").lower()
     return ValidationError(f"{path}: {reason}", field=field)
-
-
-def _cell(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    return f"{cell:,}" if isinstance(cell, (int, float)) else harmless(cell)
 
 
 def _json(content: object) -> str:

@@ -43,7 +43,7 @@ async def export_entries(
     require_free(out, force=force)
     async with target.look() as store:
         keys = target.keys(store)
-        total = (await store.stats(keys.namespace)).keys
+        total = await _count(store, keys, prefix)
         with sorting() as sorter:
             with _progress("export", total) as advance:
                 async for page in pages(keys, prefix, limit=None, cursor=None, values=True, follow=True):
@@ -96,13 +96,26 @@ async def import_entries(
             )
             if not intake.tally.keeps_versions and not target.json:
                 say(f"{keys.namespace} has been written to before, so the entries get new versions")
-            with _progress("import", None) as advance:
+            with _progress("import", _size(file), in_bytes=True) as advance:
                 for number, line in enumerate(lines, start=2):
                     if line.strip():
                         await intake.take(number, line)
-                        advance(1)
+                    advance(len(line))
             await intake.finish()
     _report(intake, target)
+
+
+async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
+    """How many entries there are to export; those of a prefix are counted only where a bar shows it."""
+    if not prefix or not sys.stderr.isatty():
+        return (await store.stats(keys.namespace)).keys
+    walk = pages(keys, prefix, limit=None, cursor=None, values=False, follow=True)
+    return sum([page.count async for page in walk])
+
+
+def _size(name: str) -> int | None:
+    """The bytes of a file; None where that is not known, as of stdin."""
+    return None if name == "-" else Path(name).stat().st_size
 
 
 def _report(intake: Intake, target: Target) -> None:
@@ -205,15 +218,23 @@ class _Screen:
 
 
 @contextlib.contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """What counts entries: a bar where somebody sees it."""
+def _progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """What counts entries, or bytes: a bar where somebody sees it."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    far = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), far, TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

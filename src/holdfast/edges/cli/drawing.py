@@ -1,0 +1,78 @@
+"""Tables on a terminal, as wide as it is.
+
+Law: a value is never broken letter by letter. One column, the widest, may be folded, down to a width that can
+be read; where that does not help, columns are left out from the right, and the user is told which.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.edges.cli.output import say
+from holdfast.edges.screen import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.edges.cli.output import Cell
+
+READABLE: Final = 24
+"""How narrow a folded column may be."""
+GAP: Final = 3
+"""The space between two columns."""
+EDGES: Final = 2
+"""The space at both sides of a table."""
+
+
+def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
+    """Draw a table, and say which columns had no room."""
+    console = Console()
+    drawn = table(columns, cells, width=console.width)
+    console.print(drawn)
+    left_out = columns[len(drawn.columns) :]
+    if left_out:
+        say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
+
+
+def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int) -> Table:
+    """A table of at most this width; columns of numbers are set to the right."""
+    all_rows = [list(row) for row in cells]
+    texts = [[_text(cell) for cell in row] for row in all_rows]
+    natural = [
+        max(cell_len(text) for text in (name, *(row[position] for row in texts)))
+        for position, name in enumerate(columns)
+    ]
+    widths = fitted(natural, width)
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for position, wide in enumerate(widths):
+        numeric = all(not isinstance(row[position], str) for row in all_rows)
+        drawn.add_column(
+            columns[position], justify="right" if numeric else "left", overflow="fold", width=wide
+        )
+    for row in texts:
+        drawn.add_row(*map(Text, row[: len(widths)]))
+    return drawn
+
+
+def fitted(natural: Sequence[int], width: int) -> list[int]:
+    """The widths of the columns that have room, the first ones."""
+    for kept in range(len(natural), 1, -1):
+        wanted = list(natural[:kept])
+        widest = wanted.index(max(wanted))
+        room = width - EDGES - GAP * (kept - 1) - (sum(wanted) - wanted[widest])
+        if room >= min(wanted[widest], READABLE):
+            wanted[widest] = min(wanted[widest], room)
+            return wanted
+    return [min(one, width - EDGES) for one in natural[:1]]
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, (int, float)) else harmless(cell)
