@@ -89,6 +89,7 @@ async def test_a_line_names_the_table(caller: Caller, caplog: pytest.LogCaptureF
     [line] = [record for record in caplog.records if record.levelno == logging.DEBUG]
     told = vars(line)
     assert (told["plugin"], told["operation"], told["key"]) == ("trivia", "get_item", "events")
+    assert "replayed" not in told
 
 
 async def test_a_lost_race_is_told_once(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:

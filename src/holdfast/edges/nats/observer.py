@@ -186,12 +186,14 @@ def _log_error(request: Request, error: HoldfastError) -> None:
 
 
 def _log_done(request: Request, seconds: float, *, hit: bool | None) -> None:
+    # Of a call about tables it is not known here whether it was replayed.
+    replayed = {} if request.route.family == "table" else {"replayed": request.replayed}
     _log.debug(
         "%s%s of %s",
         "replayed " if request.replayed else "",
         request.route.verb,
         request.route.owner,
-        extra=asked(request) | _took(request, seconds) | {"hit": hit, "replayed": request.replayed},
+        extra=asked(request) | _took(request, seconds) | {"hit": hit} | replayed,
     )
 
 
