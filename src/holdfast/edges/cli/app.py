@@ -186,6 +186,7 @@ audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
 config.command("holdfast.edges.cli.config_init:init", name="init")
+config.command("holdfast.edges.cli.config:show", name="show")
 
 app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))
 nats.command("holdfast.edges.cli.nats:config", name="config")
@@ -195,9 +196,6 @@ app.command(context := App(name="context", group=OWN, help="Short names for stor
 context.command("holdfast.edges.cli.context:add", name="add")
 context.command("holdfast.edges.cli.context:list_contexts", name="list", alias="ls")
 context.command("holdfast.edges.cli.context:remove", name="remove", alias="rm")
-
-app.command(config := App(name="config", group=OWN, help="The settings in force."))
-config.command("holdfast.edges.cli.config:show", name="show")
 
 
 def obey(arguments: Sequence[str]) -> int:
