@@ -72,7 +72,7 @@ def test_doctor_begins_with_what_is_wrong(cli: Cli, program: Program, url: str, 
     assert outcome.code == 1
     assert levels == sorted(levels, key=["fail", "warn", "ok"].index)
     assert outcome.out.startswith("fail  nats")
-    assert "(fix: start one, or name another with --nats)" in outcome.out.splitlines()[0]
+    assert "(start one, or name another with --nats)" in outcome.out.splitlines()[0]
     checks = json.loads(cli("doctor", "--nats", "nats://127.0.0.1:1", "--json").out)["checks"]
     assert checks[0]["level"] == "fail"
     assert f"{YELLOW}warn" in Terminal(program).show("doctor")

@@ -238,5 +238,5 @@ def ahead(milliseconds: float, whose: str) -> Finding:
 
 
 def _line(finding: Finding) -> str:
-    advice = f" (fix: {finding.advice})" if finding.advice else ""
+    advice = f" ({finding.advice})" if finding.advice else ""
     return f"{finding.check:<9}  {finding.message}{advice}"
