@@ -32,15 +32,15 @@ def require_yes(what: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ValidationError(f"{what}: add --yes to do it", field="yes")
-    print(f"holdfast: {harmless(what)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if _answer().strip().lower() not in _AGREED:
+    if _answer(f"holdfast: {harmless(what)}. Go on? [y/N] ").strip().lower() not in _AGREED:
         raise ValidationError("nothing was done", field="yes")
 
 
-def _answer() -> str:
+def _answer(question: str) -> str:
     """A line from the terminal. Within a loop Ctrl-C would only be noted, and the wait for the line go on."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        print(question, end="", file=sys.stderr, flush=True)
         return sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
