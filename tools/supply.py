@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 LOCKS = (LOCK, ROOT / "tools" / "installer.lock", ROOT / "tools" / "supply.lock")
 PROJECT = ROOT / "pyproject.toml"
-ITSELF = "holdfast (pyproject.toml)"
+ITSELF = "holdfast-kv (pyproject.toml)"
 """How the lock file names Holdfast where it, or one of its extras, asks for a package."""
 SPEC = "1.6"
 """The version of CycloneDX that is written."""

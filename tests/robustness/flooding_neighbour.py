@@ -85,8 +85,10 @@ def _connect(url: str, *, unread: str) -> socket.socket:
     wire.recv(65_536)
     hello = {"verbose": False, "pedantic": False, "user": address.username, "pass": address.password}
     wire.sendall(b"CONNECT " + json.dumps(hello).encode() + b"\r\nPING\r\n")
-    while b"PONG" not in wire.recv(65_536):
-        pass
+    while b"PONG" not in (said := wire.recv(65_536)):
+        if not said:
+            wire.close()
+            raise ConnectionRefusedError("the server lets this plugin have no more connections")
     if unread:
         wire.sendall(f"SUB {unread} 1\r\nSUB db.event.kv.{address.username}.> 2\r\n".encode())
     wire.setblocking(False)
@@ -102,7 +104,8 @@ def flood(url: str, kind: str, seconds: float) -> int:
     until, sent = time.monotonic() + seconds, 0
     with selectors.DefaultSelector() as ready:
         for _ in range(connections):
-            ready.register(_connect(url, unread=unread), selectors.EVENT_WRITE, 0)
+            with suppress(OSError):
+                ready.register(_connect(url, unread=unread), selectors.EVENT_WRITE, 0)
         while time.monotonic() < until:
             for key, _ in ready.select(0.1):
                 wire: Any = key.fileobj

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Change, Changes, Entry, Semantics, Stats, change_of, entry_of, look_over
+from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats, change_of, entry_of, look_over
 from holdfast.rows import Record, Row
 from holdfast.testing.exact import refusal
 from holdfast.wire.replies import (
@@ -206,13 +206,26 @@ def test_a_page_of_changes_says_where_a_gap_ends() -> None:
 def test_the_stats_of_a_namespace() -> None:
     """What a namespace holds is shown field by field."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    stats = Stats(namespace="kv/p", keys=1, bytes=2, version=3, changed_at=at)
+    parts = Parts(entries=7, journal=5)
+    stats = Stats(namespace="kv/p", keys=1, bytes=2, version=3, changed_at=at, kept_bytes=12, parts=parts)
     assert over(stats_fields(stats)) == {
         "namespace": "kv/p",
         "keys": 1,
         "bytes": 2,
         "version": 3,
         "changed_at": "2026-01-01T00:00:00Z",
+        "kept_bytes": 12,
+        "parts": {
+            "entries": 7,
+            "items": 0,
+            "indexes": 0,
+            "journal": 5,
+            "trash": 0,
+            "letters": 0,
+            "requests": 0,
+            "other": 0,
+            "audit": 0,
+        },
     }
 
 

@@ -119,7 +119,8 @@ def test_completion(cli: Cli) -> None:
     for word in ("get", "doctor", "--if-version", "migrate up"):
         assert word in script
     shown = subprocess.run(
-        ["bash", "-c", f"{script}\nCOMP_WORDS=(holdfast hi) COMP_CWORD=1; _holdfast; echo $COMPREPLY"],
+        ["bash"],
+        input=f"{script}\nCOMP_WORDS=(holdfast hi) COMP_CWORD=1; _holdfast; echo $COMPREPLY\n",
         capture_output=True,
         text=True,
         check=True,

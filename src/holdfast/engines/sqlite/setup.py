@@ -40,7 +40,16 @@ class Connection(sqlite3.Connection):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self.execute = self.cursor().execute  # type: ignore[method-assign]
+        self._shared = self.cursor()
+        self.execute = self._shared.execute  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """Close the connection and its files now, even if an error still refers to it.
+
+        The cursor holds its last statement. While that lives, SQLite keeps the files open.
+        """
+        self._shared.close()
+        super().close()
 
 
 def connect(path: Path, *, patience: float) -> sqlite3.Connection:
