@@ -145,8 +145,8 @@ PLANTS: Final = (
     Plant(
         "a service keeps the deadline to itself",
         "edges/nats/service.py",
-        'fields["deadline"] = deadline_of(',
-        "deadline_of(",
+        'return False  # answered before the turn is over\n        fields["deadline"] = deadline',
+        "return False  # answered before the turn is over",
         _NATS,
     ),
     Plant(

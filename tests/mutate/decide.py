@@ -279,8 +279,8 @@ PLANTS: Final = (
     Plant(
         "a quota never sees what the journal holds",
         "decide/draft.py",
-        "self.namespace.journal_bytes += OVERHEAD + len(names) + detail",
-        "self.namespace.journal_bytes += OVERHEAD + len(names)",
+        "            + detail\n            + OVERHEAD\n        )",
+        "            + OVERHEAD\n        )",
         _KEPT,
     ),
     Plant(

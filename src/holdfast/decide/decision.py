@@ -134,14 +134,16 @@ class Decision:
         draft, results = self._draft, self._results
         spent = count = 0
         for command in commands:
-            draft.begin(command)
+            draft.command = command
             try:
                 results.append(draft.attempt(_apply, command))
             except Paused:
+                draft.charged = None
                 break
             count += 1
             if draft.charged is not None:
                 spent += draft.charged.spent
+                draft.charged = None
                 if spent >= SLICE:
                     break
         draft.keep()

@@ -170,12 +170,6 @@ class Draft:
         found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
         return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
 
-    def begin(self, command: Command) -> None:
-        """Turn to the next command of the group; what it and its parts do is charged to it."""
-        self.command = command
-        self.charged = None
-        self._began = len(self._undo)
-
     @property
     def unchanged(self) -> bool:
         """Whether the command at hand has changed no row so far."""
@@ -205,6 +199,8 @@ class Draft:
         self._enter(command.namespace)
         namespace = msgspec.structs.replace(self.namespace)
         undo, journal = len(self._undo), len(self._journal)
+        if command is self.command:
+            self._began = undo
         try:
             result = apply(self, command)
             if self._defaults is not None or self.namespace.policy is not None:
@@ -278,9 +274,15 @@ class Draft:
         """Write to the journal."""
         self._journal.append(record)
         # `record_weight`, written out: every write comes here
-        names = f"{record.key}{record.last_writer or ''}{record.request_id or ''}{record.purpose or ''}"
         detail = 0 if record.detail is None else len(record.detail.encode())
-        self.namespace.journal_bytes += OVERHEAD + len(names) + detail
+        self.namespace.journal_bytes += (
+            len(record.key)
+            + len(record.last_writer or "")
+            + len(record.request_id or "")
+            + len(record.purpose or "")
+            + detail
+            + OVERHEAD
+        )
 
     @property
     def overdue(self) -> Overdue:

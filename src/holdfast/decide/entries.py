@@ -98,10 +98,11 @@ def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
     else:
         namespace.bytes += row.size - before.size
         # `envelope` of both, written out: most sets come this way
-        namespace.envelope_bytes += len(
-            f"{row.last_writer}{row.request_id or ''}{row.semantics or ''}{row.spec_ref or ''}"
-        ) - len(
-            f"{before.last_writer}{before.request_id or ''}{before.semantics or ''}{before.spec_ref or ''}"
+        namespace.envelope_bytes += (
+            (len(row.last_writer) - len(before.last_writer))
+            + (len(row.request_id or "") - len(before.request_id or ""))
+            + (len(row.semantics or "") - len(before.semantics or ""))
+            + (len(row.spec_ref or "") - len(before.spec_ref or ""))
         )
     draft.put(Address(draft.name, KV, key), row)
 

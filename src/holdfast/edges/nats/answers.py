@@ -71,7 +71,7 @@ class Answers:
 
     def refuse(self, client: Connection, reply: str, dialect: Dialect, *, error: HoldfastError) -> None:
         """Answer a message that is no request."""
-        self._send(client, reply, dialect.refusal(error), error=error, dialect=dialect)
+        self._send(client, reply, dialect.refusal(error), error, dialect)
 
     def send(self, subject: str, payload: bytes) -> None:
         """Have a message sent over the common connection, if that can be."""
@@ -103,7 +103,7 @@ class Answers:
                 f"the reply has {len(payload)} bytes, more than the server lets pass"
             )
             payload = dialect.refusal(error, bare=True)
-        self._send(request.client, request.reply, payload, error=error, dialect=dialect)
+        self._send(request.client, request.reply, payload, error, dialect)
         return error
 
     def _send(
@@ -111,7 +111,6 @@ class Answers:
         client: Connection,
         reply: str,
         payload: bytes,
-        *,
         error: HoldfastError | None,
         dialect: Dialect,
     ) -> None:

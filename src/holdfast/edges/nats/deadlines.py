@@ -19,7 +19,7 @@ FARTHEST: Final = MAX_TTL * 1000
 """How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""
 
 
-def deadline_of(request: Request, fields: Mapping[str, Any], now: int, *, usual: int) -> int:
+def deadline_of(request: Request, fields: Mapping[str, Any], now: int, usual: int) -> int:
     """The deadline of a request, in milliseconds since 1970. It goes with a write to its commit.
 
     Raises:

@@ -263,19 +263,22 @@ class NatsService:
         fields = route.dialect.fields(request.payload)
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
-        fields["deadline"] = deadline_of(request, fields, self._now(), usual=self._settings.deadline_ms)
+        deadline = deadline_of(request, fields, self._now(), self._settings.deadline_ms)
         known = tables.FIELDS if route.family == "table" else calls.FIELDS
         if not fields.keys() <= known:
             self.unknown_fields += len(fields.keys() - known)
         if route.dialect is ADMIN:
+            fields["deadline"] = deadline
             return self._operate(request, fields)
         if route.family == "table":
+            fields["deadline"] = deadline
             fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
             return self._table(request, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
         kv = handles.get(route.namespace + request.user) or self._handle(request, handles)
         if route.verb == "get" and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
+        fields["deadline"] = deadline
         write = write_of(route.verb, kv.verbs, fields)
         if write is not None:
             return self._write(request, write)
