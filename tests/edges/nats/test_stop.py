@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from nats.aio.msg import Msg
 
 from holdfast.batcher import ALONE
+from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
+from holdfast.edges.nats import service
 from holdfast.edges.nats.intake import Limits
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
@@ -107,6 +110,26 @@ async def test_what_comes_later_is_not_left_waiting(nats_server: NatsServer) -> 
 
 def _refused(answer: asyncio.Future[Answer]) -> bool:
     return answer.done() and not answer.cancelled() and answer.exception() is not None
+
+
+async def test_a_flood_does_not_hold_up_the_end(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A connection on which more has piled up than can be taken is left: nothing of it is taken later."""
+    monkeypatch.setattr(service, "GRACE", 0.05)
+    async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
+
+        async def never(subscription: Subscription) -> None:
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as flooded:
+            flooded.setattr(running.client, "drain", never)
+            async with asyncio.timeout(PATIENCE):
+                await running.service.stop()
+        assert "stopping without all requests of 1 connections" in caplog.text
+        unheard = await caller.begin("db.kv.trivia.set", {"key": "k", "value": 1})
+        async with asyncio.timeout(PATIENCE):
+            assert isinstance((await asyncio.gather(unheard, return_exceptions=True))[0], ConnectionError)
 
 
 async def test_stopping_twice_or_without_work(nats_server: NatsServer) -> None:

@@ -12,9 +12,9 @@ answer may go.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.service")
 
 
+GRACE: Final = 5.0
+"""For how many seconds a service that stops takes what was sent before."""
 TRUSTED: Final = "trusted"
 """Who is known to ask where the payload names the plugin: one of those who may speak for any."""
 
@@ -124,7 +126,7 @@ class NatsService:
         self._trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._tables: Bounded[str, TableCall] = Bounded(KNOWN_NAMES)
         self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
         self._tasks: set[asyncio.Task[None]] = set()
         self._gets: list[tuple[Request, KV]] = []
@@ -137,7 +139,7 @@ class NatsService:
         _log.info("the service is starting")
         self._listen(self._listening.common(self._client))
         for subject in self._micro.subjects():
-            self._subscriptions.append(self._client.listen(subject, self._introduce))
+            self._subscriptions[self._client].append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._answers.publish_changes)
         await self._client.flush()
@@ -152,13 +154,12 @@ class NatsService:
     def _listen(self, heard: Iterable[tuple[str, Way]]) -> None:
         for pattern, way in heard:
             take = partial(self._take, way)
-            self._subscriptions.append(way.client.listen(pattern, take, queue=subjects.QUEUE))
+            heard_at = way.client.listen(pattern, take, queue=subjects.QUEUE)
+            self._subscriptions[way.client].append(heard_at)
 
     async def stop(self) -> None:
         """Take nothing more, answer all that was taken, and end."""
-        for subscription in self._subscriptions:
-            await subscription.drain()
-        self._subscriptions.clear()
+        await self._drain()
         if self._beside is None:
             await self._intake.drained()
         while self._tasks:
@@ -168,10 +169,25 @@ class NatsService:
         await self._flush()
         _log.info("the service has stopped")
 
+    async def _drain(self) -> None:
+        """Have nothing more sent, and take what was sent before: of a flood as much as can be in a while."""
+        drains = [asyncio.create_task(_drained(one)) for one in self._subscriptions.values()]
+        _, late = await asyncio.wait(drains, timeout=GRACE) if drains else ((), ())
+        for drain in late:
+            drain.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        if late:
+            _log.warning("stopping without all requests of %d connections, which sent too many", len(late))
+        for subscription in (one for subscriptions in self._subscriptions.values() for one in subscriptions):
+            subscription.cancel()
+        self._subscriptions.clear()
+
     async def _flush(self) -> None:
-        for client in self._clients:
-            with contextlib.suppress(Lost):  # nobody is there who could be told more
-                await client.flush()
+        """Return when all that was answered has been sent, where the connection is there and not flooded."""
+        flushing = (asyncio.wait_for(client.flush(), GRACE) for client in self._clients)
+        for failure in await asyncio.gather(*flushing, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, (Lost, TimeoutError)):
+                raise failure
 
     @property
     def waiting(self) -> int:
@@ -419,6 +435,12 @@ class NatsService:
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._answers.send(message.reply, self._micro.answer(message.subject))
+
+
+async def _drained(subscriptions: Iterable[Subscription]) -> None:
+    """Drain the subscriptions of one connection."""
+    for subscription in subscriptions:
+        await subscription.drain()
 
 
 def _forget_verb(request: Request) -> str:
