@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import __main__ as program_module
@@ -46,6 +46,7 @@ def lines(draw: st.DrawFn) -> list[str]:
     return [word for part in parts for word in part]
 
 
+@settings(deadline=None)
 @given(name=st.sampled_from(sorted(COMMANDS)), line=lines(), before=st.booleans())
 @example(name=("get",), line=["k", "--tenant", "a", "--project=b"], before=False)
 @example(name=("get",), line=["--json", "none", "--url=a=b", "--long"], before=False)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import holdfast
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.edges.cli.conftest import Cli, Program
 
 
@@ -63,6 +65,18 @@ def test_a_program_runs_while_a_lock_is_held(program: Program) -> None:
     assert program("lock", "show", "nightly").returncode == 3
     assert program("lock", "run", "nightly").returncode == 2
     assert program("lock", "run", "nightly", "--", "/no/such/program").returncode == 2
+
+
+def test_a_program_ends_when_its_lock_is_lost(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose lock is gone is told to end, and killed if it does not listen; the command fails."""
+    monkeypatch.setattr("holdfast.edges.cli.lock.GRACE", 0.1)
+    inside = (
+        "import signal, sqlite3, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"store = sqlite3.connect({url!r}, isolation_level=None, timeout=30); "
+        "store.execute('DELETE FROM plugin_kv_storage'); time.sleep(600)"
+    )
+    ended = cli("lock", "run", "nightly", "--ttl", "1", "--", sys.executable, "-c", inside)
+    assert (ended.code, ended.err) == (1, "holdfast: lock 'nightly' was lost: ending the program\n")
 
 
 def test_a_lock_that_is_not_free(cli: Cli, url: str) -> None:

@@ -21,6 +21,9 @@ from holdfast.edges.cli.recipes import Name
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.recipes.names import lock_key
 
+GRACE = 5.0
+"""For how many seconds a program that lost its lock may take to end before it is killed."""
+
 
 async def run(
     name: Name,
@@ -34,7 +37,8 @@ async def run(
     """Run a program while a lock is held, and end with its exit code: holdfast lock run NAME -- COMMAND.
 
     The program finds the number of this holding in $HOLDFAST_LOCK_TOKEN: a write with it as a fence is
-    refused once somebody else has taken the lock. If the lock is lost the program gets SIGTERM.
+    refused once another holder has taken the lock. If the lock is lost the program gets SIGTERM, and is
+    killed 5 seconds later if it has not ended.
 
     Parameters
     ----------
@@ -74,6 +78,9 @@ async def _held(lock: holdfast.Lock, command: tuple[str, ...]) -> int:
             if not lock.held and not ending.done():
                 say(f"lock {lock.name!a} was lost: ending the program")
                 process.terminate()
+                await asyncio.wait([ending], timeout=GRACE)
+                if not ending.done():
+                    process.kill()
                 await ending
                 return ERROR
     finally:
