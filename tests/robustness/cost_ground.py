@@ -61,6 +61,9 @@ class StandIn:
     async def drain(self) -> None:
         """See `Subscription.drain`."""
 
+    def cancel(self) -> None:
+        """See `Subscription.cancel`."""
+
     async def flush(self) -> None:
         """See `Connection.flush`."""
 
