@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str,
         About(
             "database.data_dir",
-            "The folder for the store and for the NATS server that is brought along.",
+            "Folder for the store and for the files of the NATS server that Holdfast starts.",
             flag=True,
             otherwise="`$XDG_DATA_HOME/holdfast`, or `~/.local/share/holdfast`",
         ),
@@ -70,7 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=0.1, le=86_400),
         About(
             "database.kv_cleanup_interval_seconds",
-            "Every how many seconds, at the latest, expired entries are removed and records thinned out.",
+            "Longest pause, in seconds, between two runs that remove expired entries and trim old records.",
         ),
     ] = 300.0
     startup_check_seconds: Annotated[
@@ -78,17 +78,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=0, le=86_400),
         About(
             "database.startup_check_seconds",
-            "For how many seconds `holdfast up` looks for corrupt pages of a SQLite store before it serves "
-            "it; 0 turns that off.",
+            "Time limit, in seconds, for the check for corrupt pages that `holdfast up` runs on a SQLite "
+            "store before serving it. 0 turns the check off.",
         ),
     ] = 2.0
     table_reaper_interval_seconds: Annotated[
         Annotated[float, Meta(ge=0.1, le=31_536_000)] | None,
         About(
             "database.table_reaper_interval_seconds",
-            "Every how many seconds expired items are removed from tables; they are gone before, but take "
-            "up room.",
-            otherwise="they are removed only when somebody sweeps a table",
+            "Interval, in seconds, at which expired items are deleted from tables. Readers never see an "
+            "expired item; deleting it frees its space.",
+            otherwise="expired items are deleted only when a caller sweeps the table",
         ),
     ] = None
 
@@ -96,18 +96,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         About(
             "database.audit_key",
-            "The secret that signs the audit, of at least 16 characters; several are separated by commas, "
-            "and the last one signs. One with `retired:` before it verifies what it signed, and no more.",
+            "Secret that signs the audit, at least 16 characters. Separate several with commas: the last "
+            "one signs. A secret with the prefix `retired:` only verifies what it signed.",
         ),
     ] = None
     audit_key_file: Annotated[
         str | None,
         About(
             "database.audit_key_file",
-            "A file with such secrets instead, one on each line; "
-            "`holdfast audit rotate` makes it and adds to it.",
-            otherwise="a file beside a SQLite store, or `audit-key` in the folder for data, which is made "
-            "when it is first needed",
+            "File with these secrets, one per line, instead of `audit_key`. `holdfast audit rotate` "
+            "creates it and adds to it.",
+            otherwise="a file beside a SQLite store, or `audit-key` in the data folder; created when "
+            "it is first needed",
         ),
     ] = None
 
@@ -115,57 +115,60 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         About(
             "nats.url",
-            "The NATS servers to use, separated by commas; without it one is started on this machine.",
+            "NATS servers to connect to, separated by commas. Without it, Holdfast starts one on this "
+            "machine.",
             flag=True,
             also="NATS_URL",
         ),
     ] = None
     nats_port: Annotated[
-        Port, About("nats.port", "The port of the NATS server that is started.", flag=True)
+        Port, About("nats.port", "Port of the NATS server that Holdfast starts.", flag=True)
     ] = 4222
     nats_config: Annotated[
         str | None,
         About(
             "nats.config",
-            "A file with the configuration of the NATS server that is started; without it anybody on this "
+            "Configuration file of the NATS server that Holdfast starts. Without it, any process on this "
             "machine may connect.",
             flag=True,
         ),
     ] = None
     nats_user: Annotated[
-        str | None, About("nats.user", "The user to log in as.", flag=True, also="NATS_USER")
+        str | None, About("nats.user", "User to log in as.", flag=True, also="NATS_USER")
     ] = None
     nats_password: Annotated[
-        str | None, About("nats.password", "The user's password.", flag=True, also="NATS_PASSWORD")
+        str | None, About("nats.password", "Password of that user.", flag=True, also="NATS_PASSWORD")
     ] = None
     nats_token: Annotated[
-        str | None, About("nats.token", "The token to log in with.", flag=True, also="NATS_TOKEN")
+        str | None, About("nats.token", "Token to log in with.", flag=True, also="NATS_TOKEN")
     ] = None
     nats_creds: Annotated[
         str | None,
-        About("nats.creds", "A file with a JWT and its seed to log in with.", flag=True, also="NATS_CREDS"),
+        About("nats.creds", "File with a JWT and its seed to log in with.", flag=True, also="NATS_CREDS"),
     ] = None
     nats_nkey: Annotated[
         str | None,
-        About("nats.nkey", "A file with the seed of an nkey to log in with.", flag=True, also="NATS_NKEY"),
+        About("nats.nkey", "File with the seed of an nkey to log in with.", flag=True, also="NATS_NKEY"),
     ] = None
     nats_tls_ca: Annotated[
         str | None,
-        About("nats.tls_ca", "A file with the certificates to trust.", flag=True, also="NATS_CA"),
+        About("nats.tls_ca", "File with the CA certificates to trust.", flag=True, also="NATS_CA"),
     ] = None
     nats_tls_cert: Annotated[
         str | None,
-        About("nats.tls_cert", "A file with the service's own certificate.", flag=True, also="NATS_CERT"),
+        About("nats.tls_cert", "File with the client certificate.", flag=True, also="NATS_CERT"),
     ] = None
     nats_tls_key: Annotated[
         str | None,
-        About("nats.tls_key", "A file with the key of that certificate.", flag=True, also="NATS_KEY"),
+        About(
+            "nats.tls_key", "File with the private key of the client certificate.", flag=True, also="NATS_KEY"
+        ),
     ] = None
     nats_tls_first: Annotated[
         bool,
         About(
             "nats.tls_first",
-            "Whether the NATS server begins with TLS, as one with `handshake_first: true` does.",
+            "Start with the TLS handshake, for a NATS server with `handshake_first: true`.",
             flag=True,
         ),
     ] = False
@@ -173,7 +176,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Plugin, ...],
         About(
             "nats.own_connection",
-            "Plugins that are served over one more connection each, beside the common one.",
+            "Plugins that get a connection of their own in addition to the common one.",
             form="a list of plugins' names",
         ),
     ] = ()
@@ -182,8 +185,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=0, le=MOST_LINKS),
         About(
             "nats.plugin_connections",
-            "Over how many connections at most plugins and projects are served beside the common one, where "
-            "the NATS server tells them apart; with 0 over the common one.",
+            "Largest number of connections, besides the common one, over which plugins and projects are "
+            "served when the NATS server tells them apart. 0 serves all of them over the common "
+            "connection.",
         ),
     ] = MOST_LINKS
 
@@ -192,101 +196,106 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(min_length=1),
         About(
             "service.subject_prefixes",
-            "What the service's subjects begin with; events have the first.",
+            "Prefixes of the service's subjects. Events use the first one.",
             form="a list of one or more prefixes made of a-z, 0-9, _ and -, joined by dots",
         ),
     ] = ("db", "rosey.db")
     payload_dialect: Annotated[
         bool,
-        About("service.payload_dialect", "Whether callers may name the plugin in the payload."),
+        About("service.payload_dialect", "Accept requests that name the plugin in the payload."),
     ] = True
     request_users: Annotated[
         bool,
         About(
             "service.request_users",
-            "Whether the audit records the user of the connection, which the NATS server tells where its "
-            "accounts import the service's subjects with `share: true`.",
+            "Record the user of the connection in the audit. The NATS server passes it on when accounts "
+            "import the service's subjects with `share: true`.",
         ),
     ] = False
     reply_mode: Annotated[
         Literal["open", "permissions", "accounts"],
         About(
             "service.reply_mode",
-            "Where replies may go: as the NATS server keeps plugins apart, by permissions, by accounts, or "
-            "not at all.",
+            "Reply subjects that are allowed, to match the way in which the NATS server separates "
+            "plugins: by permissions, by accounts, or not at all.",
         ),
     ] = "open"
-    events: Annotated[bool, About("service.events", "Whether every change is published as an event.")] = True
+    events: Annotated[bool, About("service.events", "Publish every change as an event.")] = True
     deadline_ms: Annotated[
         Milliseconds,
         About(
             "service.deadline_ms",
-            "After how many milliseconds a request is refused that was not begun and names no deadline.",
+            "Default deadline in milliseconds for requests that carry none. A request that has not "
+            "started by then is refused.",
         ),
     ] = 1_000
     slow_ms: Annotated[
-        Milliseconds, About("service.slow_ms", "From how many milliseconds an operation counts as slow.")
+        Milliseconds,
+        About("service.slow_ms", "Log an operation as slow when it takes at least this many milliseconds."),
     ] = 100
     slow_list_ms: Annotated[
         Milliseconds,
-        About("service.slow_list_ms", "The same for list, query, scan and all else that walks."),
+        About(
+            "service.slow_list_ms",
+            "The same threshold for list, query, scan and other operations that walk over rows.",
+        ),
     ] = 500
     rate_limit: Annotated[
         Annotated[float, Meta(gt=0, le=1e9)] | None,
-        About("service.rate_limit", "How many requests a second each plugin may send.", otherwise="no limit"),
+        About("service.rate_limit", "Requests per second that each plugin may send.", otherwise="no limit"),
     ] = None
     default_quota_bytes: Annotated[
         Annotated[int, Meta(ge=0, le=2**60)] | None,
         About(
             "service.default_quota_bytes",
-            "How many bytes a namespace may keep whose policy names no `quota_bytes`; 0 for any number.",
-            otherwise="1,000,000,000 where `reply_mode` is `permissions` or `accounts`, else any number",
+            "Bytes that a namespace may keep if its policy sets no `quota_bytes`. 0 means no limit.",
+            otherwise="1,000,000,000 when `reply_mode` is `permissions` or `accounts`, otherwise no limit",
         ),
     ] = None
     default_rate_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2_147_483_647)] | None,
         About(
             "service.default_rate_limit",
-            "How many requests a second a namespace may take whose policy names no `rate_limit`; 0 for any "
-            "number.",
-            otherwise="5,000 where `reply_mode` is `permissions` or `accounts`, else any number",
+            "Requests per second for a namespace whose policy sets no `rate_limit`. 0 means no limit.",
+            otherwise="5,000 when `reply_mode` is `permissions` or `accounts`, otherwise no limit",
         ),
     ] = None
 
-    max_waiting: Annotated[Amount, About("limits.waiting", "How many requests of one plugin may wait.")] = (
+    max_waiting: Annotated[Amount, About("limits.waiting", "Requests of one plugin that may be queued.")] = (
         4_096
     )
     max_waiting_bytes: Annotated[
-        Amount, About("limits.waiting_bytes", "How many bytes the waiting requests of one plugin may have.")
+        Amount, About("limits.waiting_bytes", "Total size, in bytes, of one plugin's queued requests.")
     ] = 16 * 1024 * 1024
     max_all_waiting_bytes: Annotated[
-        Amount, About("limits.all_waiting_bytes", "How many bytes all waiting requests may have.")
+        Amount, About("limits.all_waiting_bytes", "Total size, in bytes, of all queued requests.")
     ] = 64 * 1024 * 1024
     max_under_way: Annotated[
         Amount,
         About(
             "limits.under_way",
-            "How many requests of one plugin may be under way; while others ask too, no more than 8.",
+            "Requests of one plugin that may be in progress at a time; at most 8 while other plugins are "
+            "active.",
         ),
     ] = 128
     max_all_under_way: Annotated[
-        Amount, About("limits.all_under_way", "How many requests may be under way together.")
+        Amount, About("limits.all_under_way", "Requests of all plugins that may be in progress at a time.")
     ] = 1_024
 
     http_host: Annotated[
-        str, Meta(min_length=1), About("http.host", "The address that health and metrics are served at.")
+        str, Meta(min_length=1), About("http.host", "Address on which health and metrics are served.")
     ] = "127.0.0.1"
     http_port: Annotated[
         int,
         Meta(ge=0, le=65_535),
-        About("http.port", "The port of health and metrics; 0 turns them off.", flag=True),
+        About("http.port", "Port for health and metrics. 0 turns them off.", flag=True),
     ] = 8420
     http_hosts: Annotated[
         tuple[HostName, ...],
         About(
             "http.hosts",
-            "Names by which clients may ask for health and metrics, beside `localhost`, `http_host` and "
-            "addresses; a request with another name in `Host` is refused.",
+            "Host names that clients may use for health and metrics, besides `localhost`, `http_host` and "
+            "IP addresses. A request with another `Host` is refused.",
             form="a list of host names",
         ),
     ] = ()
@@ -294,7 +303,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         MetricName,
         About(
             "metrics.prefix",
-            "What the names of metrics begin with.",
+            "Prefix of the names of metrics.",
             form="a name of letters, digits and _, not beginning with a digit",
         ),
     ] = "holdfast"
@@ -303,16 +312,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=1, le=10_000),
         About(
             "metrics.plugins",
-            "How many plugins have metrics of their own, the busiest ones; the rest count together.",
+            "Number of plugins that have metrics of their own, the busiest first. The rest are counted "
+            "together.",
         ),
     ] = 100
 
-    log_level: Annotated[Level, About("logging.level", "How much is told.", flag=True)] = "INFO"
+    log_level: Annotated[Level, About("logging.level", "Lowest level that is logged.", flag=True)] = "INFO"
     service_log_level: Annotated[
         Level | None,
         About(
             "logging.database_service",
-            "The level of the logger `holdfast.service` alone, which tells of requests.",
+            "Level of the logger `holdfast.service`, which logs requests.",
             otherwise="as `log_level`",
         ),
     ] = None

@@ -69,7 +69,7 @@ def _described(setting: Setting) -> str:
     if setting.form != "text":
         words.append(f"It must be {setting.form}.")
     if setting.about.otherwise:
-        words.append(f"Otherwise {setting.about.otherwise}.")
+        words.append(f"Default: {setting.about.otherwise}.")
     return " ".join(words)
 
 
