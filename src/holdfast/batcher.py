@@ -209,7 +209,7 @@ class Batcher:
         try:
             await tell()
         except Exception as defect:  # the next ones must have their turn
-            _log.error("a group could not be told of", exc_info=defect)
+            _log.error("notifying listeners of a group failed", exc_info=defect)
 
     async def _done(self, commands: list[Command]) -> Done:
         if self.grouped is not None:
@@ -237,7 +237,7 @@ class Batcher:
             try:
                 waiting.tell(None if waiting.command is None else next(results))
             except Exception as defect:  # the others must hear
-                _log.error("the result of a command could not be told", exc_info=defect)
+                _log.error("handing a command's result to its caller failed", exc_info=defect)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

@@ -134,7 +134,7 @@ class Groups:
                 if self.decided is not None:
                     self.decided(command, result)
         except Exception as defect:
-            _log.error("a commit could not be told of", exc_info=defect)
+            _log.error("notifying listeners of a commit failed", exc_info=defect)
 
     async def _tell_of(self, commands: Sequence[Command], outcome: Outcome) -> None:
         self._report(commands, outcome.results, outcome)
@@ -155,7 +155,7 @@ class Groups:
                     for listener in self._listeners:
                         listener(page.records)
                 except Exception as error:
-                    _log.error("expired entries could not be told of", exc_info=error)
+                    _log.error("notifying listeners of expired entries failed", exc_info=error)
 
     async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
         """Do each command for itself, so that one which can't be done fails alone.

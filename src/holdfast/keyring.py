@@ -275,7 +275,7 @@ def read_keys(path: Path) -> list[bytes]:
         ValidationError: One of them is too short.
     """
     if path.stat().st_mode & 0o077:
-        _log.warning("the audit's key file %s can be read by others: chmod 600 it", path)
+        _log.warning("the audit's key file %s is readable by others; run chmod 600 on it", path)
     return parse_keys(path.read_text(encoding="utf-8"), field="audit_key_file")
 
 

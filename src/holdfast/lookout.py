@@ -90,7 +90,7 @@ class Lookout:
             wait = await self.look()
         except Exception as error:
             if not self._failing:  # the sweep tells of each failure; here it is told once
-                _log.warning("expired entries with semantics can't be noticed for now: %s", error)
+                _log.warning("detecting expired semantic entries failed; retrying: %s", error)
             self._failing = True
             return HORIZON
         self._failing = False

@@ -121,7 +121,7 @@ class Reaper:
             except Exception as error:
                 if self.failed is not None:
                     self.failed()
-                _log.error("sweeping failed and goes on after a pause: %s", error, exc_info=error)
+                _log.error("sweeping failed; retrying after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
 
     def _may_sweep(self) -> bool:
@@ -228,7 +228,7 @@ class Reaper:
         try:
             await self._namespaces()
         except HoldfastError as error:
-            _log.warning("the policies of namespaces could not be read: %s", error.message)
+            _log.warning("reading the policies of namespaces failed: %s", error.message)
         await self._bind_keys()
 
     async def _bind_keys(self) -> None:
@@ -236,10 +236,10 @@ class Reaper:
         try:
             bound = await bind_keys(self._engine, self._execute, self._clock.now)
         except HoldfastError as error:
-            _log.error("the audits can't go over to the newest key: %s", error.message)
+            _log.error("switching the audits to the newest key failed: %s", error.message)
             return
         if bound:
-            _log.info("the newest key signs from now on; audits that went over to it: %d", bound)
+            _log.info("the newest key signs from now on; audits switched to it: %d", bound)
 
     async def _namespaces(self) -> list[Namespace]:
         found = [totals.namespace for totals in await self._engine.totals(self._clock.now())]
@@ -325,7 +325,7 @@ class Reaper:
             if kept is not None:
                 await self._prune_audit(name, head.floor, now - kept * 1000)
         except (DatabaseError, Unsupported) as error:
-            _log.error("the audit of %s can't be kept: %s", name, error.message)
+            _log.error("writing the audit of %s failed: %s", name, error.message)
             return
         if self._heads.get(name, 0) != head.number:
             self._heads.keep(name, head.number)

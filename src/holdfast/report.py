@@ -100,7 +100,7 @@ def _report_error(command: Command, error: HoldfastError) -> None:
 
 def _report_letter(command: Escalate, number: int) -> None:
     _log.warning(
-        "given up in %s, request %s: %s after %d attempts, kept as dead letter %d",
+        "gave up in %s, request %s: %s after %d attempts, stored as dead letter %d",
         command.namespace,
         command.request,
         command.code,

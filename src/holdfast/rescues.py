@@ -87,6 +87,6 @@ class Rescues:
             self._end = await self._rescue(path)
         except HoldfastError as error:
             self._end = error
-            _log.error("the store could not be copied to %s: %s", path, error.message)
+            _log.error("copying the store to %s failed: %s", path, error.message)
         else:
             _log.info("copied the store to %s: %d bytes", self._end.path, self._end.bytes)

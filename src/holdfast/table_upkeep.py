@@ -45,7 +45,9 @@ async def finish_indexes(store: Keeper) -> None:
         for schema in await tables_at(store, namespace):
             for index in schema.indexes:
                 if index.state == "building":
-                    _log.debug("filling index %s of %s in %s goes on", index.name, schema.name, namespace)
+                    _log.debug(
+                        "resuming the backfill of index %s of %s in %s", index.name, schema.name, namespace
+                    )
                     await fill_index(store, namespace, schema, index)
 
 
@@ -68,9 +70,9 @@ async def keep_finishing(store: Keeper, interval: float) -> None:
         try:
             await finish_indexes(store)
         except HoldfastError as error:
-            _log.warning("indexes can't be filled yet: %s", error.message)
+            _log.warning("backbackfilling indexes failed; retrying: %s", error.message)
         except Exception as error:
-            _log.error("filling indexes failed", exc_info=error)
+            _log.error("backfilling indexes failed", exc_info=error)
         await asyncio.sleep(interval)
 
 
@@ -84,7 +86,7 @@ async def reap_tables(store: Keeper, interval: float) -> None:
             try:
                 await _reap_once(store)
             except Exception as error:
-                _log.error("sweeping tables failed and goes on after a pause: %s", error, exc_info=error)
+                _log.error("sweeping tables failed; retrying after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(interval, LONGEST_PAUSE))
             else:
                 await asyncio.sleep(interval)

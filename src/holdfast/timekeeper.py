@@ -103,7 +103,7 @@ class Timekeeper:
             try:
                 await self.beat()
             except Exception as defect:  # a clock that nobody keeps any more would be believed for ever
-                _log.error("the clocks could not be looked at", exc_info=defect)
+                _log.error("reading the clocks failed", exc_info=defect)
 
     async def beat(self) -> None:
         """Look at the clocks, and have the time remembered if anybody was answered since."""
@@ -242,7 +242,7 @@ class Timekeeper:
             self.ahead += behind
             clock.follow(Reading(latest, tick))
             _log.warning(
-                "another process has answered with a time %.1f s later: going on from that", behind / 1000
+                "another process answered with a time %.1f s later; continuing from that time", behind / 1000
             )
 
     def _be(self, *, sure: bool) -> None:

@@ -123,7 +123,7 @@ async def watch(source: Source, namespace: str, prefix: str, since: int | None) 
             try:
                 page, changes = await changes_after(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
             except Transient as error:
-                _log.warning("watch of %s waits for the storage: %s", namespace, error.message)
+                _log.warning("watch of %s is waiting for the storage: %s", namespace, error.message)
                 await bell.heard()
                 continue
             if epoch not in (None, page.epoch):

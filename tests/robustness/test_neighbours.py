@@ -166,7 +166,7 @@ async def test_a_flood_is_cut_off_alone(tmp_path: Path, connections: str) -> Non
         seen = await at.asked_while(flood, patience=PATIENCE if int(connections) else 1)
         cut, log = await at.reconnects(), [line["message"] for line in at.up.log]
     print(f"\n{connections} connections: {seen}, cut off {cut} times")
-    gone = {line.split("'")[1] for line in log if "to NATS is gone" in line}
+    gone = {line.split("'")[1] for line in log if "to NATS; reconnecting" in line}
     if connections == "0":
         assert gone == {"holdfast"}
         assert seen.errors

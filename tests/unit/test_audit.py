@@ -342,4 +342,4 @@ async def test_heads_are_logged_and_trouble_with_one_stops_no_other(
         await ground.table.write(0, "no head")
         caplog.clear()
         await store.upkeep()
-    assert f"the audit of {ground.kv.namespace} can't be kept" in caplog.text
+    assert f"writing the audit of {ground.kv.namespace} failed" in caplog.text

@@ -205,7 +205,7 @@ async def test_who_is_told_by_a_call(
         batcher.hand_over(put(key), tell)
     assert await batcher.submit(put("c")) == DONE
     assert told == [DONE, engine.errors["b"]]
-    assert "could not be told" in caplog.text
+    assert "handing a command's result to its caller failed" in caplog.text
     assert await batcher.submit(put("d")) == DONE
 
 

@@ -91,4 +91,4 @@ async def test_a_listener_or_a_journal_that_fails(caplog: pytest.LogCaptureFixtu
         await _expired(store, clock)
         engine.failure = Unavailable("no journal")
         await _expired(store, clock)
-    assert "expired entries could not be told of" in caplog.text
+    assert "notifying listeners of expired entries failed" in caplog.text

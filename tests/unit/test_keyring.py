@@ -74,7 +74,7 @@ def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
     path.chmod(0o640)
     with caplog.at_level(logging.WARNING, "holdfast"):
         assert FileKeyring(path).signing()[1] == KEY.encode()
-    assert "can be read by others: chmod 600 it" in caplog.text
+    assert "is readable by others; run chmod 600 on it" in caplog.text
     assert KEY not in caplog.text
 
 

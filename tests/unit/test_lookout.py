@@ -167,7 +167,7 @@ async def test_it_goes_on_after_failures(
     [lag] = await lags(store.kv("a"))
     assert lag == 3000
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == ["expired entries with semantics can't be noticed for now: the storage is down"]
+    assert said == ["detecting expired semantic entries failed; retrying: the storage is down"]
 
 
 async def test_somebody_else_notices(store: Store, engine: Engine, time: Time) -> None:

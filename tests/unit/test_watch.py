@@ -107,7 +107,7 @@ async def test_it_waits_for_a_storage_that_is_out_of_reach(
         engine.failures = [Unavailable("away"), Unavailable("still away")]
         await kv.set("after", 1)
         assert (await anext(changes)).key == "after"
-    assert caplog.text.count("waits for the storage") == 2
+    assert caplog.text.count("is waiting for the storage") == 2
 
 
 async def test_it_does_not_hide_what_is_broken(store: Store, engine: Engine) -> None:

@@ -312,7 +312,9 @@ class Connection:
                     self._on_error(error)
                     continue
                 if moved:
-                    _log.info("left a NATS server that is about to stop for %s:%d", server.host, server.port)
+                    _log.info(
+                        "moved to %s:%d from a NATS server that is shutting down", server.host, server.port
+                    )
                 else:
                     self.reconnects += 1
                     self._on_reconnected()

@@ -299,7 +299,7 @@ class DatabaseService:
             try:
                 await self._clean_up()
             except Exception as error:
-                self.logger.error("cleaning up failed and goes on after a pause: %s", error, exc_info=error)
+                self.logger.error("cleanup failed; retrying after a pause: %s", error, exc_info=error)
                 pause = min(pause, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 

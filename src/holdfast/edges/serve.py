@@ -89,7 +89,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
             _table_reaper(config, store),
         ):
             _log.info(
-                "started; expired entries are removed every %g s at the latest",
+                "started; removing expired entries at least every %g s",
                 config.kv_cleanup_interval_seconds,
             )
             store.announce(public_url(config, url))
@@ -168,7 +168,9 @@ async def _require_sound(store: holdfast.Store, config: Config) -> None:
         )
     if not found.complete:
         _log.info(
-            "%s was checked for %g s and the rest was not: holdfast doctor --deep checks all", where, seconds
+            "checked %s for %g s and skipped the rest; holdfast doctor --deep checks all of it",
+            where,
+            seconds,
         )
 
 
@@ -207,7 +209,7 @@ def mappings(config: Config) -> str | None:
 async def _keep(server: NatsServer) -> None:
     while True:
         code = await server.process.wait()
-        _log.error("the NATS server ended with code %s and is started again; see %s", code, server.log)
+        _log.error("the NATS server exited with code %s; restarting it, see %s", code, server.log)
         await asyncio.sleep(PAUSE)
         try:
             await server.start()

@@ -81,7 +81,7 @@ class Flag(Generic[T]):
             return self.default
         if not self._fits(entry.value):
             _log.warning(
-                "flag %r of %s holds %s: its default is used",
+                "flag %r of %s holds %s; using its default",
                 self.name,
                 self._kv.namespace,
                 kind_of(entry.value),
@@ -140,7 +140,7 @@ class CachedFlag(Generic[T]):
                     if change.op == "gap" or change.key == self._flag.key:
                         await self._refresh()
         except Exception as error:
-            _log.error("flag %r is followed no longer: %s", self._flag.name, error, exc_info=error)
+            _log.error("stopped following flag %r: %s", self._flag.name, error, exc_info=error)
 
     async def _refresh(self) -> None:
         """Take what is there now, however long the storage takes to answer."""
@@ -148,7 +148,7 @@ class CachedFlag(Generic[T]):
             try:
                 self._take(await self._kv.get(self._flag.key))
             except NOT_ANSWERED as error:
-                _log.warning("flag %r waits for the storage: %s", self._flag.name, error.message)
+                _log.warning("flag %r is waiting for the storage: %s", self._flag.name, error.message)
                 await asyncio.sleep(LONGEST_PAUSE)
             else:
                 return

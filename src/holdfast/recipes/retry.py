@@ -308,7 +308,7 @@ class Retry:
                     await self._sleep(pause)
         except HoldfastError as unkept:
             _log.error(
-                "request %s of %s could not be kept as a dead letter: %s %s",
+                "storing request %s of %s as a dead letter failed: %s %s",
                 _id(command),
                 self._kv.namespace,
                 unkept.code,

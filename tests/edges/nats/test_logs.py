@@ -205,7 +205,7 @@ async def test_a_flood_does_not_flood_the_log(
     caplog.clear()
     await caller.ask("db.kv.quiet.set", {"key": ""})
     assert (
-        caplog.records[0].getMessage() == "280 more lines of a second were left out, 280 of them about flood"
+        caplog.records[0].getMessage() == "dropped 280 more log lines in one second, 280 of them about flood"
     )
     assert "set of quiet" in caplog.records[1].getMessage()
 

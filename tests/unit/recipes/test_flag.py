@@ -24,7 +24,7 @@ async def test_a_value_of_another_type_is_logged(kv: KV, caplog: pytest.LogCaptu
     """Whoever wonders why a flag has its default finds the reason in the log, without the value."""
     await kv.set("flag/dark", "secret")
     assert await kv.flag("dark", default=False).get() is False
-    assert "flag 'dark' of kv/trivia holds text: its default is used" in caplog.text
+    assert "flag 'dark' of kv/trivia holds text; using its default" in caplog.text
     assert "secret" not in caplog.text
 
 
@@ -68,7 +68,7 @@ async def test_storage_that_is_away_for_a_while(
         kv.get = fail  # type: ignore[method-assign]
         await flag.set(1)
         await until(lambda: cached.value == 1)
-    assert caplog.text.count("flag 'dark' waits for the storage: the storage is away") == 3
+    assert caplog.text.count("flag 'dark' is waiting for the storage: the storage is away") == 3
 
 
 async def test_a_journal_that_does_not_reach_back(
@@ -103,7 +103,7 @@ async def test_a_journal_that_fails(
     async with kv.flag("dark", 0).cached() as cached:
         monkeypatch.setattr(engine, "journal", fail)
         await kv.set("flag/dark", 1)
-        await until(lambda: "flag 'dark' is followed no longer: the journal can't be read" in caplog.text)
+        await until(lambda: "stopped following flag 'dark': the journal can't be read" in caplog.text)
         await steps(5)
         with refusal(Unavailable, says="'dark'"):
             assert cached.value

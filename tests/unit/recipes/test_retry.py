@@ -330,7 +330,7 @@ async def test_a_letter_that_can_not_be_kept(
     assert patient.slept == HALVES * 2
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 2
-    assert "could not be kept as a dead letter: UNAVAILABLE" in errors[0]
+    assert "as a dead letter failed: UNAVAILABLE" in errors[0]
     assert "and not kept" in errors[1]
 
 

@@ -113,10 +113,10 @@ class Link:
 
     def _on_disconnected(self) -> None:
         self._refused = ""
-        _log.warning("the connection %r to NATS is gone; the service looks for it again", self._name)
+        _log.warning("lost the connection %r to NATS; reconnecting", self._name)
 
     def _on_reconnected(self) -> None:
-        _log.info("the connection %r to NATS is back", self._name)
+        _log.info("reconnected to NATS (%r)", self._name)
 
 
 def _unreached(where: str, error: Exception) -> str:

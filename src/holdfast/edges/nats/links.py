@@ -103,7 +103,7 @@ class Links:
             try:
                 await self.serve()
             except HoldfastError as error:
-                _log.warning("a link can't be served yet: %s", error.message)
+                _log.warning("serving a plugin's link failed; retrying: %s", error.message)
 
     async def _link_of(self, number: int) -> Link:
         """The connection that serves a link; opened if it is not there yet."""

@@ -111,7 +111,7 @@ class Observer:
     def dropped(self, reason: str, subject: str) -> None:
         """A message was left unexecuted and unanswered."""
         if self._lines.may_be_written("", reason):
-            _log.warning("a message at %r was dropped: %s", subject[:200], DROPPED[reason])
+            _log.warning("dropped a message on %r: %s", subject[:200], DROPPED[reason])
         if self._counter is not None:
             self._counter.dropped(reason)
 
@@ -119,7 +119,7 @@ class Observer:
         """A message was refused whose subject leads nowhere: nobody is known to have asked."""
         if self._lines.may_be_written("", error.code):
             _log.warning(
-                "a message at %r was refused: %s",
+                "refused a message on %r: %s",
                 subject[:200],
                 error.message,
                 extra={"code": error.code, "field": error.field},
@@ -161,7 +161,7 @@ class _Lines:
         if self._left_out:
             [(owner, most)] = self._left_out.most_common(1)
             _log.warning(
-                "%d more lines of a second were left out, %d of them about %s",
+                "dropped %d more log lines in one second, %d of them about %s",
                 self._left_out.total(),
                 most,
                 owner or "messages that lead nowhere",

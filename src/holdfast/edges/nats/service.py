@@ -177,7 +177,10 @@ class NatsService:
             drain.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         if late:
-            _log.warning("stopping without all requests of %d connections, which sent too many", len(late))
+            _log.warning(
+                "stopping before reading every request of %d connections that are flooding the service",
+                len(late),
+            )
         for subscription in (one for subscriptions in self._subscriptions.values() for one in subscriptions):
             subscription.cancel()
         self._subscriptions.clear()

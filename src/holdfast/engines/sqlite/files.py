@@ -181,6 +181,6 @@ def keep_private(path: Path) -> None:
         exposed = [file for file in files if private.tighten(file)]
         if exposed:
             _log.warning(
-                "other users of this machine could get at %s: only its owner can from now on",
+                "other users of this machine could access %s; restricted it to its owner",
                 ", ".join(exposed),
             )

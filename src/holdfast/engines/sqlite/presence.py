@@ -98,7 +98,7 @@ class Presence:
         self._looked = time.monotonic()
         if self._gone is not None:
             self._gone = None
-            _log.warning("the files of %s are in their place again: writing goes on", self._where)
+            _log.warning("the files of %s are back in place; resuming writes", self._where)
         return True
 
     def _missing(self, what: str) -> bool:
