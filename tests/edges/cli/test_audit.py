@@ -245,7 +245,7 @@ def test_rotate(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert records[-1]["signed_by"] == told["signs"] != records[0]["signed_by"]
     assert [one["op"] for one in records[-2:]] == ["rotated", "set"]
     assert cli.did("audit", "verify", *ON).out.startswith(f"{WEB}\twhole\t6\t")
-    assert "and signs; audits that went over to it: 1" in cli("audit", "rotate").err
+    assert "and signs; audits switched to it: 1" in cli("audit", "rotate").err
     assert "restart what writes to the store, and it signs" in cli("audit", "rotate", "--later").err
     not_yet = cli("audit", "verify", *ON)
     assert (not_yet.code, "signs now: restart what writes to the store" in not_yet.out) == (1, True)

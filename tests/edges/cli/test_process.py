@@ -154,7 +154,7 @@ def test_version_and_help(program: Program, cli: Cli) -> None:
     for command in ("get: Print the value", "migrate: ", "ttl: ", "doctor: ", "up: "):
         assert f"  {command}" in listed
     assert cli.did("--version").out.strip().count(".") == 2
-    assert "  remove: Let an entry live" in cli.did("ttl", "--help").out
+    assert "  remove: Remove an entry's deadline" in cli.did("ttl", "--help").out
     assert "--if-version" in cli.did("set", "--help").out
 
 

@@ -97,7 +97,7 @@ _commands(
 
 app.command(
     ttl := App(
-        name="ttl", group=KEYS, help="Print how many seconds an entry has left; set and remove deadlines."
+        name="ttl", group=KEYS, help="Print the seconds that an entry has left; set and remove deadlines."
     )
 )
 ttl.default(get_ttl)

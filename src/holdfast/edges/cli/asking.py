@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from holdfast.edges.screen import harmless
 from holdfast.errors import ValidationError
 
-Yes = Annotated[bool, Parameter(alias="-y", help="Do it without asking.")]
+Yes = Annotated[bool, Parameter(alias="-y", help="Do not ask for confirmation.")]
 _AGREED: Final = frozenset({"y", "yes"})
 
 

@@ -46,7 +46,7 @@ class Wanted:
     """Which records to show; what is given must all fit."""
 
     prefix: Annotated[str, Parameter(name="--key")] = ""
-    """Only those of keys with this beginning."""
+    """Only records of keys with this prefix."""
 
     writer: str | None = None
     """Only changes that this writer made."""
@@ -55,10 +55,10 @@ class Wanted:
     """Only changes of this kind: set, deleted, expired, restored or policy."""
 
     purpose: str | None = None
-    """Only those of entries with this purpose."""
+    """Only records of entries with this purpose."""
 
     request_id: str | None = None
-    """Only those of this request."""
+    """Only records of this request."""
 
     since: str | None = None
     """Only changes from this time on, such as 2031-05-01T12:30:00Z."""
@@ -79,14 +79,14 @@ async def log(
     wanted: Wanted = ANY,
     target: Target = HERE,
 ) -> None:
-    """Print records in their order: number, time, what was done, version, key, writer, purpose and request.
+    """Print records in order: number, time, operation, version, key, writer, purpose and request.
 
     Parameters
     ----------
     after
-        Begin after the record with this number.
+        Start after the record with this number.
     limit
-        At most so many; 1,000 if not given.
+        Return at most this many; 1,000 if not given.
     """
     if type(limit) is not int or limit < 1:
         raise holdfast.ValidationError("limit must be a whole number from 1", field="limit")
@@ -114,7 +114,7 @@ async def verify(
     values: bool = False,
     target: Target = HERE,
 ) -> int:
-    """Find out whether every record is there, unchanged and in its place; exit with 1 if not.
+    """Verify that every record exists, unchanged and in its place; if not, the exit code is 1.
 
     Without a namespace all audits of a store are verified, also that of a namespace whose own row is gone.
     What the policy asks of the audit must be what was last set through Holdfast.
@@ -161,7 +161,7 @@ async def verify(
 
 
 async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int:
-    """Verify audits, and print of each how many records it has and its head, to be kept elsewhere.
+    """Verify audits, and print the record count and head of each, to keep elsewhere.
 
     `audit verify --anchor` holds that against the store later. Exit with 1 if an audit is broken.
     """
@@ -211,7 +211,7 @@ async def export(
 
 
 async def rotate(*, later: bool = False, target: Place = STORE) -> None:
-    """Add a new secret to the audit's key file, and have all audits go over to it.
+    """Add a new secret to the audit's key file, and switch all audits to it.
 
     Each audit gets a record that binds all before it under the new key. Then the older secrets are marked as
     retired: they verify what they signed, and sign nothing new. If another process writes to the store, it
@@ -238,7 +238,7 @@ async def rotate(*, later: bool = False, target: Place = STORE) -> None:
     elif bound is None:
         say(f"the new key {name} is in {keys.path}: restart what writes to the store, and it signs")
     else:
-        say(f"the new key {name} is in {keys.path} and signs; audits that went over to it: {bound}")
+        say(f"the new key {name} is in {keys.path} and signs; audits switched to it: {bound}")
 
 
 async def _bound(target: Place) -> int | None:

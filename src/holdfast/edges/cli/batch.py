@@ -32,7 +32,7 @@ async def batch(
     Parameters
     ----------
     content
-        A list of writes as JSON, or an object with checks and writes; - for stdin, @FILE for a file.
+        A list of writes as JSON, or an object with checks and writes; - reads stdin, @FILE a file.
     """
     checks, writes = _parts(read_value(content, text=False))
     async with target.open() as store:

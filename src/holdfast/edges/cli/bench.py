@@ -62,7 +62,7 @@ async def bench(
     keys: Annotated[int, Parameter(converter=number)] = 1_000,
     target: Target = HERE,
 ) -> None:
-    """Measure how many sets and gets a second a store answers from here, and how long each takes.
+    """Measure the sets and gets per second of a store, and their latency.
 
     It writes values of about 100 bytes to keys that nobody has, of the plugin `holdfast-bench` if none is
     named, and deletes them in the end. Each caller calls again as soon as it has its answer.
@@ -70,13 +70,13 @@ async def bench(
     Parameters
     ----------
     work
-        What to do; all three in turn if not given. Of mixed work, 70 % are gets.
+        Workload; all three in turn if not given. Mixed means 70 % gets.
     in_flight
-        How many callers there are; 128 if not given.
+        Number of concurrent callers; 128 if not given.
     seconds
-        How long each kind of work goes on; 5 if not given.
+        Duration of each workload; 5 if not given.
     keys
-        How many keys are written and read; 1,000 if not given.
+        Number of keys that are written and read; 1,000 if not given.
     """
     _whole(in_flight, _MOST_IN_FLIGHT, field="in_flight")
     _whole(keys, _MOST_KEYS, field="keys")

@@ -35,7 +35,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> None:
-    """Take the time of a store that was written with a clock far ahead back to the present.
+    """Reset the time of a store that was written with a clock far ahead.
 
     The time that the store remembers goes back, and so does the last change of each namespace. Entries,
     versions and deadlines stay as they are: an entry that was seen to be gone may be there again, until its

@@ -32,7 +32,7 @@ def show(
     config
         The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json.
     json
-        Answer with JSON.
+        Print JSON.
     """
     settings, sources = read_settings(config=config)
     found = [

@@ -32,7 +32,7 @@ def init(path: Path = NAME, /, *, force: bool = False, json: bool = False) -> No
     force
         Replace the file if it exists.
     json
-        Answer with JSON; an error is JSON too.
+        Print JSON. Errors are JSON too.
     """
     require_free(path, force=force, field="path")
     try:

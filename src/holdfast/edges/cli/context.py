@@ -18,7 +18,7 @@ from holdfast.edges.cli.contexts import Context, read_contexts, require_name, wr
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.registry import engine_for
 
-Json = Annotated[bool, Parameter(alias="-j", help="Answer with JSON.")]
+Json = Annotated[bool, Parameter(alias="-j", help="Print JSON.")]
 
 
 @Parameter(name="*", group=Group("Logging in to NATS", sort_key=5))
@@ -57,7 +57,7 @@ def add(
     force: bool = False,
     json: Json = False,
 ) -> None:
-    """Keep a store under a short name: holdfast -c NAME list goes there.
+    """Save a store under a short name: holdfast -c NAME list uses it.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ def add(
     url
         A path or a URL.
     plugin
-        The plugin whose keys are meant if a command does not say.
+        The plugin to use when a command names none.
     tenant
-        Instead of a plugin: the tenant.
+        The tenant to use, instead of a plugin.
     project
         The tenant's project.
     force
-        Replace the context if there is one of this name.
+        Replace an existing context of this name.
     """
     known = read_contexts()
     if require_name(name) in known and not force:
@@ -91,7 +91,7 @@ def add(
 
 
 def list_contexts(*, json: Json = False) -> None:
-    """List the contexts: their names, where they lead, and which namespace they name."""
+    """List the contexts: name, URL and namespace."""
     found = sorted(read_contexts().items())
     if json:
         document({"contexts": [{"name": name, **_told(one)} for name, one in found]})
@@ -100,7 +100,7 @@ def list_contexts(*, json: Json = False) -> None:
 
 
 def remove(name: str, /, *, json: Json = False) -> None:
-    """Forget a context; the store stays as it is. One that is not there is no error.
+    """Remove a context; the store is not touched. A context that does not exist is no error.
 
     Parameters
     ----------

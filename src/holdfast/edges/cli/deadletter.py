@@ -37,7 +37,7 @@ async def list_letters(
     after
         Only letters with a greater number.
     limit
-        At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.
+        Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.
     everything
         All letters, page by page.
     """
@@ -58,7 +58,7 @@ async def list_letters(
 
 
 async def show(letter: Number, /, *, target: Target = HERE) -> None:
-    """Print a dead letter whole: the request, and why it was given up."""
+    """Print a whole dead letter: the request, and why it failed."""
     async with target.look() as store:
         found = await _letters(store, target).get(letter)
     if found is None:
@@ -79,7 +79,7 @@ async def retry(
     everything: Annotated[bool, Parameter(name="--all")] = False,
     target: Target = HERE,
 ) -> None:
-    """Do again what dead letters ask for, each under its own request id, and drop those that were done.
+    """Retry dead letters, each under its own request id, and delete those that succeed.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ async def retry(
 
 
 async def drop(*letters: Number, yes: Yes = False, target: Target = HERE) -> None:
-    """Remove dead letters for good. One that is not there is no error."""
+    """Delete dead letters permanently. A letter that does not exist is no error."""
     if not letters:
         raise holdfast.MissingField("which letters? Give their numbers", field="letters")
     require_yes(f"dead letters {', '.join(map(str, letters))} are removed for good", yes=yes)

@@ -26,11 +26,11 @@ from holdfast.edges.cli.tables import (
     typed,
 )
 
-Cursor = Annotated[str | None, Parameter(help="Go on where a page has ended; the cursor is in its JSON.")]
+Cursor = Annotated[str | None, Parameter(help="Continue after an earlier page; the cursor is in its JSON.")]
 Show = Annotated[
     tuple[str, ...], Parameter(help="Only this path, such as meta.tag; may be given several times.")
 ]
-Reverse = Annotated[bool, Parameter(help="The last first.")]
+Reverse = Annotated[bool, Parameter(help="Reverse the order.")]
 
 
 async def query(
@@ -52,7 +52,7 @@ async def query(
     Parameters
     ----------
     sort_key
-        What the sort key must meet, as JSON: '{"between": [1, 9]}'; eq lt lte gt gte between begins_with.
+        Condition on the sort key, as JSON: '{"between": [1, 9]}'; eq lt lte gt gte between begins_with.
     """
     condition, wanted = json_option(sort_key, field="sort-key"), _wanted(where, show, limit, reverse=reverse)
     async with owner.look() as store:
@@ -110,7 +110,7 @@ async def query_index(
     index
         The index.
     value
-        What the attribute must be; a binary one as base64.
+        Value of the attribute; a binary one as base64.
     """
     wanted = _wanted(where, show, limit, reverse=reverse)
     async with owner.look() as store:
@@ -134,14 +134,14 @@ async def changes(
     everything: Everything = False,
     owner: Owner = HERE,
 ) -> None:
-    """Print what changed in a table: time, what was done, version, key and writer.
+    """Print the changes of a table: time, operation, version, key and writer.
 
     Parameters
     ----------
     since
-        Begin after this version; 0 begins with all that the journal has.
+        Start after this version; 0 starts with the oldest change in the journal.
     view
-        Which images of the items to show as well; they are in the JSON alone.
+        Item images to include; only with --json.
     """
     async with owner.look() as store:
         tables = owner.tables(store)

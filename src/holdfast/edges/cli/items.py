@@ -40,12 +40,12 @@ async def put(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Put an item, in place of the one with the same key, and print its version.
+    """Put an item, replacing one with the same key, and print its version.
 
     Parameters
     ----------
     item
-        A JSON object that holds its key; - for what is on stdin, @FILE for what is in a file.
+        A JSON object that contains its key; - reads it from stdin, @FILE from a file.
     """
     content = read_value(item, text=False)
     condition = json_option(where, field="where")
@@ -66,7 +66,7 @@ async def get(
     long: Annotated[bool, Long] = False,
     owner: Owner = HERE,
 ) -> None:
-    """Print an item as JSON. One that is not there ends with exit code 3.
+    """Print an item as JSON. If it does not exist, the exit code is 3.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ async def update(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Change attributes of an item in one step, and print it as it is then. One that is not there is made.
+    """Change attributes of an item atomically, and print the result. A missing item is created.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ async def update(
     add
         Numbers to add by path, as JSON: '{"score": 1}'.
     remove
-        A path to take away; may be given several times.
+        A path to remove; may be given several times.
     """
     changes = {"set": json_option(set_values, field="set"), "add": json_option(add, field="add")}
     condition = json_option(where, field="where")
@@ -144,7 +144,7 @@ async def delete(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Remove an item. One that is not there is no error."""
+    """Delete an item. An item that does not exist is no error."""
     condition = json_option(where, field="where")
     async with owner.open() as store:
         tables = owner.tables(store)
@@ -161,7 +161,7 @@ async def delete(
 async def get_ttl(
     table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = HERE
 ) -> None:
-    """Print how many seconds are left: never for an item without a deadline, 0 for one that is not there."""
+    """Print the seconds left: never for an item without a deadline, 0 if it does not exist."""
     async with owner.look() as store:
         tables = owner.tables(store)
         left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
@@ -181,12 +181,12 @@ async def set_ttl(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Let an item be gone after some seconds from now, and print its new version.
+    """Expire an item after this many seconds, and print its new version.
 
     Parameters
     ----------
     seconds
-        How long the item lives.
+        Seconds until the item expires.
     """
     async with owner.open() as store:
         tables = owner.tables(store)
@@ -204,7 +204,7 @@ async def remove_ttl(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Let an item live for ever, and print its new version."""
+    """Remove an item's deadline, and print its new version."""
     async with owner.open() as store:
         tables = owner.tables(store)
         key = await key_of(tables, table, partition_key, sort_key)

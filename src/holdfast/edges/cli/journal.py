@@ -33,16 +33,16 @@ async def watch(
     values: bool = False,
     target: Target = HERE,
 ) -> None:
-    """Print changes as they come, until Ctrl-C: time, what was done, version, key and writer.
+    """Print changes as they happen, until Ctrl-C: time, operation, version, key and writer.
 
     Parameters
     ----------
     prefix
-        The beginning of the keys to watch; all if not given.
+        Prefix of the keys to watch; all if not given.
     since
-        Begin after this version instead of now; 0 begins with all that the journal has.
+        Start after this version instead of now; 0 starts with the oldest change in the journal.
     values
-        Print the value too, if it is still there when the change is shown.
+        Also print the value, if it still exists when the change is shown.
     """
     logging.getLogger("holdfast.watch").setLevel(logging.WARNING)
     async with target.look(reap=True, required=True) as store:
@@ -65,14 +65,14 @@ async def history(
     values: bool = False,
     target: Target = HERE,
 ) -> None:
-    """Print what is known of the changes of a key, the newest first.
+    """Print the recorded changes of a key, newest first.
 
     Parameters
     ----------
     limit
-        At most so many, 1 to 10,000; 1,000 if not given.
+        Return at most this many, 1 to 10,000; 1,000 if not given.
     values
-        Print the values too that are still known: that which is there, and that which is in the trash.
+        Also print the values that the store still has: the current one, and the one in the trash.
     """
     async with target.look() as store:
         kv = target.keys(store)

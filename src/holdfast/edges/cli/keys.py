@@ -39,15 +39,15 @@ async def set_value(
     Parameters
     ----------
     value
-        JSON; - for what is on stdin, @FILE for what is in a file.
+        JSON; - reads it from stdin, @FILE from a file.
     text
-        Take the value as a string, without the quotes of JSON.
+        Take the value as a string, without JSON quotes.
     keep_ttl
-        Keep the deadline that the entry has.
+        Keep the entry's present deadline.
     purpose
         Why the entry exists: config, checkpoint, feature_flag, lock, ...
     producer
-        Who makes the entry.
+        Name of the producer.
     """
     if keep_ttl and ttl is not None:
         raise holdfast.ValidationError("--ttl and --keep-ttl exclude each other", field="ttl")
@@ -75,12 +75,12 @@ async def delete(
     origin: Origin = UNNAMED,
     target: Target = HERE,
 ) -> None:
-    """Delete a key, or all keys that begin with a prefix. One that is not there is no error.
+    """Delete a key, or all keys that begin with a prefix. A key that does not exist is no error.
 
     Parameters
     ----------
     prefix
-        Delete all keys that begin with this, a page at a time; if that is cut short, do it again.
+        Delete all keys that begin with this, page by page. If the command is interrupted, run it again.
     dry_run
         With --prefix: print the keys and delete nothing.
     """
@@ -116,7 +116,7 @@ async def incr(
     Parameters
     ----------
     by
-        What to add: 1 if not given.
+        Amount to add; 1 if not given.
     ttl
         How long until the entry is gone, if this makes it: seconds, or 30s, 1h, 2d.
     """
@@ -129,7 +129,7 @@ async def incr(
 
 
 async def restore(key: Key, /, *, ttl: Ttl = None, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Bring a key back from the trash, and print the entry's new version."""
+    """Restore a key from the trash, and print the entry's new version."""
     async with target.open() as store:
         entry = await target.keys(store).restore(key, ttl=ttl, **origin.fields)
     print_stored(entry, target)

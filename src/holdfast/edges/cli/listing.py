@@ -34,10 +34,10 @@ class Wanted:
     """Only entries of this producer."""
 
     writer: str | None = None
-    """Only entries that were last written by this writer."""
+    """Only entries whose last writer is this one."""
 
     spec_ref: str | None = None
-    """Only entries that point at this document."""
+    """Only entries that refer to this document."""
 
     expires_before: str | None = None
     """Only entries with a deadline before this time, such as 2031-05-01T12:30:00Z."""
@@ -84,19 +84,19 @@ async def list_keys(
     Parameters
     ----------
     prefix
-        The beginning of the keys; all if not given.
+        Prefix of the keys; all if not given.
     limit
-        At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.
+        Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.
     cursor
-        Go on where a page has ended; the cursor is in its JSON.
+        Continue after an earlier page; the cursor is in its JSON.
     everything
         All keys, page by page.
     long
         Print size in bytes, version, seconds left and time of the last change too.
     sort
-        By what to sort: what is listed, so without --all only the page.
+        Sort by this. Without --all, only the page is sorted.
     reverse
-        The last first.
+        Reverse the order.
     """
     values = long or sort != "key"
     at_once = not everything or sort != "key" or reverse or (long and not target.json and on_terminal())

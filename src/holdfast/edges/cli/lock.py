@@ -34,7 +34,7 @@ async def run(
     owner: str | None = None,
     target: Target = HERE,
 ) -> int:
-    """Run a program while a lock is held, and end with its exit code: holdfast lock run NAME -- COMMAND.
+    """Hold a lock while a program runs, and exit with its code: holdfast lock run NAME -- COMMAND.
 
     The program finds the number of this holding in $HOLDFAST_LOCK_TOKEN: a write with it as a fence is
     refused once another holder has taken the lock. If the lock is lost the program gets SIGTERM, and is
@@ -45,11 +45,11 @@ async def run(
     command
         The program and its arguments, after --.
     ttl
-        How long after the last sign of this command the lock is free again: 30 seconds if not given.
+        How long the lock outlives this command if it dies; 30 seconds if not given.
     timeout
-        How long to wait for the lock; for ever if not given. If it is not free then, the exit code is 5.
+        Longest wait for the lock; no limit if not given. If it runs out, the exit code is 5.
     owner
-        Who holds it, as others see it.
+        Name of the holder that others see.
     """
     if not command:
         raise holdfast.MissingField("which program? holdfast lock run NAME -- COMMAND", field="command")
@@ -93,7 +93,7 @@ async def _held(lock: holdfast.Lock, command: tuple[str, ...]) -> int:
 
 
 async def show(name: Name, /, *, target: Target = HERE) -> None:
-    """Print who holds a lock and until when. One that is free ends with exit code 3."""
+    """Print who holds a lock and until when. If the lock is free, the exit code is 3."""
     async with target.look() as store:
         kv = target.keys(store)
         entry = await kv.get(lock_key(kv, name))

@@ -53,12 +53,12 @@ async def up(*, database: Database = DATABASE) -> None:
 
 
 async def down(revision: str | None = None, /, *, yes: Yes = False, database: Database = DATABASE) -> None:
-    """Take a store back to an older revision, and print it. What has no place there is lost.
+    """Downgrade a store to an older revision, and print it. Data that the older revision can't hold is lost.
 
     Parameters
     ----------
     revision
-        Where to go: base is an empty database. One step back if not given.
+        Target revision; base is an empty database. One step back if not given.
     """
     schema = schema_of(database.address)
     before = await schema.revision()
@@ -73,7 +73,7 @@ async def down(revision: str | None = None, /, *, yes: Yes = False, database: Da
 
 
 async def current(*, database: Database = DATABASE) -> None:
-    """Print the revision of a store; base for a database that holds none."""
+    """Print the revision of a store; base if the database holds none."""
     found = await schema_of(database.address).revision()
     if database.json:
         document({"revision": found, "newest": SCHEMA_REVISION})
@@ -82,7 +82,7 @@ async def current(*, database: Database = DATABASE) -> None:
 
 
 async def check(*, database: Database = DATABASE) -> int:
-    """Tell whether a store has the revision that this version needs; if not, the exit code is 1."""
+    """Check that a store has the revision that this version needs; if not, the exit code is 1."""
     found = await schema_of(database.address).revision()
     need = needed(None if found == BASE else found)
     if database.json:

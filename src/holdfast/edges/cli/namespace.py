@@ -22,7 +22,7 @@ FIELDS: Final = holdfast.Policy.__struct_fields__
 
 
 async def list_namespaces(*, target: Place = STORE) -> None:
-    """Print what each namespace holds: live keys, bytes, last version and time of the last change."""
+    """Print for each namespace: live keys, bytes, last version and time of the last change."""
     async with target.look() as store:
         found = await store.namespaces()
     if target.json:
@@ -35,7 +35,7 @@ async def list_namespaces(*, target: Place = STORE) -> None:
 
 
 async def show(namespace: str | None = None, /, *, target: Target = HERE) -> None:
-    """Print what a namespace holds and its policy, a field on each line; `-` for what nobody asked for.
+    """Print what a namespace holds and its policy, one field per line; `-` for fields that are not set.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ async def show(namespace: str | None = None, /, *, target: Target = HERE) -> Non
 
 
 async def recount(namespace: str | None = None, /, *, target: Target = HERE) -> None:
-    """Count anew what a namespace keeps, and put its counters right, after rows were changed with SQL.
+    """Recount what a namespace keeps and correct its counters, after rows were changed with SQL.
 
     Writes to the namespace wait until it is done.
 
@@ -99,38 +99,38 @@ async def set_policy(
     target: Target = HERE,
     origin: Origin = UNNAMED,
 ) -> None:
-    """Change the policy of a namespace: only what is named, the rest stays.
+    """Change the policy of a namespace. Fields that are not named stay as they are.
 
     Parameters
     ----------
     namespace
         Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
     quota_keys
-        How many keys it may hold.
+        Largest number of keys.
     quota_bytes
-        How many bytes it may keep, of all kinds but the audit.
+        Largest number of bytes that the namespace may keep, not counting the audit.
     rate_limit
-        How many requests a second each process that serves it accepts.
+        Requests per second that each serving process accepts.
     ttl_default
-        The ttl of an entry that is put without one: seconds, or 30s, 1h, 2d, as for all times below.
+        TTL of entries that are written without one: seconds, or 30s, 1h, 2d, as for all times below.
     ttl_min
-        The shortest ttl that is accepted.
+        Shortest TTL that is accepted.
     ttl_max
-        The longest ttl that is accepted.
+        Longest TTL that is accepted.
     ttl_required
-        Whether an entry must have a deadline.
+        Require every entry to have a TTL.
     trash
-        Whether what is deleted or expires can be restored.
+        Keep deleted and expired entries in the trash, to be restored.
     trash_retention
         For how long.
     journal_retention
-        For how long a change is told of.
+        How long changes stay in the journal.
     audit
-        Whether changes are recorded for ever.
+        Record changes in the audit.
     audit_retention
-        For how long, if not for ever.
+        How long audit records are kept; for ever if not given.
     clear
-        A field of these that nobody is to ask for any more; may be given several times.
+        Unset one of these fields; may be given several times.
     """
     given = locals()
     asked = {name: given[name] for name in FIELDS if given[name] is not None}

@@ -58,7 +58,7 @@ def config(
 
     The secrets of nkeys go to stderr. With --out everything goes into files that only their owner can read:
     the configuration, and one file of credentials for each user. Credentials that are there already are used
-    again, so that a plugin can be added without troubling the others. With --rotate they are made anew for
+    again, so that a plugin can be added without troubling the others. With --rotate they are renewed for
     the users that it names, and everything else in the folder stays as it is.
 
     Parameters
@@ -75,12 +75,12 @@ def config(
     trusted
         A plugin that may name any other in the payload; may be given several times.
     own_connection
-        A plugin that the service hears over a connection of its own; may be given several times. The setting
-        of that name must say the same.
+        A plugin that the service serves over a connection of its own; may be given several times. The
+        setting of that name must match.
     prefix
-        What the service's subjects begin with; may be given several times. Events have the first.
+        Prefix of the service's subjects; may be given several times. Events use the first.
     connections
-        How many connections each user may have at a time; 16 if not given. In the mode permissions the server
+        Connections that each user may have at a time; 16 if not given. In the mode permissions the server
         can't count them by user, and limits all of them together.
     listen
         Where the server listens; 127.0.0.1:4222 if not given.
@@ -93,9 +93,9 @@ def config(
     tls_verify
         Let in only clients that show a certificate of that authority, besides their credentials.
     tls_first
-        Begin every connection with TLS. Clients have to know it.
+        Begin every connection with the TLS handshake. Clients must be configured for it.
     rotate
-        A plugin, a tenant's project or one of their users whose credentials are to be made anew; may be given
+        A plugin, a tenant's project or one of their users whose credentials to renew; may be given
         several times. Needs --out, and nothing else.
     out
         The folder to write to.

@@ -63,7 +63,7 @@ async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target
     Parameters
     ----------
     count
-        How many times to ask.
+        Number of requests to send.
     """
     if type(count) is not int or count < 1:
         raise holdfast.ValidationError("count must be a whole number from 1", field="count")
@@ -85,12 +85,12 @@ async def top(
     once: bool = False,
     target: Place = STORE,
 ) -> None:
-    """Show namespaces by how fast they change, with their keys and bytes, until Ctrl-C.
+    """Show the namespaces that change fastest, with their keys and bytes, until Ctrl-C.
 
     Parameters
     ----------
     interval
-        Seconds between two looks; 2 if not given.
+        Seconds between two updates; 2 if not given.
     once
         Print one table after one interval, for scripts.
     """

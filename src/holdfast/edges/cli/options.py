@@ -62,14 +62,14 @@ Key = Annotated[str, Parameter(help="The key.")]
 IfVersion = Annotated[
     int | None,
     Parameter(
-        converter=number, help="What the entry's version must be: 0 for no entry. Else nothing is written."
+        converter=number, help="Write only if the entry has this version; 0 means that it must not exist."
     ),
 ]
 Seconds = Annotated[int, Parameter(converter=seconds)]
 MaybeSeconds = Annotated[int | None, Parameter(converter=seconds)]
 Ttl = Annotated[
     int | None,
-    Parameter(converter=seconds, help="How long until the entry is gone: seconds, or 30s, 1h, 2d."),
+    Parameter(converter=seconds, help="Expire the entry after this long: seconds, or 30s, 1h, 2d."),
 ]
 Long = Parameter(alias="-l")
 
@@ -80,13 +80,14 @@ class Origin:
     """Where a write comes from."""
 
     writer: str | None = None
-    """Who writes, to be kept as the entry's last writer; `cli` if not given."""
+    """Name to record as the entry's last writer; `cli` if not given."""
 
     request_id: str | None = None
-    """Names this write: sent again with the same content it answers as before and has no second effect."""
+    """Identifies this write. Sending it again with the same content returns the first answer
+    and changes nothing."""
 
     spec_ref: str | None = None
-    """Points at the governing document."""
+    """Reference to the governing document."""
 
     @property
     def fields(self) -> Provenance:

@@ -34,7 +34,7 @@ async def known_values(store: holdfast.Store, kv: holdfast.KV, key: str) -> dict
 
 
 async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Give a key the value back that it had at a version, and print the new version.
+    """Restore the value that a key had at a version, and print the new version.
 
     The store keeps the value that is there and, where the namespace has a trash, the one that was last
     deleted or expired; `history --values` shows which versions those are. Nothing is written if somebody else

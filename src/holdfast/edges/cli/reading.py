@@ -14,7 +14,7 @@ from holdfast.edges.cli.target import HERE, Target
 
 
 async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Target = HERE) -> None:
-    """Print the value of a key as JSON. A key that is not there ends with exit code 3.
+    """Print the value of a key as JSON. If the key does not exist, the exit code is 3.
 
     On a terminal the value is set out over several lines, unless --json is given.
 
@@ -23,9 +23,9 @@ async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Tar
     key
         The key.
     long
-        Print the whole entry: version, times, writer and meaning too.
+        Print the whole entry: also version, times, writer and semantics.
     raw
-        Print a value that is text as it is, without the quotes of JSON.
+        Print a string without JSON quotes.
     """
     if raw and (long or target.json):
         raise holdfast.ValidationError("--raw excludes --long and --json", field="raw")
@@ -46,7 +46,7 @@ async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Tar
 
 
 async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
-    """Print how many seconds are left: never for an entry without a deadline, 0 for one that is not there.
+    """Print the seconds left: never for an entry without a deadline, 0 if it does not exist.
 
     Parameters
     ----------

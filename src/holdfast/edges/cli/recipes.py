@@ -16,16 +16,16 @@ from holdfast.edges.cli.output import document, line, value
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 
-Name = Annotated[str, Parameter(help="The name that programs give it.")]
+Name = Annotated[str, Parameter(help="The name that programs use for it.")]
 Given = Annotated[
     str,
-    Parameter(allow_leading_hyphen=True, help="JSON; - for what is on stdin, @FILE for what is in a file."),
+    Parameter(allow_leading_hyphen=True, help="JSON; - reads it from stdin, @FILE from a file."),
 ]
-Text = Annotated[bool, Parameter(help="Take the value as a string, without the quotes of JSON.")]
+Text = Annotated[bool, Parameter(help="Take the value as a string, without JSON quotes.")]
 
 
 async def counter_get(name: Name, /, *, target: Target = HERE) -> None:
-    """Print what a counter is at; 0 if nothing was added yet."""
+    """Print the value of a counter; 0 if nothing was added yet."""
     async with target.look() as store:
         found = await target.keys(store).counter(name).value()
     document({"name": name, "value": found} if target.json else found)
@@ -40,12 +40,12 @@ async def counter_add(
     origin: Origin = UNNAMED,
     target: Target = HERE,
 ) -> None:
-    """Add to a counter, and print what it is at then.
+    """Add to a counter, and print its new value.
 
     Parameters
     ----------
     by
-        What to add: 1 if not given.
+        Amount to add; 1 if not given.
     ttl
         How long after its beginning the counter begins anew: seconds, or 30s, 1h, 2d.
     """
@@ -55,7 +55,7 @@ async def counter_add(
 
 
 async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
-    """Print the value of a flag. One that is not set, so that programs use their default, is exit code 3."""
+    """Print the value of a flag. If it is not set, so that programs use their default, the exit code is 3."""
     async with target.look() as store:
         found: Any = await target.keys(store).flag(name, _Unset()).get()
     if isinstance(found, _Unset):
@@ -84,7 +84,7 @@ async def flag_set(
 
 
 async def flag_clear(name: Name, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Unset a flag, so that programs use their default. One that is not set is no error."""
+    """Clear a flag, so that programs use their default. A flag that is not set is no error."""
     async with target.open() as store:
         cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
     if target.json:
@@ -94,7 +94,7 @@ async def flag_clear(name: Name, /, *, origin: Origin = UNNAMED, target: Target 
 
 
 async def checkpoint_get(name: Name, /, *, target: Target = HERE) -> None:
-    """Print how far some work has come. One that has not begun ends with exit code 3."""
+    """Print a checkpoint. If it was never set, the exit code is 3."""
     async with target.look() as store:
         entry = await target.keys(store).checkpoint(name).load()
     if entry is None:
@@ -114,7 +114,7 @@ async def checkpoint_set(
     origin: Origin = UNNAMED,
     target: Target = HERE,
 ) -> None:
-    """Move a checkpoint from where it is, and print its version, unless somebody else has moved it."""
+    """Move a checkpoint, and print its version. Fails if another writer has moved it since."""
     given = read_value(content, text=text)
     async with target.open() as store:
         checkpoint = target.keys(store).checkpoint(name)

@@ -36,14 +36,14 @@ like any other length of time, is a number of seconds or has units: `30s`, `5m`,
 
 _MEANINGS: Final = {
     0: "done",
-    1: "an error that trying again does not mend",
-    2: "the command line is not understood, or what it asks for is not legal",
+    1: "an error that a retry does not fix",
+    2: "the command line is wrong, or asks for something that is not allowed",
     3: "there is no such key, table, item or index",
-    4: "somebody else was faster: read again, then decide",
+    4: "another writer came first: read again, then decide",
     5: "the same command may succeed later; what `OUTCOME_UNKNOWN` means is in [the errors](errors.md)",
     6: "the caller may not do this",
     INTERRUPTED: "Ctrl-C",
-    PIPE_CLOSED: "nobody reads on, as in `holdfast list --all \\| head -1`",
+    PIPE_CLOSED: "the reader of the output has gone, as in `holdfast list --all \\| head -1`",
 }
 
 _ABOUT: Final = {

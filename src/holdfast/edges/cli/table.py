@@ -25,14 +25,14 @@ async def create(
     origin: Origin = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
-    """Make a table, and print what it is like.
+    """Create a table, and print its description.
 
     Parameters
     ----------
     ttl_attribute
-        The attribute that says, in seconds since 1970, when an item is gone.
+        The attribute that holds an item's expiry time, in seconds since 1970.
     stream
-        Which images of items changes can show.
+        Item images that changes can show.
     """
     keys = definition(partition_key, field="partition-key")
     sort = None if sort_key is None else definition(sort_key, field="sort-key")
@@ -49,7 +49,7 @@ async def create(
 
 
 async def drop(table: Table, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
-    """Take a table away, with all its items."""
+    """Drop a table with all its items."""
     require_yes(f"table {table!a} goes with all its items", yes=yes)
     async with owner.open() as store:
         await owner.tables(store).drop_table(table, **origin.fields)
@@ -75,7 +75,7 @@ async def describe(table: Table, /, *, owner: Owner = HERE) -> None:
 
 
 async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = HERE) -> None:
-    """Remove items that have expired, and print how many: a hundred at the most, or with --all every one."""
+    """Delete expired items, and print how many: at most a hundred, or all of them with --all."""
     async with owner.open() as store:
         tables = owner.tables(store)
         removed = swept = await tables.sweep_expired_ttl(table)
@@ -91,7 +91,7 @@ async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner
 async def create_index(
     table: Table, index: str, /, *, key: Definition, origin: Origin = UNNAMED, owner: Owner = HERE
 ) -> None:
-    """Make an index by one attribute, with the items that are there, and print what the table is like.
+    """Create an index on one attribute, backfill it, and print the table's description.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ async def create_index(
 async def drop_index(
     table: Table, index: str, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE
 ) -> None:
-    """Take an index away.
+    """Drop an index.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ async def drop_index(
 
 
 async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> None:
-    """Say whether an index has exactly the entries that the items ask for; if not, end with exit code 1.
+    """Check that an index matches the items exactly; if not, the exit code is 1.
 
     Parameters
     ----------

@@ -31,20 +31,24 @@ SortKey = Annotated[
 Definition = Annotated[str, Parameter(help="An attribute and its type: NAME:string, :number or :binary.")]
 IfVersion = Annotated[
     int | None,
-    Parameter(converter=number, help="What the item's version must be: 0 for no item. Else nothing is done."),
+    Parameter(
+        converter=number, help="Write only if the item has this version; 0 means that it must not exist."
+    ),
 ]
 Condition = Annotated[
     str | None,
-    Parameter(help='What the item that is there must meet, as JSON: \'{"score": {"gt": 5}}\'.'),
+    Parameter(
+        help='Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
+    ),
 ]
 Filter = Annotated[
-    str | None, Parameter(help='Only items that meet this, as JSON: \'{"score": {"gt": 5}}\'.')
+    str | None, Parameter(help='Only items that meet this condition, as JSON: \'{"score": {"gt": 5}}\'.')
 ]
 Limit = Annotated[
     int | None,
     Parameter(
         converter=number,
-        help="At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.",
+        help="Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.",
     ),
 ]
 Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]

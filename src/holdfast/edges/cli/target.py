@@ -49,7 +49,7 @@ class Place:
     """A store by the name that `holdfast context add` gave it. If not given: $HOLDFAST_CONTEXT."""
 
     json: bool = field(default=False, metadata={SHORT: "-j"})
-    """Answer with JSON, on one line each where there are several answers; an error is JSON too."""
+    """Print JSON, one line per answer. Errors are JSON too."""
 
     @property
     def address(self) -> str:
@@ -153,10 +153,10 @@ class Target(Place):
     """A namespace of a store."""
 
     plugin: str | None = field(default=None, metadata={SHORT: "-p"})
-    """The plugin whose keys are meant. If not given: $HOLDFAST_PLUGIN."""
+    """The plugin whose keys to use. If not given: $HOLDFAST_PLUGIN."""
 
     tenant: str | None = None
-    """Instead of a plugin: the tenant whose keys are meant. If not given: $HOLDFAST_TENANT."""
+    """The tenant whose keys to use, instead of a plugin. If not given: $HOLDFAST_TENANT."""
 
     project: str | None = None
     """The tenant's project. If not given: $HOLDFAST_PROJECT."""

@@ -34,7 +34,7 @@ async def export_entries(
     Parameters
     ----------
     prefix
-        The beginning of the keys; all if not given.
+        Prefix of the keys; all if not given.
     out
         The file to write instead of stdout; it appears when it is complete, and only its owner can read it.
     force
@@ -80,7 +80,7 @@ async def import_entries(
     dry_run
         Check every line and write nothing.
     resume
-        Go on with an import that was cut short, into a namespace that was empty when it began.
+        Continue an interrupted import into a namespace that was empty when it began.
     """
     with _input(file) as lines:
         header = Header.read(next(lines, b""))

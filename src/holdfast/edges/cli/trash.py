@@ -27,20 +27,20 @@ async def list_trash(
     values: bool = False,
     target: Target = HERE,
 ) -> None:
-    """List what of a namespace was deleted or has expired and can be restored: how, when and by whom.
+    """List deleted and expired entries that can be restored: how, when and by whom they were removed.
 
     Parameters
     ----------
     prefix
-        The beginning of the keys; all if not given.
+        Prefix of the keys; all if not given.
     limit
-        At most so many, 1 to 10,000; 1,000 if not given. With --all, so many at a time.
+        Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.
     cursor
-        Go on where a page has ended; the cursor is in its JSON.
+        Continue after an earlier page; the cursor is in its JSON.
     everything
         All of it, page by page.
     values
-        The values too; they are in the JSON alone.
+        Include the values; only with --json.
     """
     async with target.look() as store:
         namespace = target.keys(store).namespace

@@ -44,14 +44,14 @@ async def tree(
     separators: str = SEPARATORS,
     target: Target = HERE,
 ) -> None:
-    """Print the keys of a namespace as a tree, with how many keys each branch has.
+    """Print the keys of a namespace as a tree, with the number of keys in each branch.
 
     Parameters
     ----------
     prefix
-        The beginning of the keys; all if not given.
+        Prefix of the keys; all if not given.
     depth
-        How many levels to show; all if not given.
+        Number of levels to show; all if not given.
     separators
         The characters after which keys branch: / and : if not given.
     """

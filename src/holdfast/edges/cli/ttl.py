@@ -11,12 +11,12 @@ from holdfast.edges.cli.target import HERE, Target
 
 
 async def set_ttl(key: Key, seconds: Seconds, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Let an entry be gone after some time from now, and print its new version.
+    """Expire an entry after this long, and print its new version.
 
     Parameters
     ----------
     seconds
-        How long the entry lives: seconds, or 30s, 1h, 2d.
+        Time until the entry expires: seconds, or 30s, 1h, 2d.
     """
     async with target.open() as store:
         entry = await target.keys(store).set_ttl(key, seconds, **origin.fields)
@@ -24,7 +24,7 @@ async def set_ttl(key: Key, seconds: Seconds, /, *, origin: Origin = UNNAMED, ta
 
 
 async def remove_ttl(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
-    """Let an entry live for ever, and print its new version."""
+    """Remove an entry's deadline, and print its new version."""
     async with target.open() as store:
         entry = await target.keys(store).remove_ttl(key, **origin.fields)
     print_stored(entry, target)
