@@ -103,3 +103,5 @@ class Lease:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+            elif not task.cancelled():
+                task.exception()  # a caller that is cancelled in this instant does not ask for it

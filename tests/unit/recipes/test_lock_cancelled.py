@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -154,6 +155,23 @@ async def test_holding_a_lock_that_is_being_renewed(store: Store, clock: ManualC
         return not renewed or number < 40
 
     assert await at_every_step(attempt, store) >= 40
+
+
+async def test_ending_while_a_renewal_is_refused(store: Store, clock: ManualClock) -> None:
+    """A holder that ends while it learns that its lock is lost leaves no error behind for the loop to log."""
+    left: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: left.append(context))
+    for number in range(40):
+        kv = store.kv(f"step-{number}")
+        lock = kv.lock("a", ttl=30)
+        task = asyncio.create_task(hold(lock))
+        await waiting_for_holder(lock)
+        await kv.delete("lock/a")
+        clock.advance(11)
+        await cancelled_after(task, number)
+        assert task.cancelled() or isinstance(task.exception(), LockLost)
+    gc.collect()
+    assert left == []
 
 
 async def test_losing_a_lock_and_being_cancelled(store: Store, clock: ManualClock) -> None:
