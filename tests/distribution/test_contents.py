@@ -82,7 +82,14 @@ def test_the_sdist_is_enough_to_build_the_wheel(built: Built, tmp_path: Path) ->
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     [source] = tmp_path.iterdir()
-    for name in ("docs/index.md", "tests/conftest.py", "deploy/Dockerfile", "ops", "dev", "README.md"):
+    for name in (
+        "docs/index.md",
+        "examples/README.md",
+        "tests/conftest.py",
+        "deploy/Dockerfile",
+        "ops",
+        "dev",
+    ):
         assert (source / name).exists(), name
     [wheel] = build(source, tmp_path / "again", "wheel")
     with zipfile.ZipFile(wheel) as again, zipfile.ZipFile(built.wheel) as first:

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.edges import cli
 from holdfast.edges.cli.app import app, command_first
-from tests.docs.test_examples import PAGES, ROOT, Block, blocks_of, compiled, run
+from tests.docs.test_examples import PAGES, ROOT, SERVICE, Block, blocks_of, compiled, run, served
 
 STARTED: Final = frozenset({"holdfast", "export", "cat", "head", "echo"})
 """The programs that are run. Others that pages name set up a machine, or need one of the reader's own."""
@@ -30,7 +30,7 @@ STARTED: Final = frozenset({"holdfast", "export", "cat", "head", "echo"})
 NOT_RUN: Final = {
     r"export DATABASE_URL": "sets up the reader's own environment",
     r"holdfast up": "goes on until Ctrl-C; tests/edges/test_up.py runs it",
-    r"cat prometheus|cat \./holdfast\.toml": "shows a file of the reader's own",
+    r"cat prometheus|cat \./holdfast\.toml|cat secret\.json": "shows a file of the reader's own",
     r"holdfast (bench|rescue) .*--url (nats|postgresql)://": "needs a running service or database",
     r"holdfast list .*@bus\.example|echo 'tls ": "needs a server of the reader's own",
     r"holdfast (audit|deadletter|doctor|namespace set kv/billing)": "is about a store that the page tells of",
@@ -159,13 +159,14 @@ def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path))
     shell, names = Shell(monkeypatch), {"__name__": "__main__"}
-    with asyncio.Runner() as runner:
-        for block in blocks_of(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    with asyncio.Runner() as runner, served(text, tmp_path, runner) as service:
+        for block in blocks_of(text):
             if block.info == "python":
-                run(compiled(block, page), names, runner)
+                run(compiled(block, page, service), names, runner)
             elif block.info == "console":
                 for command in filter(is_run, commands_in(block)):
-                    shell.require(command)
+                    shell.require(command._replace(text=command.text.replace(SERVICE, service)))
 
 
 @pytest.mark.parametrize("page", pages_with(run=False), ids=lambda page: str(page.relative_to(ROOT)))

@@ -21,7 +21,10 @@ from holdfast.wire.refusals import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
-PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES: Final = [
+    *map(ROOT.joinpath, ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 
 _NAME: Final = re.compile(r"(?<![\w./\"'-])holdfast((?:\.[A-Za-z_]\w*)+)")
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
