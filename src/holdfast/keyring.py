@@ -25,7 +25,10 @@ SHORTEST: Final = 16
 """How many characters a secret has at the least."""
 RETIRED: Final = b"retired:"
 """Stands before a secret that signs nothing any more."""
-ABSENT: Final = "this namespace is audited, and the audit has no key: set audit_key or audit_key_file"
+ABSENT: Final = (
+    "this namespace is audited, and the audit has no key: set audit_key or audit_key_file, "
+    "or pass audit_key to holdfast.open"
+)
 
 _log = logging.getLogger("holdfast")
 
