@@ -24,7 +24,6 @@ import os
 
 import holdfast
 
-ROOT = "tenant/acme/project/assistant/"
 WHY = {"purpose": "memory", "producer": "assistant"}
 
 
@@ -40,7 +39,7 @@ async def think(memory: holdfast.KV) -> int:
 
 async def follow(memory: holdfast.KV, index: holdfast.KV, until: int) -> None:
     """The follower: apply every change behind its cursor. A change that was not finished comes again."""
-    cursor = index.cursor("memories", order=int)
+    cursor = index.cursor("memories")
     entry = await cursor.load()
     print(f"following from version {entry.value}" if entry else "following from the beginning")
     async for change in memory.watch("memory/", since=entry.value if entry else 0):
@@ -55,28 +54,30 @@ async def follow(memory: holdfast.KV, index: holdfast.KV, until: int) -> None:
 
 async def apply(memory: holdfast.KV, index: holdfast.KV, change: holdfast.Change) -> None:
     """Bring the index in step with one key. A change names the key, and what counts is its value now."""
-    name = change.key.removeprefix(ROOT)
-    print(change.op, name)
-    entry = await memory.get(name)
+    print(change.op, change.key)
+    entry = await memory.get(change.key)
     if entry is None:
-        await index.delete(name)
+        await index.delete(change.key)
     else:
-        await index.set(name, entry.value)
+        await index.set(change.key, entry.value)
 
 
 async def rebuild(memory: holdfast.KV, index: holdfast.KV) -> None:
     """Make the index anew, for a follower that was away for longer than the journal reaches back."""
     while (await index.delete_prefix("memory/")).truncated:
         pass
-    page = await memory.list("memory/", values=True)  # with more than a page of them, go on with page.cursor
-    for entry in page.entries or []:
-        await index.set(entry.key.removeprefix(ROOT), entry.value)
+    cursor = None
+    while True:
+        page = await memory.list("memory/", values=True, cursor=cursor)
+        await asyncio.gather(*(index.set(entry.key, entry.value) for entry in page.entries or []))
+        if (cursor := page.cursor) is None:
+            return
 
 
 async def main() -> None:
     """Let the agent think, then let the follower catch up."""
     async with holdfast.open(os.environ.get("HOLDFAST_URL", "memory_follower.db")) as store:
-        memory, index = store.semantic("acme", "assistant"), store.kv("memory-index")
+        memory, index = store.kv("assistant"), store.kv("memory-index")
         await follow(memory, index, until=await think(memory))
         page = await index.list("memory/ada/", values=True)
         print("index:", ", ".join(f"{entry.key[11:]} = {entry.value!r}" for entry in page.entries or []))

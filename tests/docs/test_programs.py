@@ -23,6 +23,7 @@ from tests.edges.running import COMPILED, holdfast_up
 
 FOLDER: Final = ROOT / "examples"
 PROGRAMS: Final = sorted(path.stem for path in FOLDER.glob("*.py"))
+FOLLOWER: Final = "memory_follower"
 WORKER: Final = "import_worker"
 LOCK: Final = "lock/import"
 FOR_EVER: Final = "600"
@@ -94,6 +95,12 @@ async def test_programs_do_the_same_through_a_service(tmp_path: Path) -> None:
         await taken_over(folder, up.url)
 
 
+async def test_programs_do_the_same_on_postgresql(pg_url: str, tmp_path: Path) -> None:
+    """All programs at once on one empty database print what they print on a file."""
+    outputs = await asyncio.gather(*(printed(program, tmp_path, pg_url) for program in PROGRAMS))
+    assert outputs == [told(program)[1] for program in PROGRAMS]
+
+
 async def taken_over(folder: Path, url: str) -> None:
     """A worker that was stopped while another took over writes nothing more: each record is counted once."""
     async with holdfast.open(url) as store:
@@ -121,6 +128,18 @@ async def test_the_worker_resumes_after_it_was_killed(tmp_path: Path) -> None:
         assert await store.kv("import-worker").delete(LOCK), "a worker that was killed leaves its lock behind"
     resumed = await printed(WORKER, tmp_path, None)
     assert resumed == told(WORKER)[1].removeprefix("record 1\n")
+
+
+async def test_the_follower_begins_anew_after_a_gap(tmp_path: Path) -> None:
+    """A follower whose cursor is from another life of the store makes its index anew, with nothing old."""
+    await printed(FOLLOWER, tmp_path, None)
+    async with holdfast.open(tmp_path / f"{FOLLOWER}.db") as store:
+        index = store.kv("memory-index")
+        await index.set("memory/ada/gone", "stale")
+        await index.set("cursor/memories", 1000)
+    first, *_, last = (await printed(FOLLOWER, tmp_path, None)).splitlines()
+    assert first == "following from version 1000"
+    assert last == told(FOLLOWER)[2].splitlines()[-1]
 
 
 def test_both_pages_list_every_program() -> None:
