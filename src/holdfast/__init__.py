@@ -73,7 +73,7 @@ from holdfast.model import (
     TrashPage,
     Verdict,
 )
-from holdfast.registry import open
+from holdfast.registry import open, register_engine
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ __all__ = [
     "attr",
     "if_not_exists",
     "open",
+    "register_engine",
     "request_id",
 ]
 

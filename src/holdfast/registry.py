@@ -1,13 +1,14 @@
 """From a URL to a store: the one place that knows which engine serves what.
 
 Law: engines are imported here and only when their URL is opened, so that nobody pays for a driver that is not
-used.
+used. Engines of other packages are found by the scheme that they were registered for.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast import extras, masking
 from holdfast.errors import ValidationError
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.engine import Engine
     from holdfast.model import Policy
+
+    MakeEngine: TypeAlias = Callable[[str, Keyring], Engine]
+
+ENTRY_POINTS: Final = "holdfast.engines"
+"""The group of entry points in which an installed package names its engines, by the scheme of their URLs."""
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
 def open(
@@ -36,7 +44,8 @@ def open(
 
     Args:
         url: A path, `sqlite:///relative`, `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` and
-            `memory://` keep nothing; `postgresql://…`; `nats://…` for a running service.
+            `memory://` keep nothing; `postgresql://…`; `nats://…` for a running service; a scheme that
+            was registered with `register_engine`.
         clock: The time to go by, for tests.
         writer: Who writes when a call does not say.
         sweep_interval: Every how many seconds expired entries are removed at the latest.
@@ -70,12 +79,49 @@ def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     if isinstance(url, Path) or not separator:
         return _sqlite_file(text, keys)
     make = ENGINES.get(scheme.partition("+")[0])
-    if make is None or ("+" in scheme and scheme not in DRIVERS):
+    if make is not None and ("+" not in scheme or scheme in DRIVERS):
+        return make(text, rest, keys)
+    other = _registered.get(scheme) or _installed(scheme)
+    if other is None:
+        known = ", ".join((*ENGINES, *_registered))
         raise ValidationError(
-            f"url has the unknown scheme {scheme!r}; known are {', '.join(ENGINES)} and a plain path",
-            field="url",
+            f"url has the unknown scheme {scheme!r}; known are {known} and a plain path", field="url"
         )
-    return make(text, rest, keys)
+    return other(text, Keyring() if keys is None else keys)
+
+
+def register_engine(scheme: str, make: MakeEngine) -> None:
+    """Have an engine of your own serve the URLs of a scheme, in this process.
+
+    A package that is installed need not call this: it names `make` as an entry point of the group
+    `holdfast.engines`, under the scheme, and is imported when such a URL is opened.
+
+    Args:
+        scheme: What stands before `://`.
+        make: Is called with the URL and with the keys that sign the audit, and returns the engine without
+            opening anything. Registering the same scheme again replaces it.
+
+    Raises:
+        ValidationError: It is no scheme, or one of Holdfast's own.
+    """
+    if not _SCHEME.fullmatch(scheme):
+        raise ValidationError(
+            f"scheme {scheme!r} must be a letter and then letters, digits, dots and hyphens, in lower case",
+            field="scheme",
+        )
+    if scheme in ENGINES:
+        raise ValidationError(f"scheme {scheme!r} is one of Holdfast's own: choose another", field="scheme")
+    _registered[scheme] = make
+
+
+def _installed(scheme: str) -> MakeEngine | None:
+    """The engine that an installed package names for a scheme; None if none does."""
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group=ENTRY_POINTS, name=scheme):
+        make: MakeEngine = found.load()
+        return make
+    return None
 
 
 def _memory(url: str, rest: str, keys: Keyring | None) -> Engine:
@@ -128,7 +174,9 @@ ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "nats": _remote,
     "tls": _remote,
 }
-"""Every engine by the scheme of its URLs."""
+"""Every engine of Holdfast's own by the scheme of its URLs."""
+
+_registered: Final[dict[str, MakeEngine]] = {}
 
 DRIVERS: Final = frozenset({"sqlite+aiosqlite", "postgresql+asyncpg"})
 """Schemes that name a driver, as other libraries write them: accepted as the plain ones."""

@@ -16,7 +16,8 @@ from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Unsupported, ValidationError
-from holdfast.registry import DRIVERS, ENGINES, engine_for
+from holdfast.keyring import Keyring
+from holdfast.registry import DRIVERS, ENGINES, ENTRY_POINTS, engine_for
 from holdfast.testing.exact import refusal
 
 
@@ -130,6 +131,56 @@ def test_other_urls(url: str, words: str, here: Path) -> None:
 def test_the_drivers_belong_to_engines() -> None:
     """A scheme that names a driver is accepted only of an engine that there is."""
     assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(ENGINES)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schemes that a test registers are forgotten after it."""
+    monkeypatch.setattr("holdfast.registry._registered", {})
+
+
+@pytest.mark.usefixtures("registered")
+async def test_an_engine_of_ones_own() -> None:
+    """A registered scheme is opened with the whole URL, and with the keys that the caller has given."""
+    asked: list[tuple[str, Keyring]] = []
+
+    def make(url: str, keys: Keyring) -> MemoryEngine:
+        asked.append((url, keys))
+        return MemoryEngine(keys)
+
+    holdfast.register_engine("mine", make)
+    async with holdfast.open("mine://host/x?y", reap=False, audit_key="a-secret-of-this-test") as store:
+        assert (await store.semantic("acme", "web").set("k", 1)).version == 1
+    async with holdfast.open("mine://", reap=False) as store:
+        with refusal(Unsupported, says="set audit_key"):
+            await store.semantic("acme", "web").set("k", 1)
+    assert [url for url, _ in asked] == ["mine://host/x?y", "mine://"]
+    with refusal(ValidationError, field="url", says="memory, sqlite, postgresql, nats, tls, mine and"):
+        engine_for("mein://")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("scheme", ["sqlite", "nats", "", "Mine", "mine+x", "1st", "a b"])
+def test_schemes_that_can_not_be_registered(scheme: str) -> None:
+    """Nothing takes the place of an engine of Holdfast, and what no URL can begin with is refused."""
+    with refusal(ValidationError, field="scheme", says=repr(scheme)):
+        holdfast.register_engine(scheme, lambda url, keys: MemoryEngine(keys))
+
+
+def test_an_engine_of_an_installed_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that names its engine as an entry point is imported when a URL of the scheme is opened."""
+    (here / "theirs.py").write_text(
+        "from holdfast.engines.memory import MemoryEngine\n"
+        "def make(url, keys):\n    return MemoryEngine(keys)\n"
+    )
+    about = here / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\ntheirs = theirs:make\n")
+    monkeypatch.syspath_prepend(str(here))
+    assert isinstance(engine_for("theirs://"), MemoryEngine)
+    assert "theirs" in sys.modules
+    monkeypatch.delitem(sys.modules, "theirs")
 
 
 def files(folder: Path) -> list[Path]:

@@ -129,7 +129,7 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
     try:
         schema = schema_of(url)
     except Unsupported:
-        return engine_for(url)
+        return engine_for(url, keys)
     if named and schema.file is not None and not schema.file.parent.is_dir():
         raise Unavailable(f"the folder of {schema.file} does not exist")
     if not await schema.holds_store():
