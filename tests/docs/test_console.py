@@ -31,7 +31,8 @@ NOT_RUN: Final = {
     r"export DATABASE_URL": "sets up the reader's own environment",
     r"holdfast up": "goes on until Ctrl-C; tests/edges/test_up.py runs it",
     r"cat prometheus|cat \./holdfast\.toml|cat secret\.json": "shows a file of the reader's own",
-    r"holdfast (bench|rescue) .*--url (nats|postgresql)://": "needs a running service or database",
+    r"holdfast (bench|rescue|ping) .*--url (nats|postgresql)://": "needs a running service or database",
+    r"holdfast --url nats://": "needs a running service",
     r"holdfast list .*@bus\.example|echo 'tls ": "needs a server of the reader's own",
     r"holdfast (audit|deadletter|doctor|namespace set kv/billing)": "is about a store that the page tells of",
     r"holdfast migrate --reset-clock": "is about a store whose clock was ahead",
@@ -39,6 +40,7 @@ NOT_RUN: Final = {
 """Commands that are not run, each kind with the reason."""
 
 RUN_ELSEWHERE: Final = {
+    ROOT / "docs/howto/deployment-checklist.md": "tests/docs/test_checklist.py runs it beside a service",
     ROOT / "docs/howto/isolate-plugins.md": "tests/docs/test_bus_pages.py runs it beside a NATS server",
     ROOT / "docs/howto/run-with-compose.md": "needs Docker; tests/deploy reads the files",
     ROOT / "docs/howto/tls.md": "tests/docs/test_bus_pages.py runs it beside a NATS server",

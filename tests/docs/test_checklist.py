@@ -1,0 +1,93 @@
+"""The commands of the deployment checklist show what the page says, beside a service that was just started.
+
+Law: the commands are taken from the page and run from top to bottom. Only addresses are others. What asks a
+part of the reader's own machine is listed here, and everything else runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.docs.test_console import Command, Shell, commands_of, stages_of
+from tests.docs.test_reference import read
+from tests.edges.running import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGE: Final = "howto/deployment-checklist.md"
+THE_READERS: Final = {
+    "systemctl": "the machine must run systemd",
+    "nats": "the tool nats is the reader's own",
+    "openssl": "the certificate is the reader's own",
+    "timedatectl": "the time service is the machine's own",
+}
+"""Programs that are not started, with the reason."""
+TOPICS: Final = (
+    *("The store", "Backup", "Credentials", "TLS", "Limits, rates and quotas", "Monitoring", "The audit"),
+    *("The clock", "Updates", "Rollback", "The service"),
+)
+
+
+class Beside(Shell):
+    """A shell beside a service, which it finds in the places that the page names."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, up: Up) -> None:
+        super().__init__(patch)
+        self._places = {
+            "nats://127.0.0.1:4222": up.url,
+            "http://127.0.0.1:8420": f"http://127.0.0.1:{up.http_port}",
+        }
+
+    def __call__(self, text: str) -> str:
+        """Run a command; all that it shows."""
+        for page, here in self._places.items():
+            text = text.replace(page, here)
+        return super().__call__(text)
+
+    def _run(self, words: list[str], given: bytes) -> tuple[bytes, str]:
+        if words[0] != "curl":
+            return super()._run(words, given)
+        with urllib.request.urlopen(words[-1]) as answer:
+            self._code = 0
+            return answer.read() + (b"" if "metrics" in words[-1] else b"\n"), ""
+
+
+def runs(command: Command) -> bool:
+    """Whether a command can be run here."""
+    started = {words[0] for words in stages_of(command.text)}
+    return not started & set(THE_READERS) and "bus.example" not in command.text
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell in the folder where a service has its store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path))
+    with asyncio.Runner() as runner:
+        up = Up(tmp_path, ("--db", "state.db"), {})
+        runner.run(up.start())
+        try:
+            yield Beside(monkeypatch, up)
+        finally:
+            runner.run(up.stop())
+
+
+def test_the_checklist_works_from_top_to_bottom(shell: Shell) -> None:
+    """An operator who types the commands in the page's order sees what the page says."""
+    commands = [command for command in commands_of(read(PAGE)) if runs(command)]
+    assert len(commands) > 25
+    for command in commands:
+        shell.require(command)
+
+
+def test_every_item_can_be_ticked() -> None:
+    """Each topic that decides about going live has a section with items to tick."""
+    sections = dict(part.split("\n", 1) for part in read(PAGE).split("\n## ")[1:])
+    assert set(TOPICS) <= set(sections)
+    assert all("- [ ] **" in text for text in sections.values())
