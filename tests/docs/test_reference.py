@@ -67,13 +67,6 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def test_every_error_is_in_the_reference() -> None:
-    """A caller finds every code with its class and whether to retry, and no code that does not exist."""
-    rows = {row[0]: row[1:3] for row in table_rows(read("reference/errors.md")) if row[0].isupper()}
-    expected = {cls.code: [cls.__name__, "yes" if cls.retryable else "no"] for cls in errors.error_classes()}
-    assert rows == expected
-
-
 def test_every_number_of_an_error_is_in_the_reference() -> None:
     """The page about NATS has the number of every code, and no other."""
     rows = table_rows(section(read("reference/nats.md"), "Errors"))

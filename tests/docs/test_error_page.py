@@ -1,0 +1,92 @@
+"""The reference of errors says of every code when it is met, what it carries and what to do; no code is idle.
+
+Law: what the page says is held against the source. Where a code is raised is found by reading the source,
+never by a list that is kept here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from holdfast.advice import ADVICE
+from holdfast.edges.cli.exit_codes import EXIT_CODES
+from holdfast.edges.error_pages import fields_of, reference
+from holdfast.errors import error_classes
+from holdfast.wire.refusals import NUMBERS
+from tests.docs.sources import trees
+from tests.docs.test_reference import read, table_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MADE_BY: Final = "python -m holdfast.edges.error_pages > docs/reference/errors.md"
+KINDS: Final = {kind.code: kind for kind in error_classes()}
+
+
+def made_in(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
+    """The classes that modules make errors of, by name, and the arguments that each is ever given."""
+    made: dict[str, set[str]] = defaultdict(set)
+    names = {kind.__name__ for kind in KINDS.values()}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).rpartition(".")[2]
+                if called in names:
+                    made[called].update(keyword.arg or "" for keyword in node.keywords)
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, set[str]]:
+    """The errors that the package makes."""
+    return made_in(trees())
+
+
+def test_the_page_is_made_from_the_code() -> None:
+    """The page is what the code renders; the message says how to make it."""
+    assert read("reference/errors.md") == reference(), MADE_BY
+
+
+def test_every_code_has_its_sentences() -> None:
+    """A user finds every code, when it is met and what to do about it, and no code that does not exist."""
+    assert set(ADVICE) == set(KINDS)
+    rows = {row[0]: row[1:] for row in table_rows(read("reference/errors.md")) if row[0].startswith("[")}
+    assert rows == {
+        f"[`{code}`](#{code.lower()})": [
+            kind.__name__,
+            "yes" if kind.retryable else "no",
+            str(NUMBERS[code]),
+            str(EXIT_CODES[code]),
+        ]
+        for code, kind in KINDS.items()
+    }
+    assert all(advice.when.endswith(".") and advice.do.endswith(".") for advice in ADVICE.values())
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_no_code_is_idle(code: str, made: dict[str, set[str]]) -> None:
+    """A code that the page describes is one that users can meet: the package raises it somewhere."""
+    assert KINDS[code].__name__ in made
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_what_a_code_carries_is_told(code: str, made: dict[str, set[str]]) -> None:
+    """The page describes `field` where the package ever sets it, and every other field that the error has."""
+    kind, page = KINDS[code], read("reference/errors.md")
+    text = page[page.index(f"### `{code}`") :].split("\n### ")[0].split("\n## ")[0]
+    assert ("field" in made[kind.__name__]) == bool(ADVICE[code].field) == ("**`field`:**" in text)
+    assert all(f"`{name}`" in text for name in fields_of(kind))
+
+
+def test_the_reader_of_sources_finds_what_is_made() -> None:
+    """The tests above prove nothing about errors that are only mentioned, caught or matched."""
+    mentioned = (
+        "match error:\n    case Busy():\n        pass\ntry:\n    f(Timeout)\nexcept Fenced:\n    pass\n"
+    )
+    sources = (mentioned, "raise KeyNotFound('x', field='key')", "x = holdfast.Unavailable('y')")
+    made = made_in(map(ast.parse, sources))
+    assert made == {"KeyNotFound": {"field"}, "Unavailable": set()}
