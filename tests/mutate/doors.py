@@ -11,6 +11,7 @@ from tests.mutate.plant import Plant
 
 _EXTRAS: Final = ("tests/unit/test_extras.py",)
 _INIT: Final = ("tests/edges/cli/test_config_init.py",)
+_URLS: Final = ("tests/unit/test_registry.py",)
 _TRY: Final = ("tests/edges/test_try.py", "-k", "not dev_up")
 
 PLANTS: Final = (
@@ -62,5 +63,26 @@ PLANTS: Final = (
         'return PLACEHOLDER if variable is None or escaped(value, safe="") != value else f"${variable}"',
         "return value",
         _TRY,
+    ),
+    Plant(
+        "an engine of a package takes the place of one of Holdfast's own",
+        "registry.py",
+        "    if scheme in ENGINES:\n",
+        "    if scheme in DRIVERS:\n",
+        _URLS,
+    ),
+    Plant(
+        "an engine of one's own is not given the keys of the audit",
+        "registry.py",
+        "return other(text, Keyring() if keys is None else keys)",
+        "return other(text, Keyring())",
+        _URLS,
+    ),
+    Plant(
+        "the engine of an installed package is not looked for",
+        "registry.py",
+        "other = _registered.get(scheme) or _installed(scheme)",
+        "other = _registered.get(scheme)",
+        _URLS,
     ),
 )
