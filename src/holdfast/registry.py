@@ -114,6 +114,12 @@ def register_engine(scheme: str, make: MakeEngine) -> None:
     _registered[scheme] = make
 
 
+def brings_key(url: str) -> bool:
+    """Whether what a URL leads to has a key of its own for the audit, as a file or a service has."""
+    scheme, separator, _ = url.partition("://")
+    return not separator or scheme.partition("+")[0] in ("sqlite", "memory", "nats", "tls")
+
+
 def _installed(scheme: str) -> MakeEngine | None:
     """The engine that an installed package names for a scheme; None if none does."""
     from importlib.metadata import entry_points

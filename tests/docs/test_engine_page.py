@@ -9,19 +9,25 @@ import inspect
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import holdfast
 from holdfast import engine as contract
 from holdfast import registry
+from holdfast.clock import ManualClock
+from holdfast.edges import cli
 from holdfast.errors import DatabaseError, OutcomeUnknown, StorageFull, Unavailable
 from holdfast.testing.conformance import Conformance
 from tests.docs.test_examples import ROOT, Block, blocks_of, compiled
 from tests.docs.test_reference import read, section, table_rows
 from tests.edges.running import COMPILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE: Final = "howto/write-an-engine.md"
 CERTIFICATE: Final = "TestJsonLinesEngine"
@@ -147,6 +153,10 @@ async def test_a_full_disk_refuses_and_keeps_nothing(path: Path, monkeypatch: py
             await store.kv("a").set("k", 2)
         monkeypatch.setattr(store._engine, "file", file)
         assert (await store.kv("a").set("k", 3)).version == 2
+    async with holdfast.open(f"jsonl:///{path}") as store:
+        entry = await store.kv("a").get("k")
+        assert entry is not None
+        assert entry.value == 3
 
 
 class Short:
@@ -183,6 +193,60 @@ async def test_a_commit_that_was_not_confirmed(path: Path, monkeypatch: pytest.M
         entry = await store.kv("a").get("k")
         assert entry is not None
         assert entry.value == 2
+
+
+async def test_nothing_is_committed_after_its_deadline(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write whose caller gave up while it was being decided is refused, and nothing of it is kept."""
+    clock, decide = ManualClock(), NAMES["decide"]
+
+    def slowly(*arguments: Any) -> Any:
+        outcome = decide(*arguments)
+        clock.advance(10)
+        return outcome
+
+    async with holdfast.open(f"jsonl:///{path}", clock=clock, reap=False) as store:
+        kv = store.kv("a")
+        await kv.set("k", 1, timeout=5)
+        monkeypatch.setitem(NAMES, "decide", slowly)
+        with pytest.raises(holdfast.Timeout):
+            await kv.set("k", 2, timeout=5)
+        entry = await kv.get("k")
+        assert entry is not None
+        assert entry.value == 1
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The engine as a package that is installed, and that nothing has imported or registered."""
+    monkeypatch.delitem(registry._registered, "jsonl")
+    (tmp_path / "jsonl_engine.py").write_text("\n".join(engine_blocks()), encoding="utf-8")
+    [named] = [block.text for block in blocks_of(read(PAGE)) if block.info == "toml"]
+    points = tomllib.loads(named)["project"]["entry-points"]
+    lines = [f"[{group}]\n{name} = {value}\n" for group, of in points.items() for name, value in of.items()]
+    about = tmp_path / "jsonl_engine-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: jsonl-engine\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("".join(lines))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HOLDFAST_URL", "jsonl:///state.jsonl")
+    yield tmp_path
+    sys.modules.pop("jsonl_engine", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_command_line_takes_the_scheme(capsys: pytest.CaptureFixture[str]) -> None:
+    """An installed engine is used by its URL alone, and the audit is signed with a key of this machine."""
+    semantic = ["--tenant", "acme", "--project", "web"]
+    assert cli.run(["set", "k", "1", "--plugin", "a"]) == 0
+    assert cli.run(["set", "k", "2", *semantic]) == 0
+    assert cli.run(["get", "k", *semantic]) == 0
+    assert cli.run(["audit", "verify"]) == 0
+    assert cli.run(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1\n1\n2\nsemantic/acme/web\twhole\t1\t")
+    assert "a write would be accepted" in shown
 
 
 def test_the_page_is_followed_outside_of_this_repository(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast import masking
 from holdfast.edges.settings import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
 from holdfast.keyring import FileKeyring, Keyring
-from holdfast.registry import keyring_for
+from holdfast.registry import brings_key, keyring_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ def keys_of(config: Config) -> Keyring | None:
     A database has no folder: a key that nobody configured is in the folder for data.
     """
     given = keyring_for(audit_key_of(config))
-    if given is None and config.db.startswith("postgresql"):
+    if given is None and not brings_key(config.db):
         return FileKeyring(Path(config.data_dir) / KEY_FILE, make=True)
     return given
 
