@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-LOCKS = (LOCK, ROOT / "tools" / "installer.lock", ROOT / "tools" / "supply.lock")
+LOCKS = (LOCK, *(ROOT / "tools" / f"{name}.lock" for name in ("installer", "supply", "site")))
 PROJECT = ROOT / "pyproject.toml"
 ITSELF = "holdfast-kv (pyproject.toml)"
 """How the lock file names Holdfast where it, or one of its extras, asks for a package."""

@@ -98,10 +98,10 @@ def test_a_uv_on_the_path_is_left_alone(
     assert "its hash is not checked" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "tools/installer.lock", "tools/supply.lock"])
+@pytest.mark.parametrize("name", ["requirements", "tools/installer", "tools/supply", "tools/site"])
 def test_every_locked_package_has_hashes(name: str) -> None:
     """Every package of every lock file is pinned to one version and to hashes, and no index is named."""
-    text = (ROOT / name).read_text()
+    text = (ROOT / f"{name}.lock").read_text()
     assert "://" not in text
     entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)
     pinned = [entry for entry in entries if re.match(r"[A-Za-z0-9]", entry)]
