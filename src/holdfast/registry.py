@@ -40,22 +40,28 @@ def open(
     audit_key: str | Path | None = None,
     defaults: Policy | None = None,
 ) -> Store:
-    """The store behind a URL, to be entered with `async with`.
+    """Get the store behind a URL, to be entered with `async with`.
 
     Args:
-        url: A path, `sqlite:///relative`, `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` and
-            `memory://` keep nothing; `postgresql://…`; `nats://…` for a running service; a scheme that
-            was registered with `register_engine`.
-        clock: The time to go by, for tests.
-        writer: Who writes when a call does not say.
-        sweep_interval: Every how many seconds expired entries are removed at the latest.
+        url: A path, `sqlite:///relative` or `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` or
+            `memory://`, which keep nothing; `postgresql://…`; `nats://…` for a running service; a scheme
+            that was registered with `register_engine`.
+        clock: The clock to use instead of the machine's, for tests.
+        writer: Name of the writer if a call does not give one.
+        sweep_interval: Longest time in seconds until expired entries are removed.
         reap: Whether this store notices expiry by itself.
         audit_key: The secret that signs the audit, or the file that holds it. Several may be given, one on
-            each line, and the last one signs. A local file makes its own beside the data.
-        defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies name none.
+            each line; the last one signs. A local file creates its own beside the data.
+        defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none.
+
+    Returns:
+        A store that is not open yet.
 
     Raises:
         ValidationError: The URL is none of these, or the key is too short.
+
+    Example:
+        `store = holdfast.open("state.db")`
     """
     engine = engine_for(url, keyring_for(audit_key))
     return Store(
