@@ -1,7 +1,7 @@
 """The handle on a namespace of keys: the verbs as Python calls.
 
 Law: a handle is bound to one namespace, so that isolation holds by construction. It turns calls into commands
-and results into entries, and decides nothing.
+and results into entries, and decides nothing. It is long because every verb documents what it takes.
 """
 
 from __future__ import annotations
@@ -44,9 +44,19 @@ _log = logging.getLogger("holdfast")
 class KV:
     """The keys of one namespace. Get one from `Store.kv` or `Store.semantic`.
 
-    Every writing verb takes `request_id` (sent again with the same content it replays the first success),
-    `writer`, `spec_ref` and `fence`; those on one key also take `expected_version`: None for whatever is
-    there, 0 for nothing, n for exactly that version, and `VersionConflict` carries what is there instead.
+    Every verb that writes takes the following keyword arguments, which signatures show as `**provenance`:
+
+    - `request_id` names the request. A request that is sent again with the same id and content gets the first
+      answer and has no second effect.
+    - `writer` becomes the `last_writer` of what is written.
+    - `spec_ref` points to the document that governs the entry.
+    - `fence` is the lock that the write relies on, as `Lock.fence` gives it.
+    - `timeout` is in seconds. If it passes before the write can be committed, nothing is written.
+
+    Besides the errors of its own, every verb may raise `ValidationError` for an argument that breaks its rule
+    and a `Transient` error such as `Unavailable` or `RateLimited`. A verb that writes may also raise
+    `QuotaExceeded`, `Fenced`, `Timeout`, `OutcomeUnknown`, and `VersionConflict` with the reason
+    `request_id_reused` if the request id was used for other content.
     """
 
     def __init__(self, store: Store, verbs: Verbs) -> None:
@@ -65,15 +75,25 @@ class KV:
         semantics: Semantics | Mapping[str, Any] | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """Put a JSON value, in place of value, ttl and semantics that are there.
+        """Put a JSON value, in place of the value, ttl and semantics that are there.
 
         Args:
-            key: 1 to 255 characters.
+            key: Key of 1 to 255 characters.
             value: Any JSON value of at most 65,536 bytes in its compact form.
-            ttl: Seconds until the entry is gone; None for never; `holdfast.KEEP` keeps the deadline it has.
-            expected_version: What the entry's version must be.
+            ttl: Seconds until the entry expires; None for never; `holdfast.KEEP` keeps the deadline it has.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
             semantics: Why the entry exists and for whom.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The new entry.
+
+        Raises:
+            ValueTooLarge: The value has more than 65,536 bytes.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+
+        Example:
+            `await kv.set("game:42", {"turn": "alice"}, ttl=1800)`
         """
         return await self._stored(
             self.verbs.set(
@@ -82,7 +102,17 @@ class KV:
         )
 
     async def get(self, key: str) -> Entry | None:
-        """The entry, or None if it is not there or has expired."""
+        """Get an entry.
+
+        Args:
+            key: The entry's key.
+
+        Returns:
+            The entry, or None if there is none or it has expired.
+
+        Raises:
+            DatabaseError: The stored value can't be read, because it was written past Holdfast.
+        """
         key = self.verbs.key(key)
         row, _ = await self.store.get_at(self.namespace, key)
         return None if row is None else _read(key, row)
@@ -90,7 +120,19 @@ class KV:
     async def delete(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> bool:
-        """Remove a key; whether it was there."""
+        """Remove a key.
+
+        Args:
+            key: The key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            True if the key was there.
+
+        Raises:
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
         result = await self.store.execute(
             self.verbs.delete(key, expected_version=expected_version, **provenance)
         )
@@ -109,15 +151,29 @@ class KV:
         spec_ref: str | None = None,
         expires_before: datetime | str | None = None,
     ) -> Page:
-        """The keys that begin with `prefix`, in the order of their UTF-8 bytes.
+        """List the keys that begin with a prefix, in the order of their UTF-8 bytes.
 
-        A page ends at `limit` (1 to 10,000; 1,000 if not given) or at 512 KB; its cursor continues it. Each
-        key that is there throughout is seen exactly once.
+        A page ends at `limit` or at 512 KB, and its cursor continues it. A key that is there throughout is
+        seen exactly once. With any of the last five arguments, only keys whose entries match all that are
+        given are listed. A page then also ends after about 5,000 entries were examined: it may hold few keys
+        or none and still have a cursor.
 
-        With any of the other arguments only keys whose envelope has all that is given: the semantics'
-        `purpose` and `producer`, the last `writer`, the `spec_ref`, a deadline before a time. A page then
-        also ends after some 5,000 entries were looked at, so that it may hold fewer keys than there is room
-        for, or none, and still have a cursor.
+        Args:
+            prefix: The beginning of the keys; empty for all keys.
+            limit: Largest number of keys in the page, from 1 to 10,000; 1,000 if not given.
+            cursor: The cursor of the page before, which was asked for with the same prefix.
+            values: Whether the page has the entries too.
+            purpose: The purpose in the entry's semantics.
+            producer: The producer in the entry's semantics.
+            writer: The entry's last writer.
+            spec_ref: The entry's `spec_ref`.
+            expires_before: Time before which the entry expires, as a `datetime` or ISO 8601 text.
+
+        Returns:
+            A page of keys. It is the last one if its cursor is None.
+
+        Example:
+            `page = await kv.list("game:", limit=100, values=True)`
         """
         wanted = filter_of(
             purpose=purpose,
@@ -154,13 +210,36 @@ class KV:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """Add to a number. A missing key starts from 0, and `ttl` applies only to it."""
+        """Add to a number.
+
+        Args:
+            key: The number's key. A missing key starts from 0.
+            by: What to add, which may be negative.
+            ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
+                deadline.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new value.
+
+        Raises:
+            ValidationError: The stored value is not a number, or the sum is too large.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
         return await self._stored(
             self.verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
         )
 
     async def get_ttl(self, key: str) -> int | None:
-        """Seconds left, rounded up; None for an entry that lives for ever; 0 for one that is not there."""
+        """Get the time that an entry has left.
+
+        Args:
+            key: The entry's key.
+
+        Returns:
+            Seconds, rounded up; None if the entry never expires; 0 if there is no entry.
+        """
         row, now = await self.store.get_at(self.namespace, self.verbs.key(key))
         if row is None:
             return 0
@@ -174,7 +253,21 @@ class KV:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """Let the entry be gone in `ttl_seconds`. Raises `KeyNotFound` if it is gone already."""
+        """Expire an entry a number of seconds from now.
+
+        Args:
+            key: The entry's key.
+            ttl_seconds: Whole seconds, from 1.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            KeyNotFound: There is no entry.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
         return await self._stored(
             self.verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
         )
@@ -182,11 +275,34 @@ class KV:
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
-        """Let the entry live for ever. Raises `KeyNotFound` if it is gone already."""
+        """Keep an entry for ever.
+
+        Args:
+            key: The entry's key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            KeyNotFound: There is no entry.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
         return await self._stored(self.verbs.remove_ttl(key, expected_version=expected_version, **provenance))
 
     async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
-        """The entries of at most 1,000 keys, by position: each what `get` gives, or the error it raises."""
+        """Get several entries.
+
+        Args:
+            keys: At most 1,000 keys.
+
+        Returns:
+            For each key, by position, what `get` returns or the error that it raises.
+
+        Raises:
+            ValueTooLarge: The values have more than 524,288 bytes together.
+        """
         wanted = self.verbs.get_many(keys)
         rows = await self.store.get_all(self.namespace, wanted.legal)
         return wanted.merge(map(_found, wanted.legal, rows))
@@ -194,7 +310,22 @@ class KV:
     async def set_many(
         self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
     ) -> builtins.list[Entry | HoldfastError]:
-        """Put several values, each for itself: items have the fields of `set`, results are by position."""
+        """Put several values in one call. Each succeeds or fails on its own.
+
+        Args:
+            items: At most 1,000 objects with `key` and `value`, and optionally `ttl`, `keep_ttl`,
+                `expected_version` and `semantics`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            For each item, by position, its new entry or the error that refused it.
+
+        Raises:
+            ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
+
+        Example:
+            `await kv.set_many([{"key": "a", "value": 1}, {"key": "b", "value": 2, "ttl": 60}])`
+        """
         command, members = self.verbs.set_many(items, **provenance)
         results = await self._results(command)
         return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
@@ -202,7 +333,15 @@ class KV:
     async def delete_many(
         self, keys: Sequence[str], **provenance: Unpack[Provenance]
     ) -> builtins.list[bool | HoldfastError]:
-        """Remove several keys, each for itself; results are by position."""
+        """Remove several keys in one call. Each succeeds or fails on its own.
+
+        Args:
+            keys: At most 1,000 keys.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            For each key, by position, whether it was there, or the error that refused it.
+        """
         command, members = self.verbs.delete_many(keys, **provenance)
         results = await self._results(command)
         return members.merge(
@@ -218,9 +357,20 @@ class KV:
         dry_run: bool = False,
         **provenance: Unpack[Provenance],
     ) -> Page:
-        """Remove the keys that begin with `prefix`, a page at a time; with `dry_run` only say which they are.
+        """Remove the keys that begin with a prefix, a page at a time.
 
-        The page has the keys that were removed. As long as it has a cursor, call again with that.
+        Args:
+            prefix: The beginning of the keys, which must not be empty.
+            limit: Largest number of keys in the page, from 1 to 10,000; 1,000 if not given.
+            cursor: The cursor of the page before. As long as a page has one, call again with it.
+            dry_run: Whether to list the keys and remove nothing.
+            **provenance: `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            A page with the keys that were removed.
+
+        Raises:
+            ValidationError: The prefix is empty, or a `request_id` is given.
         """
         from holdfast.recipes.prefix import delete_prefix
 
@@ -233,20 +383,41 @@ class KV:
         writes: Sequence[Mapping[str, Any]],
         **provenance: Unpack[Provenance],
     ) -> BatchResult:
-        """All of at most 1,000 writes or none.
+        """Perform all of at most 1,000 writes, or none of them.
 
         Args:
-            checks: `{"key", "version"}` each; 0 for no entry. `VersionConflict.conflicts` lists what failed.
-            writes: `{"key", "value", …}` with the fields of `set`, `{"key", "delete": True}`,
-                `{"key", "incr": n}`, or `{"guard": lock}`, whose version is the newest token of that lock.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence`.
+            checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
+            writes: Objects with a `key` and a `value` and the fields of `set`; or a `key` and `"delete":
+                True`; or a `key` and a number as `incr`; or the name of a lock as `guard`, which gives it a
+                new token.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The version of each write, by position.
+
+        Raises:
+            VersionConflict: A check failed; `conflicts` lists every one that did.
+            ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
+            MissingField: A check or a write lacks a field.
+
+        Example:
+            `await kv.batch(checks=[{"key": "a", "version": 0}], writes=[{"key": "a", "value": 1}])`
         """
         result = await self.store.execute(self.verbs.batch(checks=checks, writes=writes, **provenance))
         assert isinstance(result, Versions)
         return BatchResult(versions=list(result.versions))
 
     async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
-        """What changed after version `since`, oldest first. No changes means that there are none yet."""
+        """Read the journal.
+
+        Args:
+            since: The version after which to begin, such as the `next` of an earlier call.
+            prefix: The beginning of the keys whose changes are wanted.
+            limit: Largest number of changes, from 1 to 10,000; 1,000 if not given.
+
+        Returns:
+            Changes, the oldest first. If it has none, nothing has changed since.
+        """
         start, since = self.verbs.prefix(prefix), rules.version(since, field="since")
         limit = rules.limit(limit)
         self.store.admit(self.namespace)
@@ -254,16 +425,33 @@ class KV:
         return page
 
     def watch(self, prefix: str = "", since: int | None = None) -> AsyncIterator[Change]:
-        """Follow the changes of keys that begin with `prefix`: nothing missed, nothing twice.
+        """Follow the changes of keys: each change once, in order, until the store is closed.
 
-        `since` None starts at the first iteration, 0 replays what the journal has. Where the journal no
-        longer has what would be next, a change with op `gap` comes instead.
+        Args:
+            prefix: The beginning of the keys.
+            since: The version after which to begin; 0 replays the whole journal, None begins at the first
+                iteration.
+
+        Returns:
+            An asynchronous iterator of changes. Where the journal no longer has what would be next, it yields
+            a change with the op `gap`.
+
+        Example:
+            `changes = kv.watch("game:", since=0)`
         """
         since = None if since is None else rules.version(since, field="since")
         return watch(self.store, self.namespace, self.verbs.prefix(prefix), since)
 
     async def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
-        """What is known of the changes of a key, newest first."""
+        """Read what the journal knows of a key.
+
+        Args:
+            key: The key.
+            limit: Largest number of changes, from 1 to 10,000; 1,000 if not given.
+
+        Returns:
+            Changes, the newest first.
+        """
         key = self.verbs.key(key)
         query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
         self.store.admit(self.namespace)
@@ -278,10 +466,19 @@ class KV:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """Bring a key back from the trash, with a new version and no deadline unless `ttl` is given.
+        """Bring a key back from the trash, with a new version.
+
+        Args:
+            key: The key.
+            ttl: Seconds until the entry expires; None for never.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The restored entry.
 
         Raises:
-            VersionConflict: The key is there.
+            VersionConflict: The key exists.
             KeyNotFound: The key is not in the trash.
         """
         return await self._stored(
@@ -293,15 +490,24 @@ class KV:
     def lock(
         self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
     ) -> Lock:
-        """A lock that is renewed while it is held, and lost at the latest `ttl` seconds after its holder was.
+        """Get a lock, which is renewed while it is held and expires `ttl` seconds after its holder stopped.
 
         Use it as a context manager, or call `acquire` and `release`.
 
         Args:
             name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them, none of them `waiting`.
-            ttl: After how many seconds without a sign of its holder it is free again.
-            timeout: How many seconds the context manager waits before it raises `Busy`; None for ever.
-            owner: Who holds it, as `last_writer` and `producer` show it.
+            ttl: Seconds without a renewal after which the lock is free again.
+            timeout: Seconds that the context manager waits before it raises `Busy`; None waits for ever.
+            owner: Name of the holder, which becomes `last_writer` and `producer`.
+
+        Returns:
+            A lock that has not been acquired.
+
+        Raises:
+            ValidationError: An argument breaks its rule.
+
+        Example:
+            `lock = kv.lock("import/users", ttl=60)`
         """
         from holdfast.recipes.lock import Lock
 
@@ -310,12 +516,21 @@ class KV:
     def checkpoint(
         self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
     ) -> Progress:
-        """How far some work has come: `load`, then `advance`, which is refused if somebody else has.
+        """Get a checkpoint, which records the progress of some work.
 
         Args:
-            name: As that of a lock.
-            order: The key function by which a value that lies before the loaded one is refused.
-            owner: Who advances it, as `last_writer` and `producer` show it.
+            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
+            order: Key function. A value that sorts before the loaded one is refused.
+            owner: Name of the worker, which becomes `last_writer` and `producer`.
+
+        Returns:
+            A checkpoint: `load` it, then `advance` it, which fails if another worker has.
+
+        Raises:
+            ValidationError: The name breaks its rule.
+
+        Example:
+            `progress = kv.checkpoint("import/users", order=lambda done: done["row"])`
         """
         from holdfast.recipes.progress import Progress
 
@@ -324,24 +539,57 @@ class KV:
     def cursor(
         self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
     ) -> Progress:
-        """Where a reader is in what it reads: as `checkpoint`, with the purpose `cursor`."""
+        """Get a cursor, which records the position of a reader: a `checkpoint` with the purpose `cursor`.
+
+        Args:
+            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
+            order: Key function. A value that sorts before the loaded one is refused.
+            owner: Name of the reader, which becomes `last_writer` and `producer`.
+
+        Returns:
+            A cursor to `load` and `advance`.
+
+        Raises:
+            ValidationError: The name breaks its rule.
+        """
         from holdfast.recipes.progress import Progress
 
         return Progress(self, name, purpose="cursor", order=order, owner=owner)
 
     def counter(self, name: str, *, ttl: int | None = None) -> Counter:
-        """A number that many `add` to at once. It begins at 0, and again `ttl` seconds after it has begun."""
+        """Get a counter, to which many callers may add at once.
+
+        Args:
+            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
+            ttl: Seconds after its first addition at which the counter starts again from 0; None for never.
+
+        Returns:
+            A counter.
+
+        Raises:
+            ValidationError: The name breaks its rule.
+        """
         from holdfast.recipes.counter import Counter
 
         return Counter(self, name, ttl=ttl)
 
     def flag(self, name: str, default: T, *, owner: str | None = None) -> Flag[T]:
-        """A value that steers a program: `get`, `set`, `clear`, and `cached` for reading without waiting.
+        """Get a flag, a typed value that controls a program.
 
         Args:
-            name: As that of a lock.
-            default: What it is where nothing is set. A bool, int, float or str is also its type.
-            owner: Who sets it, as `last_writer` and `producer` show it.
+            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
+            default: Value of a flag that is not set. If it is a bool, int, float or str, the flag has that
+                type.
+            owner: Name of the writer, which becomes `last_writer` and `producer`.
+
+        Returns:
+            A flag to `get`, `set` and `clear`; `cached` reads it without waiting.
+
+        Raises:
+            ValidationError: The name breaks its rule.
+
+        Example:
+            `dark = kv.flag("dark-mode", default=False)`
         """
         from holdfast.recipes.flag import Flag
 
@@ -349,44 +597,72 @@ class KV:
 
     @property
     def retry(self) -> Retry:
-        """The writing verbs, each repeated on conflicts and transient errors, and then kept as a dead letter.
+        """The writing verbs, repeated on conflicts and transient errors, and at last kept as dead letters.
 
-        `await kv.retry.update(key, change)` reads, computes and sets until nobody has come between.
+        `await kv.retry.update(key, change)` reads, computes and sets until no other writer has interfered.
         """
         from holdfast.recipes.retry import Retry
 
         return Retry(self)
 
     async def update(self, key: str, change: Callable[[Any], Any], **options: Unpack[Updating]) -> Entry:
-        """Set a key to what `change` makes of its value, and anew from the winner's if another was faster.
+        """Set a key to what a function makes of its value, and repeat that when another writer was faster.
 
-        For keys that many change at once: the first repeats come without a pause. A deadline stays as it is.
+        This suits keys that many callers change at once: the first repetitions come without a pause. An
+        existing entry keeps its deadline.
 
         Args:
             key: The entry's key.
-            change: Takes the value and gives the new one, or an awaitable of it; it may be called often.
-            **options: `default` is what it takes where there is no entry; `ttl` is that of an entry which
-                this makes; `semantics`, `writer`, `spec_ref` and `fence` are as those of `set`.
+            change: Takes the value and returns the new one, or an awaitable of it. It may be called often.
+            **options: `default`, the value that `change` gets if there is no entry; `ttl`, for an entry that
+                this call creates; `timeout`, the seconds after which it gives up, 30 if not given;
+                `semantics`, `writer`, `spec_ref` and `fence` as for `set`.
+
+        Returns:
+            The new entry.
 
         Raises:
-            VersionConflict: Others were faster for `timeout` seconds, 30 if not given.
+            VersionConflict: Other writers were faster until `timeout` had passed.
+
+        Example:
+            `await kv.update("hits", lambda hits: hits + 1, default=0)`
         """
         from holdfast.recipes.update import update
 
         return await update(self, key, change, **options)
 
     async def hashed_key(self, prefix: str, identifier: str) -> str:
-        """The key in full for an identifier that is too long or of the wrong form to be part of one.
+        """Make a key for an identifier that is too long for one or has characters that no key may have.
 
-        It is `prefix` and a digest of the identifier, and always the same. The entry `hashed/<digest>` tells
-        what the digest stands for; it is written the first time.
+        The key is the prefix and a digest of the identifier, and always the same. The entry `hashed/<digest>`
+        records the identifier; it is written the first time.
+
+        Args:
+            prefix: The beginning of the key, such as `users/`.
+            identifier: Any text that is not empty.
+
+        Returns:
+            The key in full.
+
+        Raises:
+            VersionConflict: The entry of the digest records another identifier.
+
+        Example:
+            `key = await kv.hashed_key("users/", "Alice Example <alice@mail.example>")`
         """
         from holdfast.recipes.identifiers import hashed_key
 
         return await hashed_key(self, prefix, identifier)
 
     async def original_of(self, key: str) -> str | None:
-        """The identifier that `hashed_key` made this key of; None if it is no such key."""
+        """Get the identifier that `hashed_key` made a key of.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The identifier, or None if `hashed_key` did not make this key.
+        """
         from holdfast.recipes.identifiers import original_of
 
         return await original_of(self, key)
