@@ -1,8 +1,8 @@
 """The handle on the tables of a plugin.
 
 Law: a handle is bound to one namespace and can't leave it. It gives calls their Python form; what they mean
-is settled in `holdfast.table_calls`, here or at a service. It is long because a write says by `return_values`
-which type it returns.
+is settled in `holdfast.table_calls`, here or at a service. It is long because every verb documents what it
+takes, and a write says by `return_values` which type it returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ReaperHandle:
         self._stopping = stopping
 
     async def stop(self) -> None:
-        """End it, and wait until it has ended: a sweep that is under way comes to its end first."""
+        """Stop the reaper, and wait until a sweep that is under way has ended."""
         self._stopping.set()
         await asyncio.wait([self._task])
 
@@ -42,12 +42,28 @@ class ReaperHandle:
 class Tables:
     """The tables of one plugin. Get one with `store.tables(plugin)`.
 
-    Writes also take `request_id`, `writer`, `spec_ref` and `fence`, and those of an item `expected_version`
-    and `condition`. One that does not find what it expects raises `VersionConflict`, with the item that is
-    there in `item`, or `ConditionFailed`, with it in `current`.
+    Every write takes `request_id`, `writer`, `spec_ref`, `fence` and `timeout`, as the verbs of `KV` do. A
+    write of an item also takes:
+
+    - `expected_version`, the version that the item must have; 0 if there must be no item.
+    - `condition`, what the item that is there must meet: `attr("score").gt(5)`, or the same as JSON.
+
+    A walk over items takes:
+
+    - `filter`, a condition that items must meet.
+    - `projection`, the paths to return of each item.
+    - `limit`, the largest number of items in a page, from 1 to 10,000; 1,000 if not given.
+    - `cursor`, which continues after the page that has it.
+    - `reverse`, whether to begin at the end.
+
+    A page ends at its limit or at 512 KB and may hold fewer items, or none, and still have a cursor.
+
+    Besides the errors of its own, every verb on a table that does not exist raises `TableNotFound`. Any verb
+    may raise `ValidationError` for an argument that breaks its rule, `TooExpensive` if it would examine more
+    than one request may, and a `Transient` error. A write may raise what the writing verbs of `KV` may.
 
     Args:
-        namespace: The namespace that it is bound to.
+        namespace: The namespace that the handle is bound to.
         ask: Has a call answered.
         own: Takes charge of a task for as long as the store is open.
     """
@@ -72,19 +88,25 @@ class Tables:
         stream: Stream = "both",
         **provenance: Unpack[Provenance],
     ) -> dict[str, Any]:
-        """Make a table; what `describe_table` says of it.
+        """Create a table.
 
         Args:
-            table: 1 to 100 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`.
+            table: Name of 1 to 100 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`.
             partition_key: The attribute that items are found by, and its type: `("user", "string")`. Types
                 are `string`, `number` and `binary`.
-            sort_key: The attribute that orders the items of a partition.
-            ttl_attribute: The attribute that says, in seconds since 1970, when an item is gone.
-            stream: Which images of items `changes` can show.
-            **provenance: See the class.
+            sort_key: The attribute that orders the items of a partition, and its type.
+            ttl_attribute: The attribute that holds an item's deadline, in seconds since 1970.
+            stream: The images of items that `changes` can show: `both`, `new`, `old` or `keys`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
+
+        Returns:
+            The description of the table, as `describe_table` returns it.
 
         Raises:
-            TableExists: There is one of that name.
+            TableExists: There is a table of that name.
+
+        Example:
+            `await tables.create_table("events", partition_key=("user", "string"), sort_key=("at", "number"))`
         """
         fields = {
             "partition_key": spelling.definition(partition_key),
@@ -95,19 +117,33 @@ class Tables:
         return await self._call("create_table", table, fields, provenance)
 
     async def drop_table(self, table: str, **provenance: Unpack[Provenance]) -> None:
-        """Take a table away, with all its items.
+        """Drop a table with all its items.
+
+        Args:
+            table: The table.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
 
         Raises:
-            TableNotFound: There is none of that name.
+            TableNotFound: There is no such table.
         """
         await self._call("drop_table", table, {}, provenance)
 
     async def describe_table(self, table: str) -> dict[str, Any]:
-        """The keys, the ttl attribute and the indexes of a table."""
+        """Describe a table.
+
+        Args:
+            table: The table.
+
+        Returns:
+            Its keys, its ttl attribute, its stream and its indexes.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
         return await self._call("describe_table", table)
 
     async def list_tables(self) -> builtins.list[str]:
-        """The names of all tables, in their order."""
+        """List the names of all tables, in order."""
         names: builtins.list[str] = (await self._ask("list_tables", {}))["tables"]
         return names
 
@@ -137,10 +173,25 @@ class Tables:
         return_values: str = "new",
         **expecting: Unpack[Expecting],
     ) -> Item | None:
-        """Put an item, in place of the one with the same key; the `new`, the `old` or `none` is returned.
+        """Put an item, in place of the one with the same key.
 
-        The item is a JSON object of at most 409,600 bytes that has the attributes of the key. Only a key of
-        type binary may be bytes.
+        Args:
+            table: The table.
+            item: A JSON object of at most 409,600 bytes with the attributes of the key. Only a key of the
+                type binary may be bytes.
+            return_values: The item to return: `new`, `old` or `none`.
+            **expecting: `expected_version`, `condition` and what every write takes; see `Tables`.
+
+        Returns:
+            The new item, the item that it replaced, or None.
+
+        Raises:
+            VersionConflict: The item does not have the expected version; `item` is what is there.
+            ConditionFailed: The item does not meet the condition; `current` is what is there.
+            ValueTooLarge: The item has more than 409,600 bytes.
+
+        Example:
+            `await tables.put_item("scores", {"user": "bob", "at": 1}, expected_version=0)`
         """
         fields = spelling.put(item) | {"return_values": return_values}
         return _returned(await self._call("put_item", table, fields, expecting), return_values)
@@ -148,7 +199,20 @@ class Tables:
     async def get_item(
         self, table: str, partition_key: Key, sort_key: Key | None = None, *, projection: Paths | None = None
     ) -> Item | None:
-        """The item with a key, or None if it is not there or has expired."""
+        """Get an item by its key.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            projection: The paths to return of the item; all of it if not given.
+
+        Returns:
+            The item, or None if there is none or it has expired.
+
+        Example:
+            `item = await tables.get_item("scores", "alice", 7, projection=["points"])`
+        """
         fields = spelling.keyed(partition_key, sort_key) | {"projection": projection}
         answer = await self._call("get_item", table, fields)
         return None if answer["item"] is None else spelling.item_of(answer)
@@ -191,18 +255,29 @@ class Tables:
         return_values: str = "new",
         **expecting: Unpack[Expecting],
     ) -> Item | None:
-        """Change attributes of an item in one step; one that is not there is made.
+        """Change attributes of an item in one step. An item that does not exist is created.
 
         Args:
             table: The table.
-            partition_key: The item's.
-            sort_key: The item's, if the table has one.
-            set: Values by path, such as `{"meta.tag": "x", "list[0]": 1}`; `if_not_exists(value)` is set only
-                where there is none.
-            remove: Paths to take away.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            set: Values by path, such as `{"meta.tag": "x", "list[0]": 1}`. `if_not_exists(value)` is set only
+                where there is no value.
+            remove: Paths to remove.
             add: Numbers to add to numbers, and lists of texts or numbers to add to such lists as sets.
-            return_values: Which item is returned: `new`, `old` or `none`.
-            **expecting: See the class.
+            return_values: The item to return: `new`, `old` or `none`.
+            **expecting: `expected_version`, `condition` and what every write takes; see `Tables`.
+
+        Returns:
+            The item after the change, the item before it, or None.
+
+        Raises:
+            VersionConflict: The item does not have the expected version; `item` is what is there.
+            ConditionFailed: The item does not meet the condition; `current` is what is there.
+            ValueTooLarge: The item would have more than 409,600 bytes.
+
+        Example:
+            `await tables.update_item("scores", "alice", 7, set={"won": True}, add={"points": 2})`
         """
         changes = {"set": spelling.plain(set), "remove": spelling.plain(remove), "add": spelling.plain(add)}
         fields = spelling.keyed(partition_key, sort_key) | changes | {"return_values": return_values}
@@ -237,7 +312,22 @@ class Tables:
         return_values: str = "none",
         **expecting: Unpack[Expecting],
     ) -> bool | Item | None:
-        """Remove an item; whether it was there, or with `return_values="old"` what it was."""
+        """Remove an item.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            return_values: `old` to return the item that was removed, `none` to return whether there was one.
+            **expecting: `expected_version`, `condition` and what every write takes; see `Tables`.
+
+        Returns:
+            Whether the item was there; with `return_values="old"`, the item or None.
+
+        Raises:
+            VersionConflict: The item does not have the expected version; `item` is what is there.
+            ConditionFailed: The item does not meet the condition; `current` is what is there.
+        """
         fields = spelling.keyed(partition_key, sort_key) | {"return_values": return_values}
         answer = await self._call("delete_item", table, fields, expecting)
         return spelling.old_item_of(answer) if return_values == "old" else bool(answer["deleted"])
@@ -250,48 +340,130 @@ class Tables:
         sk: Mapping[str, Any] | None = None,
         **walk: Unpack[Walk],
     ) -> ItemPage:
-        """Items of a partition in the order of their sort keys.
+        """Get items of a partition in the order of their sort keys, a page at a time.
 
-        `sk` says what the sort key must meet: one or more of `eq lt lte gt gte between begins_with`. A page
-        holds at most `limit` items or 512 KB, and may hold fewer; its cursor continues it.
+        Args:
+            table: The table.
+            partition_key: The partition.
+            sk: What the sort key must meet: one or more of `eq`, `lt`, `lte`, `gt`, `gte`, `between` and
+                `begins_with`.
+            **walk: `filter`, `projection`, `limit`, `cursor` and `reverse`; see `Tables`.
+
+        Returns:
+            A page of items. It is the last one if its cursor is None.
+
+        Example:
+            `page = await tables.query("scores", "alice", sk={"between": [1, 9]}, limit=50)`
         """
         key = spelling.keyed(partition_key, None)["partition_key"]
         fields = {"partition_key": key, "sort_key_condition": spelling.sort_condition(sk)}
         return spelling.page_of(await self._call("query", table, fields, walk))
 
     async def scan(self, table: str, **walk: Unpack[Walk]) -> ItemPage:
-        """All items of a table, in the order of their keys, page by page."""
+        """Get all items of a table in the order of their keys, a page at a time.
+
+        Args:
+            table: The table.
+            **walk: `filter`, `projection`, `limit`, `cursor` and `reverse`; see `Tables`.
+
+        Returns:
+            A page of items. It is the last one if its cursor is None.
+        """
         return spelling.page_of(await self._call("scan", table, {}, walk))
 
     async def create_index(
         self, table: str, index: str, *, key: KeyDefinition, **provenance: Unpack[Provenance]
     ) -> dict[str, Any]:
-        """Make an index by one attribute, with the items that are there; what `describe_table` says then.
+        """Create an index on one attribute, with the items that are there. Writes go on meanwhile.
 
-        Writes go on meanwhile. If it was interrupted, the same call goes on with it.
+        If it was interrupted, the same call continues it.
+
+        Args:
+            table: The table.
+            index: Name of the index, as that of a table.
+            key: The attribute and its type: `("points", "number")`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
+
+        Returns:
+            The description of the table, as `describe_table` returns it.
+
+        Raises:
+            TableNotFound: There is no such table.
+            ValidationError: The table has an index of that name already, or it has 20 indexes.
+
+        Example:
+            `await tables.create_index("scores", "by-won", key=("won", "string"))`
         """
         fields = {"index": index, "index_key": spelling.definition(key)}
         return await self._call("create_index", table, fields, provenance)
 
     async def drop_index(self, table: str, index: str, **provenance: Unpack[Provenance]) -> None:
-        """Take an index away."""
+        """Drop an index.
+
+        Args:
+            table: The table.
+            index: The index.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
+
+        Raises:
+            IndexNotFound: There is no such index.
+        """
         await self._call("drop_index", table, {"index": index}, provenance)
 
     async def query_index(self, table: str, index: str, key_value: Key, **walk: Unpack[Walk]) -> ItemPage:
-        """Items whose indexed attribute has a value, in the order of their keys, page by page."""
+        """Get the items whose indexed attribute has a value, in the order of their keys, a page at a time.
+
+        Args:
+            table: The table.
+            index: The index.
+            key_value: The value of the indexed attribute.
+            **walk: `filter`, `projection`, `limit`, `cursor` and `reverse`; see `Tables`.
+
+        Returns:
+            A page of items. It is the last one if its cursor is None.
+
+        Raises:
+            IndexNotFound: There is no such index.
+            Busy: The index is still being filled.
+
+        Example:
+            `page = await tables.query_index("scores", "by-points", 3)`
+        """
         key = spelling.keyed(key_value, None)["partition_key"]
         fields = {"index": index, "key_value": key}
         return spelling.page_of(await self._call("query_index", table, fields, walk))
 
     async def check_index(self, table: str, index: str) -> dict[str, Any]:
-        """Whether an index has exactly the entries that the items ask for, and how many are wrong."""
+        """Check that an index has exactly the entries that the items call for.
+
+        Args:
+            table: The table.
+            index: The index.
+
+        Returns:
+            `consistent`, and the numbers of `items`, `entries`, `missing` and `extra` entries.
+
+        Raises:
+            IndexNotFound: There is no such index.
+        """
         return await self._call("check_index", table, {"index": index})
 
     async def batch_get_item(self, table: str, keys: Sequence[Any]) -> builtins.list[Item | None]:
-        """Items by their keys, by position; None for one that is not there.
+        """Get several items by their keys.
 
-        A key is a partition key, a pair of a partition key and a sort key, or an object with the fields
-        `partition_key` and `sort_key`.
+        Args:
+            table: The table.
+            keys: At most 1,000 keys. Each is a partition key, a pair of a partition key and a sort key, or an
+                object with the fields `partition_key` and `sort_key`.
+
+        Returns:
+            For each key, by position, its item, or None if there is none.
+
+        Raises:
+            ValueTooLarge: The items have more than 524,288 bytes together.
+
+        Example:
+            `items = await tables.batch_get_item("scores", [("alice", 7), ("bob", 1)])`
         """
         fields = {"keys": [spelling.key(key) for key in keys]}
         return spelling.items_of(await self._call("batch_get_item", table, fields))
@@ -299,10 +471,19 @@ class Tables:
     async def batch_write_item(
         self, table: str, writes: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
     ) -> builtins.list[dict[str, Any] | HoldfastError]:
-        """Put and remove items, each for itself; what became of each, or its error, by position.
+        """Put and remove several items. Each write succeeds or fails on its own.
 
-        A write is `{"put": {"item": …}}` or `{"delete": {"partition_key": …, "sort_key": …}}`, each with
-        `condition` and `expected_version` if wanted.
+        Args:
+            table: The table.
+            writes: At most 1,000 of `{"put": {"item": …}}` and `{"delete": {"partition_key": …, "sort_key":
+                …}}`, each optionally with `condition` and `expected_version`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
+
+        Returns:
+            For each write, by position, the fields of its reply, or the error that refused it.
+
+        Raises:
+            ValueTooLarge: The writes have more than 524,288 bytes together.
         """
         fields = {"writes": [spelling.write(write) for write in writes]}
         answer = await self._call("batch_write_item", table, fields, provenance)
@@ -311,13 +492,24 @@ class Tables:
     async def transact_write(
         self, writes: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
     ) -> builtins.list[int | None]:
-        """All of the writes or none; their versions by position, None where nothing was changed.
+        """Perform all of several writes, also to several tables, or none of them.
 
-        A write has one of `put`, `update`, `delete` and `check`, which holds the fields of that verb with its
-        `table`; a `check` only expects something of an item.
+        Args:
+            writes: At most 1,000 objects with one of `put`, `update`, `delete` and `check`, which holds the
+                fields of that verb and its `table`. A `check` has a `condition` or an `expected_version` and
+                writes nothing.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `Tables`.
+
+        Returns:
+            The version of each write, by position; None where nothing was changed.
 
         Raises:
             ConditionFailed: `conflicts` lists every write that did not find what it expects.
+            ValidationError: Two writes are about the same item.
+            ValueTooLarge: The writes have more than 524,288 bytes together.
+
+        Example:
+            `await tables.transact_write([{"put": {"table": "scores", "item": {"user": "carol", "at": 1}}}])`
         """
         fields = {"writes": [spelling.write(write) for write in writes]}
         answer = await self._ask("transact_write", fields | spelling.options(provenance))
@@ -332,19 +524,22 @@ class Tables:
         ttl_seconds: int | None = None,
         **expecting: Unpack[Expecting],
     ) -> Item:
-        """Have an item expire so many seconds from now.
+        """Expire an item a number of seconds from now.
 
         Args:
             table: The table.
-            partition_key: The item's.
-            sort_key: The item's, if the table has one.
-            ttl_seconds: A whole number from 1, which must be given; by name if there is no sort key.
-            **expecting: See the class.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            ttl_seconds: Whole seconds, from 1. It is required; give it by name if there is no sort key.
+            **expecting: `expected_version`, `condition` and what every write takes; see `Tables`.
+
+        Returns:
+            The item with its new version.
 
         Raises:
             MissingField: There is no `ttl_seconds`.
             TtlNotConfigured: The table has no ttl attribute.
-            ItemNotFound: The item is gone.
+            ItemNotFound: There is no such item.
         """
         fields = spelling.keyed(partition_key, sort_key)
         if ttl_seconds is not None:
@@ -354,30 +549,83 @@ class Tables:
     async def remove_ttl(
         self, table: str, partition_key: Key, sort_key: Key | None = None, **expecting: Unpack[Expecting]
     ) -> Item:
-        """Have an item live for ever; see `set_ttl`."""
+        """Keep an item for ever.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            **expecting: `expected_version`, `condition` and what every write takes; see `Tables`.
+
+        Returns:
+            The item with its new version.
+
+        Raises:
+            TtlNotConfigured: The table has no ttl attribute.
+            ItemNotFound: There is no such item.
+        """
         return await self._moved("remove_ttl", table, spelling.keyed(partition_key, sort_key), expecting)
 
     async def get_ttl(self, table: str, partition_key: Key, sort_key: Key | None = None) -> int | None:
-        """How many whole seconds an item has left, at least 1 while it lives; None for ever, 0 if gone."""
+        """Get the time that an item has left.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+
+        Returns:
+            Whole seconds, at least 1 while the item lives; None if it never expires; 0 if there is no item.
+
+        Raises:
+            TtlNotConfigured: The table has no ttl attribute.
+        """
         answer = await self._call("get_ttl", table, spelling.keyed(partition_key, sort_key))
         seconds: int | None = answer["ttl"]
         return seconds
 
     async def sweep_expired_ttl(self, table: str) -> int:
-        """Remove at most 100 items that have expired; how many that was."""
+        """Remove at most 100 items that have expired.
+
+        Args:
+            table: The table.
+
+        Returns:
+            The number of items removed.
+
+        Raises:
+            TtlNotConfigured: The table has no ttl attribute.
+        """
         return int((await self._call("sweep_expired_ttl", table))["removed"])
 
     async def changes(
         self, table: str, since: int = 0, *, limit: int | None = None, view: Stream = "keys"
     ) -> ItemChanges:
-        """What changed in a table after a version, with images of the items as `view` says."""
+        """Read what changed in a table.
+
+        Args:
+            table: The table.
+            since: The version after which to begin, such as the `next` of an earlier call.
+            limit: Largest number of changes, from 1 to 10,000; 1,000 if not given.
+            view: The images of items to return: `keys` for none, `new`, `old` or `both`.
+
+        Returns:
+            Changes, the oldest first.
+
+        Raises:
+            Unsupported: The table's stream does not keep these images.
+        """
         fields = {"since": since, "limit": limit, "view": view}
         return spelling.changes_of(await self._call("changes", table, fields))
 
     def start_reaper(self, interval: float = 3600) -> ReaperHandle:
-        """Sweep every table that has a ttl attribute until nothing is left, sleep, and so on.
+        """Start a task that removes expired items of every table with a ttl attribute, again and again.
 
-        It ends with `stop()`, or when the store is closed.
+        Args:
+            interval: Seconds to sleep after nothing is left to remove.
+
+        Returns:
+            A handle on the task, which ends with `stop()` or when the store is closed.
 
         Raises:
             ValidationError: The interval is not a positive number of seconds.
