@@ -1,7 +1,7 @@
 """What operators ask of a store: what is in it, what was removed, what is recorded, what is to be kept.
 
-Law: everything here is for whoever runs the store, never for what runs on it. Nothing is kept here: it is a
-part of `holdfast.store.Store`, which has the rest.
+Law: everything here is for those who run the store, never for what runs on it. Nothing is kept here: it is a
+part of `holdfast.store.Store`, which has the rest. It is long because every method documents what it takes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Operations(ABC):
 
     @abstractmethod
     def now(self) -> int:
-        """The store's time."""
+        """Get the store's time, in milliseconds since 1970."""
 
     @abstractmethod
     def verbs(
@@ -60,11 +60,31 @@ class Operations(ABC):
         writer: str | None = None,
         principal: str | None = None,
     ) -> Verbs:
-        """What makes commands for a namespace."""
+        """Get the maker of commands for a namespace, for an edge that knows who writes.
+
+        Args:
+            namespace: The namespace's full name.
+            root: The beginning of full keys in the semantic family; None elsewhere.
+            writer: Name of the writer if a call does not give one; the store's if None.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            The maker of commands.
+        """
 
     @abstractmethod
     async def execute(self, command: Command) -> Result:
-        """Have a command done."""
+        """Execute a command.
+
+        Args:
+            command: The command.
+
+        Returns:
+            The command's result.
+
+        Raises:
+            HoldfastError: The command was refused.
+        """
 
     @abstractmethod
     def _reading(self) -> Engine:
@@ -75,13 +95,26 @@ class Operations(ABC):
         """Go on with indexes that were not filled to the end."""
 
     async def namespaces(self) -> list[Stats]:
-        """What every namespace holds, by name."""
+        """List what every namespace holds, ordered by name."""
         from holdfast.survey import stats_of
 
         return [stats_of(totals) for totals in await self._reading().totals(self.now())]
 
     async def stats(self, namespace: str) -> Stats:
-        """What one namespace holds, at a cost that does not grow with it. One never written to is empty."""
+        """Get what one namespace holds, at a cost that does not grow with it.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            Its numbers. A namespace that was never written to is empty.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+
+        Example:
+            `stats = await store.stats("kv/trivia")`
+        """
         from holdfast.survey import stats_of
 
         await self._batcher.settled(rules.namespace(namespace))
@@ -91,14 +124,18 @@ class Operations(ABC):
         return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
 
     async def sweep(self) -> int:
-        """Remove what has expired, now; how many entries that was."""
+        """Remove the entries that have expired, now.
+
+        Returns:
+            The number of entries removed.
+        """
         keeper = self._reading()
         return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
 
     async def upkeep(self) -> None:
-        """Drop what the trash, the memory of requests and the journal have kept long enough, now.
+        """Drop what the trash, the remembered requests and the journal have kept long enough, now.
 
-        What was interrupted goes on: dropping tables and indexes, and filling indexes.
+        Interrupted work continues: dropping tables and indexes, and filling indexes.
         """
         keeper = self._reading()
         if isinstance(keeper, Housekeeper):
@@ -108,17 +145,44 @@ class Operations(ABC):
             await self._finish_indexes()
 
     async def purge(self, namespace: str) -> None:
-        """Remove what is left of tables and indexes that were dropped; upkeep does it too."""
+        """Remove what is left of tables and indexes that were dropped. Upkeep does this too.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
         self._reading()
         await self._reaper.purge(rules.namespace(namespace))
 
     async def policy(self, namespace: str) -> Policy:
-        """What was asked of a namespace."""
+        """Get the policy of a namespace.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            Its policy, in which a field that was never set is None.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
         found = await self._reading().totals(self.now(), namespace=rules.namespace(namespace))
         return policy_of(found[0].namespace.policy if found else None)
 
     async def defaults(self, namespace: str) -> Policy:
-        """The quota and the rate that hold for a namespace where its policy names none."""
+        """Get the quota and the rate that hold for a namespace whose policy has none.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            A policy with the defaults.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
         engine = self._reading()
         found = await engine.totals(self.now(), namespace=rules.namespace(namespace))
         told = found[0].defaults if found else None
@@ -132,9 +196,22 @@ class Operations(ABC):
         principal: str | None = None,
         **provenance: Unpack[Provenance],
     ) -> Policy:
-        """Put a namespace under a policy, in place of the one it has; it applies at every door.
+        """Replace the policy of a namespace. It applies to every caller.
 
-        A door that knows who asks says so as the `principal`, which the audit records.
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            policy: The new policy, or its fields.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The policy as it is stored.
+
+        Raises:
+            ValidationError: The policy has a field that does not exist or a value that is not allowed.
+
+        Example:
+            `await store.set_policy("kv/trivia", {"quota_bytes": 10_000_000, "trash": True})`
         """
         verbs = self.verbs(rules.namespace(namespace), principal=principal)
         command = verbs.set_policy(policy, **provenance)
@@ -150,10 +227,22 @@ class Operations(ABC):
         principal: str | None = None,
         **provenance: Unpack[Provenance],
     ) -> int:
-        """Put at most 1,000 entries with their whole envelopes, as another store had them; how many that was.
+        """Put entries with their whole envelopes, as another store had them, except those that have expired.
 
-        Those that have expired are left out. With `keep_versions` an entry keeps its version where that is
-        greater than the namespace's last one, which then goes on from there; else it gets a new one.
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            entries: At most 1,000 entries.
+            keep_versions: Whether an entry keeps its version if that is greater than the namespace's last
+                one, which then continues from there. Otherwise every entry gets a new version.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The number of entries that were put.
+
+        Raises:
+            ValidationError: One of the entries breaks a rule; nothing was written.
+            ValueTooLarge: The entries have more than 524,288 bytes together.
         """
         root = rules.semantic_root(rules.namespace(namespace))
         verbs = self.verbs(namespace, root=root, principal=principal)
@@ -162,10 +251,19 @@ class Operations(ABC):
         return result.count
 
     async def recount(self, namespace: str) -> int:
-        """Count anew what a namespace keeps, and put its counters right; how many of them were wrong.
+        """Count what a namespace keeps and correct its counters.
 
-        Nobody needs that unless rows were changed with SQL. It looks at all that the namespace keeps, and
-        writes to it wait for that long.
+        This is needed only after rows were changed with SQL. It reads everything that the namespace keeps,
+        and writes to it wait until it has ended.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            The number of counters that were wrong.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
         keeper, name = self._reading(), rules.namespace(namespace)
         if isinstance(keeper, Housekeeper):
@@ -175,7 +273,11 @@ class Operations(ABC):
         return result.count
 
     async def ready(self) -> None:
-        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        """Check that a write would be accepted now.
+
+        Raises:
+            HoldfastError: The error that would refuse it.
+        """
         self._reading()
         await self._groups.ready()
 
@@ -183,12 +285,15 @@ class Operations(ABC):
         """Copy everything into a new file while the store is in use, also when its own file has vanished.
 
         Args:
-            path: Where the copy goes, on the machine of the store. Nothing may be there. A relative path is
-                taken from the folder of the store's file.
+            path: File to create, on the machine of the store. A relative path starts at the folder of the
+                store's file.
+
+        Returns:
+            What the copy holds.
 
         Raises:
-            ValidationError: The path can't be used.
-            Unsupported: The store is no SQLite file.
+            ValidationError: The path can't be used, for example because there is a file.
+            Unsupported: The store is not a SQLite file.
         """
         engine = self._reading()
         if isinstance(engine, Rescuer):
@@ -196,23 +301,36 @@ class Operations(ABC):
         raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
 
     async def examine(self, *, seconds: float | None = None) -> Checkup | None:
-        """Look for corruption, thoroughly or for so many seconds; None if this storage has no way to."""
+        """Look for corruption.
+
+        Args:
+            seconds: Seconds after which to stop; None examines everything.
+
+        Returns:
+            What was found, or None if this storage can't be examined.
+        """
         engine = self._reading()
         return await engine.examine(seconds=seconds) if isinstance(engine, Examined) else None
 
     def announce(self, url: str) -> None:
-        """Tell other processes of this machine where this store is served, so that they can write there."""
+        """Tell other processes of this machine where this store is served.
+
+        They can then write through the service.
+
+        Args:
+            url: The service's URL.
+        """
         engine = self._reading()
         if isinstance(engine, Announcer):
             engine.announce(url)
 
     @property
     def outage(self) -> Outage:
-        """Since when the storage takes no writes, as far as is known."""
+        """The time for which the storage has refused writes, as far as is known."""
         return self._groups.outage
 
     async def overdue(self) -> float:
-        """For how many seconds the entry has been due that should go first; 0 if none is."""
+        """Get the seconds for which the entry that has to expire first has been due; 0 if none is."""
         now = self.now()
         due = await self._reading().due(KV, now, limit=1)
         return (now - due[0].expires_at) / 1000 if due else 0.0
@@ -226,15 +344,15 @@ class Operations(ABC):
         decided: Callable[[Command, Result | HoldfastError], None] | None = None,
         retried: Callable[[str, str, str], None] | None = None,
     ) -> None:
-        """Have the size of every group passed on, of every sweep what it removed and the seconds, and more.
+        """Report groups, sweeps, commands and retries to callbacks, which replace earlier ones.
 
         Args:
-            grouped: Is given the size of a group.
-            swept: Is given what a sweep removed and the seconds that it took.
-            failed: Is called when a sweep of this store's own failed.
-            decided: Is given every command and what became of it.
-            retried: Is told of every write that this process repeats or gives up: its namespace, `retried`,
-                `fatal` or `escalated`, and the code of the error.
+            grouped: Called with the size of every group.
+            swept: Called with the number of entries that a sweep removed and the seconds that it took.
+            failed: Called when a sweep of this store failed.
+            decided: Called with every command and its result or error.
+            retried: Called for every write that this process repeats or gives up, with its namespace, with
+                `retried`, `fatal` or `escalated`, and with the code of the error.
         """
         self._batcher.grouped = grouped
         self._reaper.swept = swept
@@ -243,12 +361,18 @@ class Operations(ABC):
         self._retried = retried
 
     def count_retry(self, namespace: str, outcome: str, code: str) -> None:
-        """Tell who measures that a write is repeated, or given up."""
+        """Report to the callback of `measure` that a write is repeated or given up.
+
+        Args:
+            namespace: The write's namespace.
+            outcome: `retried`, `fatal` or `escalated`.
+            code: The code of the error.
+        """
         if self._retried is not None:
             self._retried(namespace, outcome, code)
 
     def survey(self) -> Survey:
-        """What monitoring looks up, at a bounded cost."""
+        """Get the numbers that monitoring needs, at a bounded cost."""
         from holdfast.survey import Survey
 
         return Survey(self._reading(), self.now)
@@ -262,9 +386,23 @@ class Operations(ABC):
         cursor: str | None = None,
         values: bool = False,
     ) -> TrashPage:
-        """What was removed of the keys that begin with a prefix and can be restored, for operators.
+        """List the entries that were removed and can be restored, in the order of their keys.
 
-        A page ends as that of a listing does. An entry is in the trash once its expiry has been noticed.
+        A page ends as that of `KV.list` does. An entry that has expired is in the trash once its expiry was
+        noticed.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            prefix: The beginning of the keys; empty for all keys.
+            limit: Largest number of entries in the page, from 1 to 10,000; 1,000 if not given.
+            cursor: The cursor of the page before.
+            values: Whether the entries have their values.
+
+        Returns:
+            A page of removed entries.
+
+        Raises:
+            ValidationError: An argument breaks its rule.
         """
         from holdfast.trash import trash_page, trash_query
 
@@ -275,34 +413,61 @@ class Operations(ABC):
             return await trash_page(self._reading(), query, self.now())
 
     def audit(self, namespace: str) -> Audit:
-        """The record of who changed what in a namespace, for operators."""
+        """Get the audit of a namespace: the record of who changed what.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            A handle that reads and verifies the audit.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+
+        Example:
+            `verdict = await store.audit("kv/trivia").verify()`
+        """
         from holdfast.auditing import Audit
 
         return Audit(self._reading(), rules.namespace(namespace), self.now)
 
     async def audits(self) -> list[str]:
-        """The namespaces that have an audit or should have one, by name, for operators."""
+        """List the names of the namespaces that have an audit or should have one, in order."""
         from holdfast.audits import audits
 
         return await audits(self._reading(), self.now)
 
     async def key_trouble(self) -> HoldfastError | None:
-        """Why audited writes would be refused for want of a key; None if they would not. Nothing is made."""
+        """Get the error that would refuse audited writes for want of a key; None if there is none."""
         from holdfast.key_in_force import key_trouble
 
         return await key_trouble(self._reading(), self.now)
 
     async def bind_keys(self) -> int:
-        """Have every audit go over to the newest key and retire the others; how many went over.
+        """Have every audit signed with the newest key, and retire the others.
 
         A store that notices expiry by itself does this when it is opened and with every upkeep.
+
+        Returns:
+            The number of audits that changed their key.
         """
         from holdfast.key_in_force import bind_keys
 
         return await bind_keys(self._reading(), self.execute, self.now)
 
     def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
-        """The dead letters of a namespace, for operators."""
+        """Get the dead letters of a namespace.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            A handle that lists, retries and drops the letters.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
         from holdfast.letters import Letters
 
         root = rules.semantic_root(rules.namespace(namespace))
