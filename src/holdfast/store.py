@@ -1,7 +1,8 @@
 """The store: what callers hold. Commands go through it to the engine, results and hints come back.
 
 Law: everything asynchronous here has an owner, and closing waits for it. The store orders, hands on and rings
-the watchers' bells; what a command means is not its business.
+the watchers' bells; what a command means is not its business. It is long because every method documents what
+it takes.
 """
 
 from __future__ import annotations
@@ -67,14 +68,17 @@ CLOSED = "the store is not open"
 class Store(Operations):
     """Everything behind one URL. Use it as an asynchronous context manager.
 
+    Programs get a store from `holdfast.open` and call `kv`, `semantic` and `tables`. The methods that take
+    commands, queries or addresses are for edges and recipes.
+
     Args:
         engine: Where rows are kept.
-        clock: The time to go by.
-        writer: Who writes when a call does not say.
-        sweep_interval: Every how many seconds plain entries that have expired are removed at the latest.
+        clock: The clock to use instead of the machine's, for tests.
+        writer: Name of the writer if a call does not give one.
+        sweep_interval: Longest time in seconds until plain entries that have expired are removed.
         reap: Whether this store notices expiry by itself.
-        defaults: The quota of bytes and the rate of namespaces whose policies name none. Nothing else of it
-            applies.
+        defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none. Its other
+            fields have no effect.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class Store(Operations):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store's engine is like."""
+        """The properties of this store's engine."""
         return self._engine.capabilities
 
     @cached_property
@@ -122,7 +126,11 @@ class Store(Operations):
         return reaper
 
     async def start(self) -> None:
-        """Open the store; `async with` does it for you."""
+        """Open the store. `async with` does this.
+
+        Raises:
+            HoldfastError: The storage can't be opened.
+        """
         await self._engine.start()
         self._refusal = None
         await self.timekeeper.open()
@@ -136,7 +144,7 @@ class Store(Operations):
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
     async def aclose(self) -> None:
-        """Close the store: nothing more is accepted, and all that was is finished first."""
+        """Close the store: refuse new calls, and finish those that were accepted."""
         self._refusal = CLOSED
         for task in self._tasks:
             task.cancel()
@@ -159,18 +167,55 @@ class Store(Operations):
         await self.aclose()
 
     def kv(self, plugin: str) -> KV:
-        """The keys of a plugin."""
+        """Get the keys of a plugin.
+
+        Args:
+            plugin: Name of 1 to 100 of the characters a-z, 0-9, `_` and `-`.
+
+        Returns:
+            A handle on the namespace `kv/<plugin>`.
+
+        Raises:
+            InvalidPluginName: The name breaks this rule.
+
+        Example:
+            `kv = store.kv("trivia")`
+        """
         return KV(self, self.verbs(f"kv/{rules.plugin_name(plugin)}"))
 
     def semantic(self, tenant: str, project: str) -> KV:
-        """The keys of a tenant's project. Keys are given relative or full and shown full."""
+        """Get the keys of a tenant's project. Keys may be given relative or in full, and are shown in full.
+
+        Args:
+            tenant: Name of 1 to 63 of the characters a-z, 0-9, `_` and `-`, beginning with a letter or digit.
+            project: Name of the same form.
+
+        Returns:
+            A handle on the namespace `semantic/<tenant>/<project>`.
+
+        Raises:
+            ValidationError: A name breaks this rule.
+
+        Example:
+            `kv = store.semantic("acme", "billing")`
+        """
         tenant = rules.tenant_part(tenant, field="tenant")
         project = rules.tenant_part(project, field="project")
         namespace = f"semantic/{tenant}/{project}"
         return KV(self, self.verbs(namespace, root=rules.semantic_root(namespace)))
 
     def tables(self, plugin: str) -> Tables:
-        """The tables of a plugin."""
+        """Get the tables of a plugin.
+
+        Args:
+            plugin: Name of 1 to 100 of the characters a-z, 0-9, `_` and `-`.
+
+        Returns:
+            A handle on the namespace `table/<plugin>`.
+
+        Raises:
+            InvalidPluginName: The name breaks this rule.
+        """
         from holdfast.table import Tables
 
         namespace = f"table/{rules.plugin_name(plugin)}"
@@ -179,7 +224,16 @@ class Store(Operations):
     def table_calls(
         self, namespace: str, *, writer: str | None = None, principal: str | None = None
     ) -> Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
-        """What answers calls about the tables of a namespace, for a door that knows who calls."""
+        """Get the function that answers calls about tables, for an edge that knows who calls.
+
+        Args:
+            namespace: The namespace's full name.
+            writer: Name of the writer if a call does not give one; the store's if None.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            A function that takes a verb and its fields and returns the fields of the answer.
+        """
         from holdfast.table_calls import TableCalls
         from holdfast.tables.verbs import TableVerbs
 
@@ -206,7 +260,7 @@ class Store(Operations):
 
     @cached_property
     def rescues(self) -> Rescues:
-        """Copies of this store for callers beyond a bus."""
+        """Copies of this store that callers of a service ask for."""
         from holdfast.rescues import Rescues
 
         return Rescues(self.rescue, self._take_charge)
@@ -224,7 +278,17 @@ class Store(Operations):
         writer: str | None = None,
         principal: str | None = None,
     ) -> Verbs:
-        """What makes commands for a namespace, for a door that knows who writes."""
+        """Get the maker of commands for a namespace, for an edge that knows who writes.
+
+        Args:
+            namespace: The namespace's full name.
+            root: The beginning of full keys in the semantic family; None elsewhere.
+            writer: Name of the writer if a call does not give one; the store's if None.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            The maker of commands.
+        """
         return Verbs(
             namespace,
             writer=writer or self._writer,
@@ -235,29 +299,52 @@ class Store(Operations):
         )
 
     def now(self) -> int:
-        """The store's time."""
+        """Get the store's time, in milliseconds since 1970."""
         return self._clock.now()
 
     @property
     def waiting(self) -> int:
-        """How many commands wait for their group."""
+        """The number of commands that wait for their group."""
         return self._batcher.waiting
 
     def in_groups_of(self, most: int, *, turns: int) -> None:
-        """Have at most so many commands share a commit; those in company wait so many turns for others."""
+        """Limit the number of commands that share a commit.
+
+        Args:
+            most: Largest number of commands in a group.
+            turns: Turns of the event loop for which commands that are not alone wait for others.
+        """
         self._batcher.most, self._batcher.turns = most, turns
 
     def listen(self, listener: Callable[[list[Record]], None]) -> None:
-        """Have the changes of every commit of this store passed on, after it and in its order."""
+        """Pass the changes of every commit of this store on to a listener, after the commit and in its order.
+
+        Args:
+            listener: Called with the records of each commit.
+        """
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[list[Record]], None]) -> None:
-        """No longer pass changes on to a listener."""
+        """Stop passing changes on to a listener.
+
+        Args:
+            listener: The listener. One that does not listen is ignored.
+        """
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     async def execute(self, command: Command) -> Result:
-        """Have a command done; the error that refused it is raised."""
+        """Execute a command.
+
+        Args:
+            command: The command.
+
+        Returns:
+            The command's result.
+
+        Raises:
+            HoldfastError: The command was refused.
+        """
         if not self._batching:
             self._reading()
             done = await self._groups.run([command])
@@ -270,12 +357,32 @@ class Store(Operations):
         return await self.submit(command)
 
     def submit(self, command: Command) -> asyncio.Future[Result]:
-        """Hand a command over to be grouped with others; the future gets its result or its error."""
+        """Accept a command that will be executed together with others.
+
+        Args:
+            command: The command.
+
+        Returns:
+            A future of the command's result or error.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
         self._admit(command)
         return self._batcher.submit(command)
 
     def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
-        """Hand a command over to be grouped with others; `tell` is called with its result or its error."""
+        """Accept a command that will be executed together with others, and report its outcome to a callback.
+
+        Args:
+            command: The command.
+            tell: Called with the command's result or error.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
         self._admit(command)
         self._batcher.hand_over(command, tell)
 
@@ -285,10 +392,21 @@ class Store(Operations):
             self._rates.admit(command.namespace)
 
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
-        """The row of an entry, and the time at which it was there.
+        """Get the row of an entry, and the time at which it was read.
 
-        A key that is being written to is read in its turn, so that a caller sees a write that it did not
+        A key with a pending write is read after that write, so that a caller sees a write that it did not
         wait for.
+
+        Args:
+            namespace: The namespace's full name.
+            key: The entry's key, in full.
+
+        Returns:
+            The row, or None if there is none or it has expired; and the store's time.
+
+        Raises:
+            RateLimited: The namespace is over the rate that its policy allows.
+            Unavailable: The store is not open, or its time is not known.
         """
         self._rates.admit(namespace)
         if self._batcher.writing(namespace, key):
@@ -313,23 +431,49 @@ class Store(Operations):
 
     @property
     def busy(self) -> bool:
-        """Whether a write has been handed over and is not done."""
+        """True while a write is pending."""
         return self._batcher.busy
 
     def writing(self, namespace: str, key: str) -> bool:
-        """Whether a write of this key has been handed over and is not done."""
+        """Tell whether a write of a key is pending.
+
+        Args:
+            namespace: The namespace's full name.
+            key: The key, in full.
+
+        Returns:
+            True if one is.
+        """
         return self._batcher.writing(namespace, key)
 
     def glance(self, wanted: Sequence[tuple[str, str]]) -> list[Row | None] | Later:
-        """The rows of entries by namespace and key, as they are now, if that can be had without waiting."""
+        """Read entries as they are now, if that is possible without waiting.
+
+        Args:
+            wanted: Pairs of a namespace and a key.
+
+        Returns:
+            A row or None for each pair, by position; or `LATER` if the storage would have to be waited for.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+        """
         addresses = [Address(namespace, KV_SPACE, key) for namespace, key in wanted]
         return self._reading().glance(addresses, self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
-        """The rows of several entries, by position.
+        """Read several entries of a namespace.
+
+        Args:
+            namespace: The namespace's full name.
+            keys: The keys, in full.
+
+        Returns:
+            A row or None for each key, by position.
 
         Raises:
-            ValueTooLarge: Their values are larger than an answer may be.
+            RateLimited: The namespace is over the rate that its policy allows.
+            ValueTooLarge: The values are larger than an answer may be.
         """
         self._rates.admit(namespace)
         rows: list[Row | None] = []
@@ -347,7 +491,18 @@ class Store(Operations):
         return rows
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """Entries of a range of keys, those that a filter lets through."""
+        """Read the entries of a range of keys that match a filter.
+
+        Args:
+            query: The range.
+            wanted: The filter; None for every entry.
+
+        Returns:
+            The keys and rows that were found, and where to continue.
+
+        Raises:
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
         self._rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
@@ -355,31 +510,67 @@ class Store(Operations):
 
     @asynccontextmanager
     async def view(self, namespace: str) -> AsyncIterator[View]:
-        """A look at a namespace that sees all writes handed over before it, and none of this store's after.
+        """Open a view of a namespace. It sees every write accepted before it, and none of this store's after.
 
-        Nothing may be written while it lasts: that would wait for its end.
+        Nothing may be written while the view is open: the write would wait for its end.
+
+        Args:
+            namespace: The namespace's full name.
+
+        Yields:
+            The view.
         """
         with self._batcher.reading(namespace):
             await self._batcher.settled(namespace)
             yield View(self._reading(), self.now)
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
-        """Rows of one namespace, whatever they are, that are alive; by position."""
+        """Read rows of any kind.
+
+        Args:
+            addresses: Where the rows are.
+
+        Returns:
+            A row for each address, by position; None if there is none or it has expired.
+        """
         for namespace in {address.namespace for address in addresses}:
             await self._batcher.settled(namespace)
         return await self._reading().read(addresses, self.now())
 
     async def scan(self, query: Scan) -> Scanned:
-        """Rows of a range of keys of any space."""
+        """Read rows of a range of keys of any space.
+
+        Args:
+            query: The range.
+
+        Returns:
+            The keys and rows that were found.
+        """
         await self._batcher.settled(query.namespace)
         return await self._reading().scan(query, self.now())
 
     async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
-        """Rows of a space that are past their deadline, the longest overdue first."""
+        """Find rows of a space that are past their deadline.
+
+        Args:
+            namespace: The namespace's full name.
+            space: The space.
+            limit: Largest number of rows.
+
+        Returns:
+            The rows, the longest overdue first.
+        """
         return await self._reading().due(space, self.now(), limit=limit, namespace=namespace)
 
     async def journal(self, query: JournalQuery) -> JournalPage:
-        """Records of a namespace's journal."""
+        """Read records of a namespace's journal.
+
+        Args:
+            query: Which records.
+
+        Returns:
+            A page of records.
+        """
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await self._reading().journal(query)
@@ -387,13 +578,26 @@ class Store(Operations):
     def admit(self, namespace: str) -> None:
         """Count a request that the store does not see as one.
 
+        Args:
+            namespace: The namespace's full name.
+
         Raises:
             RateLimited: The namespace is over the rate that its policy allows.
         """
         self._rates.admit(namespace)
 
     def bell(self, namespace: str) -> Bell:
-        """A bell that rings when something may have changed in a namespace."""
+        """Get a bell that rings when something may have changed in a namespace.
+
+        Args:
+            namespace: The namespace's full name.
+
+        Returns:
+            The bell, to be put away after use.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+        """
         bell = Bell(lambda: self._put_away(namespace, bell))
         self._bells[namespace][bell] = self._reading().hint(namespace, bell.ring)
         return bell
