@@ -42,11 +42,14 @@ _log = logging.getLogger("holdfast.lock")
 class Lock:
     """A lock of a namespace. Get one from `KV.lock`; it can be taken again after it was released.
 
-    As a context manager it is held for the length of a block, and renewed meanwhile. When the lease is lost
-    in spite of that, the task that holds it is cancelled, and `LockLost` comes out of the block.
+    As a context manager it is held for the length of a block and renewed meanwhile. When the lease is lost in
+    spite of that, the task that holds it is cancelled, and `LockLost` comes out of the block.
 
-    Nobody can stop a holder that does not run, so a write that must not happen after the lock was lost
-    carries the `fence`: it is refused as soon as somebody else has taken the lock.
+    A holder that does not run can't be stopped. So a write that must not happen after the lock was lost
+    carries the `fence`: it is refused as soon as another holder has taken the lock.
+
+    Example:
+        `async with kv.lock("import") as lock: await kv.set("total", 7, fence=lock.fence)`
     """
 
     def __init__(
@@ -70,33 +73,48 @@ class Lock:
 
     @property
     def token(self) -> int:
-        """The number of this holding: greater than that of every holding of this lock before it."""
+        """The number of this holding, which is greater than that of every earlier holding of this lock.
+
+        Raises:
+            RuntimeError: The lock has not been acquired.
+        """
         if self._token is None:
             raise RuntimeError(f"lock {self.name!r} has not been acquired")
         return self._token
 
     @property
     def fence(self) -> dict[str, Any]:
-        """What a write takes as `fence`, so that it is refused once somebody else has taken the lock."""
+        """The `fence` for a write that must be refused once another holder has taken the lock.
+
+        Raises:
+            RuntimeError: The lock has not been acquired.
+        """
         return {"lock": self.name, "token": self.token}
 
     @property
     def held(self) -> bool:
-        """Whether it is held as far as can be known here: acquired, not released, and the lease not over."""
+        """True if the lock is held as far as is known: acquired, not released, and the lease not over."""
         return self._lease is not None and self._lost is None and self._lease.left > 0
 
     async def acquire(self, *, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - 0 is: no wait
-        """Take the lock; whether that succeeded. It is renewed from then on, until `release`.
+        """Take the lock. It is renewed from then on, until `release`.
 
-        Waiters are served in the order of their arrival. Nothing is cancelled if the lease is lost: look at
+        Waiters are served in the order of their arrival. Nothing is cancelled if the lease is lost: check
         `held`, and write with the `fence`.
 
         Args:
-            timeout: How many seconds to wait at the most; None for ever, 0 to try without waiting.
+            timeout: Longest time to wait, in seconds; None waits for ever, 0 tries without waiting.
+
+        Returns:
+            True if the lock was taken.
 
         Raises:
             RuntimeError: This object holds the lock already.
+            ValidationError: The timeout is not a number of seconds.
             Transient: The storage can't be reached.
+
+        Example:
+            `taken = await lock.acquire(timeout=5)`
         """
         timeout = _checked(timeout)
         if self._lease is not None:
@@ -111,9 +129,12 @@ class Lock:
             return False
 
     async def release(self) -> bool:
-        """Give the lock back; whether it was held until now. Somebody else's is never touched.
+        """Release the lock. A lock that another holder has taken stays as it is.
 
-        Where the storage can't be reached the lock is left to expire, and a warning is logged.
+        If the storage can't be reached, the lock is left to expire and a warning is logged.
+
+        Returns:
+            True if the lock was held until now.
 
         Raises:
             RuntimeError: This object does not hold the lock.
