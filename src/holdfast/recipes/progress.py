@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Progress:
     """A checkpoint or a cursor. Get one from `KV.checkpoint` or `KV.cursor`.
 
-    Each object remembers the entry that it has loaded or made last, so use one per worker.
+    Each object remembers the entry that it loaded or wrote last, so use one per worker.
     """
 
     def __init__(
@@ -43,17 +43,31 @@ class Progress:
         self._loaded: Entry | None = None
 
     async def load(self) -> Entry | None:
-        """How far it has come; None if it has not begun. The next `advance` goes on from here."""
+        """Load the entry. The next `advance` starts from here.
+
+        Returns:
+            The entry, or None if there is none yet.
+        """
         self._loaded = await self._kv.get(self._key)
         return self._loaded
 
     async def advance(self, value: Any, **provenance: Unpack[Provenance]) -> Entry:
-        """Go on to `value` from what was loaded; who has loaded nothing expects that there is nothing.
+        """Replace the value that was loaded. If nothing was loaded, there must be no entry yet.
+
+        Args:
+            value: The new value.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The new entry.
 
         Raises:
-            VersionConflict: Somebody else has advanced meanwhile; `current` is where they are. Load again and
-                do what is still to be done from there.
-            ValidationError: By the `order` that was given, `value` lies before what was loaded.
+            VersionConflict: Another worker has advanced meanwhile; `current` is its entry. Load again and
+                continue from there.
+            ValidationError: The `order` that was given puts `value` before what was loaded.
+
+        Example:
+            `await progress.advance({"row": 2_000})`
         """
         before = self._loaded
         if before is not None and self._order is not None and self._order(value) < self._order(before.value):
