@@ -25,12 +25,33 @@ class Counter:
         self._ttl = ttl
 
     async def add(self, number: float = 1, **provenance: Unpack[Provenance]) -> int | float:
-        """Add a number, negative ones too; what it is then."""
+        """Add a number.
+
+        Args:
+            number: What to add, which may be negative.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The sum.
+
+        Raises:
+            ValidationError: The stored value is not a number, or the sum is too large.
+
+        Example:
+            `hits = await kv.counter("hits").add(1)`
+        """
         entry = await self._kv.incr(self._key, number, ttl=self._ttl, **provenance)
         return _number(entry.value, self.name)
 
     async def value(self) -> int | float:
-        """What it is now; 0 before the first addition and after its time is over."""
+        """Get the sum.
+
+        Returns:
+            The sum; 0 before the first addition and after the counter has expired.
+
+        Raises:
+            ValidationError: The stored value is not a number.
+        """
         entry = await self._kv.get(self._key)
         return 0 if entry is None else _number(entry.value, self.name)
 
