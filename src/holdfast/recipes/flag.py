@@ -37,7 +37,7 @@ _log = logging.getLogger("holdfast.flag")
 class Flag(Generic[T]):
     """A flag of a namespace. Get one from `KV.flag`.
 
-    Its type is that of the default: bool, int, float or str; with any other default it is JSON of any kind.
+    It has the type of its default: bool, int, float or str. With any other default it may be any JSON value.
     """
 
     def __init__(self, kv: KV, name: str, default: T, *, owner: str | None = None) -> None:
@@ -49,14 +49,29 @@ class Flag(Generic[T]):
         self._owner: Provenance = {} if owner is None else {"writer": owner}
 
     async def get(self) -> T:
-        """The value; the default if there is none, it has expired, or it is of another type."""
+        """Get the value.
+
+        Returns:
+            The value; the default if none is set, if it has expired, or if it has another type.
+        """
         return self.value_in(await self._kv.get(self.key))
 
     async def set(self, value: T, *, ttl: int | None = None, **provenance: Unpack[Provenance]) -> Entry:
-        """Give it a value, for `ttl` seconds or for ever.
+        """Set the value.
+
+        Args:
+            value: A value of the flag's type.
+            ttl: Seconds until the flag goes back to its default; None for never.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The flag's entry.
 
         Raises:
-            ValidationError: The value is not of the flag's type.
+            ValidationError: The value does not have the flag's type.
+
+        Example:
+            `await kv.flag("dark-mode", default=False).set(True, ttl=3600)`
         """
         if not self._fits(value):
             raise ValidationError(
@@ -68,15 +83,33 @@ class Flag(Generic[T]):
         )
 
     async def clear(self, **provenance: Unpack[Provenance]) -> bool:
-        """Go back to the default; whether there was a value."""
+        """Go back to the default.
+
+        Args:
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            True if a value was set.
+        """
         return await self._kv.delete(self.key, **(self._owner | provenance))
 
     def cached(self) -> CachedFlag[T]:
-        """The flag with its value at hand for the length of an `async with` block."""
+        """Get the flag with its value at hand for the length of an `async with` block.
+
+        Returns:
+            A context manager whose `value` is read without waiting.
+        """
         return CachedFlag(self._kv, self)
 
     def value_in(self, entry: Entry | None) -> T:
-        """The value that an entry gives this flag."""
+        """Get the value that an entry gives this flag.
+
+        Args:
+            entry: The flag's entry, if there is one.
+
+        Returns:
+            The value; the default if there is no entry, or if it has another type.
+        """
         if entry is None:
             return self.default
         if not self._fits(entry.value):
@@ -95,7 +128,7 @@ class Flag(Generic[T]):
 
 
 class CachedFlag(Generic[T]):
-    """A flag whose value is read without waiting, and follows what others set."""
+    """A flag whose value is read without waiting and follows what others set. Get one from `Flag.cached`."""
 
     def __init__(self, kv: KV, flag: Flag[T]) -> None:
         self._kv = kv
@@ -106,10 +139,10 @@ class CachedFlag(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value as the last change that was heard of left it; the default as soon as it has expired.
+        """The value after the last known change; the default as soon as it has expired.
 
         Raises:
-            Unavailable: The flag is followed no longer: the block has ended, or the store was closed.
+            Unavailable: The flag is no longer followed, because the block has ended or the store was closed.
         """
         if self._follower is None or self._follower.done():
             raise Unavailable(f"flag {self._flag.name!r} is not being followed")
