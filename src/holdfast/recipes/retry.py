@@ -5,7 +5,8 @@
     fatal        raised at once
 
 Law: one request id for one content, so that a repeated attempt has one effect. Nothing is given up silently:
-it is logged, counted, raised as `Escalated`, and kept whole as far as the storage allows.
+it is logged, counted, raised as `Escalated`, and kept whole as far as the storage allows. It is long because
+every verb documents what it takes.
 """
 
 from __future__ import annotations
@@ -64,19 +65,22 @@ class Attempts:
 
 
 class Retry:
-    """The writing verbs of a handle, repeated as this module says. Get it from `KV.retry`.
+    """The writing verbs of a `KV`, repeated on conflicts and transient errors. Get it from `KV.retry`.
 
-    Every verb takes what its namesake of the handle takes. Without a `request_id` it makes one.
+    A conflict is repeated after 1, 2, 4, 8, 16 and 32 seconds, a transient error after a random part of 0.5,
+    1, 2 and 4 seconds. After that the write is kept as a dead letter and `Escalated` is raised. A write
+    without a `request_id` gets one, so that it takes effect at most once. A `timeout` is that of each
+    attempt.
 
     Args:
-        kv: Whose verbs.
-        sleep: Waits for so many seconds.
-        random: Gives a number from 0 to below 1.
-        count: Is told of everything unusual: `retried`, `fatal` or `escalated`, and the code of the error.
+        kv: The handle whose verbs are repeated.
+        sleep: Waits for a number of seconds.
+        random: Returns a number from 0 to below 1.
+        count: Called with `retried`, `fatal` or `escalated` and the code of the error.
 
     Raises:
-        Escalated: A conflict or a transient error has not passed. By every verb.
-        HoldfastError: Any other error, at once. By every verb.
+        Escalated: By every verb, if a conflict or a transient error has not passed.
+        HoldfastError: By every verb at once, if any other error occurs.
     """
 
     def __init__(
@@ -102,7 +106,24 @@ class Retry:
         semantics: Semantics | Mapping[str, Any] | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """See `KV.set`. A conflict is repeated as it is: to decide anew from what is there, use `update`."""
+        """Put a value, as `KV.set`.
+
+        A conflict is repeated unchanged; use `update` to compute the value again.
+
+        Args:
+            key: The entry's key.
+            value: Any JSON value of at most 65,536 bytes in its compact form.
+            ttl: Seconds until the entry expires; None for never; `holdfast.KEEP` keeps the deadline it has.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            semantics: Why the entry exists and for whom.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The new entry.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.set, key, value, ttl=ttl, expected_version=expected_version)
         return _entry(await self._write(partial(verb, semantics=semantics), provenance))
 
@@ -117,19 +138,29 @@ class Retry:
         spec_ref: str | None = None,
         fence: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Read an entry, compute its new value, and set it if nobody else has changed it; on conflict anew.
+        """Read an entry, compute its new value and set it, again and again if other writers interfere.
 
-        Each value that is computed is a request of its own. What is kept as a dead letter is the last one.
+        Each computed value is a request of its own. The last one is kept as a dead letter if the update
+        fails.
 
         Args:
             key: The entry's key.
-            change: Takes the entry, or None if there is none, and gives the value. It may be called several
-                times; what it raises comes out of `update`, and nothing is written.
-            ttl: As that of `set`; unless it is given the entry keeps the deadline that it has.
-            semantics: As those of `set`; unless they are given the entry keeps those that it has.
-            writer: Who writes.
-            spec_ref: The governing document.
+            change: Takes the entry, or None if there is none, and returns the new value. It may be called
+                several times. If it raises, nothing is written and `update` raises the same.
+            ttl: Seconds until the entry expires; None for never; the entry keeps its deadline if not given.
+            semantics: Why the entry exists and for whom; the entry keeps its semantics if not given.
+            writer: Name of the writer.
+            spec_ref: The document that governs the entry.
             fence: The lock that the write relies on.
+
+        Returns:
+            The new entry.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+
+        Example:
+            `await kv.retry.update("hits", lambda entry: 1 if entry is None else entry.value + 1)`
         """
         attempts = Attempts(self._random)
         known: Provenance = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
@@ -152,7 +183,19 @@ class Retry:
     async def delete(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> bool:
-        """See `KV.delete`."""
+        """Remove a key, as `KV.delete`.
+
+        Args:
+            key: The key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            True if the key was there.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.delete, key, expected_version=expected_version)
         result: Deleted = await self._write(verb, provenance)
         return result.version is not None
@@ -166,7 +209,22 @@ class Retry:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """See `KV.incr`."""
+        """Add to a number, as `KV.incr`.
+
+        Args:
+            key: The number's key. A missing key starts from 0.
+            by: What to add, which may be negative.
+            ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
+                deadline.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new value.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.incr, key, by, ttl=ttl, expected_version=expected_version)
         return _entry(await self._write(verb, provenance))
 
@@ -178,14 +236,39 @@ class Retry:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """See `KV.set_ttl`."""
+        """Expire an entry a number of seconds from now, as `KV.set_ttl`.
+
+        Args:
+            key: The entry's key.
+            ttl_seconds: Whole seconds, from 1.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.set_ttl, key, ttl_seconds, expected_version=expected_version)
         return _entry(await self._write(verb, provenance))
 
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
-        """See `KV.remove_ttl`."""
+        """Keep an entry for ever, as `KV.remove_ttl`.
+
+        Args:
+            key: The entry's key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.remove_ttl, key, expected_version=expected_version)
         return _entry(await self._write(verb, provenance))
 
@@ -197,7 +280,20 @@ class Retry:
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """See `KV.restore`. Over a live key it waits, as long as conflicts are waited for."""
+        """Bring a key back from the trash, as `KV.restore`. A key that exists is a conflict.
+
+        Args:
+            key: The key.
+            ttl: Seconds until the entry expires; None for never.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The restored entry.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.restore, key, ttl=ttl, expected_version=expected_version)
         return _entry(await self._write(verb, provenance))
 
@@ -208,7 +304,19 @@ class Retry:
         writes: Sequence[Mapping[str, Any]],
         **provenance: Unpack[Provenance],
     ) -> BatchResult:
-        """See `KV.batch`."""
+        """Perform all of at most 1,000 writes, or none of them, as `KV.batch`.
+
+        Args:
+            checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
+            writes: Objects as for `KV.batch`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The version of each write, by position.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
         verb = partial(self._kv.verbs.batch, checks=checks, writes=writes)
         result: Versions = await self._write(verb, provenance)
         return BatchResult(versions=list(result.versions))
