@@ -21,15 +21,21 @@ _HASHED: Final = "hashed"
 
 
 def request_id(workflow_id: str, timestamp: datetime | int) -> str:
-    """A request id for one attempt of a workflow: the same for the same attempt, whoever repeats it.
+    """Make a request id for one attempt of a workflow: the same each time that this attempt is repeated.
 
     Args:
-        workflow_id: What is being done. One that is too long for a request id, or holds control characters,
-            is replaced by its digest.
+        workflow_id: Name of the workflow. One that is too long for a request id, or that holds control
+            characters, is replaced by its digest.
         timestamp: When the attempt began: a time (a naive one is UTC) or a whole number.
 
+    Returns:
+        A request id.
+
     Raises:
-        ValidationError: One of them is of another type, or the workflow's id is empty.
+        ValidationError: An argument has another type, or the workflow's id is empty.
+
+    Example:
+        `await kv.set("invoice", 7, request_id=holdfast.request_id("invoice-7", 1_700_000_000))`
     """
     begun, digest = _begun(timestamp), _digest(workflow_id, field="workflow_id")
     try:
