@@ -46,9 +46,19 @@ class Letters:
         self._execute = execute
 
     async def list(self, *, after: int = 0, limit: int | None = None) -> LetterPage:
-        """Letters in the order in which they were kept, those after a number.
+        """List letters in the order in which they were kept.
 
-        A page ends at `limit` or at 512 KB; there are more as long as its `next` is not None.
+        A page ends at `limit` or at 512 KB. There are more as long as its `next` is not None.
+
+        Args:
+            after: Number of the letter after which to begin, such as the `next` of the page before.
+            limit: Largest number of letters, from 1 to 10,000; 1,000 if not given.
+
+        Returns:
+            A page of letters.
+
+        Raises:
+            ValidationError: An argument breaks its rule.
         """
         after, limit = rules.version(after, field="after"), rules.limit(limit)
         namespace = self._verbs.namespace
@@ -67,20 +77,36 @@ class Letters:
         return LetterPage(letters=letters, next=letters[-1].number if found.more else None)
 
     async def get(self, number: int) -> Letter | None:
-        """A letter by its number; None if there is no such letter."""
+        """Get a letter by its number.
+
+        Args:
+            number: The letter's number.
+
+        Returns:
+            The letter, or None if there is none.
+
+        Raises:
+            ValidationError: The number is not a whole number from 1.
+        """
         number = rules.positive(number, field="number")
         page = await self.list(after=number - 1, limit=1)
         return next((letter for letter in page.letters if letter.number == number), None)
 
     async def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
-        """Do what a letter asks for, under its own request id, and drop the letter; what the call answered.
+        """Perform the request of a letter under its own request id, and drop the letter.
 
-        The id makes it safe: if the request had been done after all, it is not done a second time. The answer
-        has the fields of its verb's reply over NATS. After `deadline`, by the store's time, nothing is done.
+        The id makes this safe: a request that was executed after all is not executed a second time.
+
+        Args:
+            number: The letter's number.
+            deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
+
+        Returns:
+            The answer, with the fields of the verb's reply over NATS.
 
         Raises:
             KeyNotFound: There is no such letter.
-            HoldfastError: The request was refused, or one member of it was; the letter stays.
+            HoldfastError: The request, or one member of it, was refused. The letter stays.
         """
         number = rules.positive(number, field="number")
         if isinstance(self._engine, LetterBox):
@@ -100,7 +126,18 @@ class Letters:
         return reply
 
     async def drop(self, number: int, *, deadline: int | None = None) -> bool:
-        """Remove a letter for good, unless `deadline` has passed; whether it was there."""
+        """Remove a letter for good.
+
+        Args:
+            number: The letter's number.
+            deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
+
+        Returns:
+            True if the letter was there.
+
+        Raises:
+            ValidationError: The number is not a whole number from 1.
+        """
         number = rules.positive(number, field="number")
         if isinstance(self._engine, LetterBox):
             return await self._engine.drop_letter(self._verbs.namespace, number)
