@@ -47,7 +47,7 @@ _SPELLING: Final = 32
 
 
 class Audit:
-    """The audit of one namespace, for operators."""
+    """The audit of one namespace, for operators. Get it from `Store.audit`."""
 
     def __init__(self, engine: Engine, namespace: str, now: Callable[[], int]) -> None:
         self._engine = engine
@@ -67,12 +67,30 @@ class Audit:
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> AuditPage:
-        """Records in their order, of keys with a prefix, and by whatever else is given.
+        """Read records in their order. Only records that match all arguments are returned.
 
-        Times are UTC unless they say otherwise: from `since` on, and before `until`.
+        A page may hold fewer records than `limit`, or none, and still not be the last one: the audit
+        continues as long as `next` is not None.
 
-        A page may hold fewer records than `limit`, or none, and there may be more all the same: the audit
-        goes on as long as `next` is not None.
+        Args:
+            after: Number of the record after which to begin, such as the `next` of the page before.
+            limit: Largest number of records, from 1 to 10,000; 1,000 if not given.
+            prefix: The beginning of the keys.
+            writer: Name of the writer.
+            op: What happened, such as `set`.
+            purpose: The purpose in the entry's semantics.
+            request_id: The id of the request.
+            since: Time of the earliest record, as a `datetime` or ISO 8601 text; UTC if it has no zone.
+            until: Time before which the records were made.
+
+        Returns:
+            A page of records.
+
+        Raises:
+            ValidationError: An argument breaks its rule.
+
+        Example:
+            `page = await store.audit("kv/trivia").log(prefix="game:", op="deleted")`
         """
         query = AuditQuery(
             after=rules.version(after, field="after"),
@@ -88,7 +106,14 @@ class Audit:
         return await self.page(query)
 
     async def page(self, query: AuditQuery) -> AuditPage:
-        """See `log`."""
+        """Read records in their order, as `log`.
+
+        Args:
+            query: Which records, with arguments that were checked.
+
+        Returns:
+            A page of records.
+        """
         if isinstance(self._engine, Auditor):
             return await self._engine.audit_log(self._namespace, query)
         records: list[AuditEntry] = []
@@ -112,17 +137,20 @@ class Audit:
         return AuditPage(records=records, next=last)
 
     async def verify(self, *, heads: Iterable[str] = ()) -> Verdict:
-        """Whether every record is there, unchanged and in its place, from the oldest to the head.
+        """Verify that every record is there, unchanged and in its place, from the oldest to the head.
 
-        The namespace must still have its row, and its policy must ask for the audit that it was last told to
-        ask for through Holdfast.
+        The namespace must still have its row, and its policy must ask for the audit that was last set through
+        Holdfast.
 
         Args:
-            heads: Heads that were noted earlier, as `number:signature`, such as the log tells now and then.
-                An audit that does not lead to them has been cut off or put in place of another.
+            heads: Heads that were noted earlier, as `number:signature`, such as the log has now and then. An
+                audit that does not lead to them has been cut off or replaced by another.
+
+        Returns:
+            Whether the audit is whole, and if not, where and why.
 
         Raises:
-            ValidationError: One of the heads is none.
+            ValidationError: One of the heads does not have this form.
         """
         noted = sorted(set(map(noted_head, heads)))
         part = await self.verify_part(after=0, anchor="")
@@ -140,17 +168,31 @@ class Audit:
         )
 
     async def verify_values(self) -> Compared:
-        """Whether every living entry and item is as its last record says. Verify the audit itself first.
+        """Compare every live entry and item with its last record. Verify the audit itself first.
+
+        Returns:
+            The entries and items that differ.
 
         Raises:
-            Unsupported: The storage is elsewhere, behind a service.
+            Unsupported: The storage is behind a service.
         """
         from holdfast.audit_values import compare
 
         return await compare(self._engine, self._namespace, self._now)
 
     async def verify_part(self, *, after: int, anchor: str) -> AuditPart:
-        """Verify what follows the record `after`, whose signature is `anchor`; 0 is the beginning."""
+        """Verify a part of the audit.
+
+        Args:
+            after: Number of the record after which to begin; 0 is the beginning.
+            anchor: Signature of that record.
+
+        Returns:
+            Where the part ends, and what is wrong with it.
+
+        Raises:
+            ValidationError: The anchor is not text.
+        """
         anchor = rules.anchor(anchor)
         if isinstance(self._engine, Auditor):
             return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
