@@ -5,7 +5,8 @@
 Law: whether a condition holds depends on the item alone. It fails only where that would cost too much, which
 is counted by what is looked at (`holdfast.work`). An attribute that is missing meets no comparison, not even
 `ne`. Values of two types are not equal, and neither is less than the other; a boolean is no number; numbers
-are compared exactly. What `holdfast.tables.condition_json` has read is legal.
+are compared exactly. What `holdfast.tables.condition_json` has read is legal. It is long because every method
+documents what it takes.
 """
 
 from __future__ import annotations
@@ -64,65 +65,143 @@ class Comparison(Condition, frozen=True, tag=True):
 
 
 class Attribute(msgspec.Struct, frozen=True):
-    """What is at a path of an item, or how large that is: say what is asked of it to get a condition."""
+    """The value at a path of an item, or its size, to make conditions of. Get one from `holdfast.attr`."""
 
     path: Path
     sized: bool = False
 
     def eq(self, value: Any) -> Condition:
-        """It is the same JSON value; 1 and 1.0 are the same."""
+        """Require the same JSON value; 1 and 1.0 are the same.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The condition.
+        """
         return self._test("eq", value)
 
     def ne(self, value: Any) -> Condition:
-        """It is there, and it is another value."""
+        """Require that there is a value, and that it is another one.
+
+        Args:
+            value: The other value.
+
+        Returns:
+            The condition.
+        """
         return self._test("ne", value)
 
     def lt(self, value: Any) -> Condition:
-        """It is a number that is less, or text that comes before."""
+        """Require a number that is less, or text that comes before.
+
+        Args:
+            value: A number or text.
+
+        Returns:
+            The condition.
+        """
         return self._test("lt", value)
 
     def lte(self, value: Any) -> Condition:
-        """It is less or equal, as `lt`."""
+        """Require a number or text that is less or equal.
+
+        Args:
+            value: A number or text.
+
+        Returns:
+            The condition.
+        """
         return self._test("lte", value)
 
     def gt(self, value: Any) -> Condition:
-        """It is a number that is greater, or text that comes after."""
+        """Require a number that is greater, or text that comes after.
+
+        Args:
+            value: A number or text.
+
+        Returns:
+            The condition.
+        """
         return self._test("gt", value)
 
     def gte(self, value: Any) -> Condition:
-        """It is greater or equal, as `gt`."""
+        """Require a number or text that is greater or equal.
+
+        Args:
+            value: A number or text.
+
+        Returns:
+            The condition.
+        """
         return self._test("gte", value)
 
     def between(self, low: Any, high: Any) -> Condition:
-        """It is neither less than `low` nor greater than `high`."""
+        """Require a number or text within bounds.
+
+        Args:
+            low: The least value that is allowed.
+            high: The greatest value that is allowed.
+
+        Returns:
+            The condition.
+        """
         return self._test("between", [low, high])
 
     def in_(self, values: Sequence[Any]) -> Condition:
-        """It is one of these values."""
+        """Require one of several values.
+
+        Args:
+            values: The values.
+
+        Returns:
+            The condition.
+        """
         return self._test("in", list(values))
 
     def begins_with(self, text: str) -> Condition:
-        """It is text that begins so."""
+        """Require text with this beginning.
+
+        Args:
+            text: The beginning.
+
+        Returns:
+            The condition.
+        """
         return self._test("begins_with", text)
 
     def contains(self, value: Any) -> Condition:
-        """It is text that holds this text, or a list that has this member."""
+        """Require text that contains this text, or a list that has this member.
+
+        Args:
+            value: The text or the member.
+
+        Returns:
+            The condition.
+        """
         return self._test("contains", value)
 
     def exists(self) -> Condition:
-        """It is there, if only as null."""
+        """Require that there is a value, which may be null."""
         return self._test("exists", True)
 
     def not_exists(self) -> Condition:
-        """It is not there."""
+        """Require that there is no value."""
         return self._test("not_exists", True)
 
     def type_is(self, name: str) -> Condition:
-        """It is a `string`, `number`, `boolean`, `null`, `list` or `object`."""
+        """Require a type.
+
+        Args:
+            name: `string`, `number`, `boolean`, `null`, `list` or `object`.
+
+        Returns:
+            The condition.
+        """
         return self._test("type", name)
 
     def size(self) -> Attribute:
-        """How many characters its text has, or how many members its list or object."""
+        """Get the number of a text's characters, or of a list's or object's members, for a condition."""
         return Attribute(self.path, sized=True)
 
     def _test(self, name: str, value: Any) -> Condition:
@@ -130,10 +209,19 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 def attr(path: str | Sequence[str | int]) -> Attribute:
-    """What is at a path of an item, to make a condition of.
+    """Get the value at a path of an item, to make a condition of.
+
+    Args:
+        path: Text such as `meta.tag` or `list[0].x`, or a list of steps.
+
+    Returns:
+        The attribute, whose methods make conditions.
 
     Raises:
-        ValidationError: It is no path.
+        ValidationError: The path is not legal.
+
+    Example:
+        `condition = holdfast.attr("score").gt(5) & ~holdfast.attr("meta.closed").exists()`
     """
     return Attribute(path_of(path, field="path"))
 
