@@ -57,7 +57,17 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def if_not_exists(value: Any) -> IfNotExists:
-    """What to give to `set` to leave alone what is there."""
+    """Wrap a value for `set` of `Tables.update_item`, so that it is set only where there is no value.
+
+    Args:
+        value: The JSON value.
+
+    Returns:
+        The wrapped value.
+
+    Example:
+        `await tables.update_item("scores", "alice", 7, set={"points": holdfast.if_not_exists(0)})`
+    """
     return IfNotExists(value)
 
 
