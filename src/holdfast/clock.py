@@ -22,10 +22,10 @@ NEVER: Final = float("-inf")
 
 
 class Clock(Protocol):
-    """What a store needs of a clock."""
+    """A source of time, as a store needs one."""
 
     def now(self) -> int:
-        """Milliseconds since 1970; never less than the answer before."""
+        """Get the time in milliseconds since 1970, which is never less than the answer before."""
         ...
 
 
@@ -54,7 +54,7 @@ class SystemClock:
         self.start(self.look_at_wall())
 
     def now(self) -> int:
-        """See `Clock.now`."""
+        """Get the time in milliseconds since 1970; see `Clock.now`."""
         tick = self.ticks()
         # Time is the higher of two lines. One goes with the ticks. The other rises half as fast: on it the
         # time waits for a clock that turned out to be behind. They are replaced together, by lines that are
@@ -65,36 +65,65 @@ class SystemClock:
         return int(time if time > slow else slow)
 
     def look_at_wall(self) -> Reading:
-        """What the wall clock shows."""
+        """Read the wall clock."""
         return Reading(self.wall() * 1000, self.ticks())
 
     def at(self, ticks: float) -> float:
-        """The time at a tick, to a fraction of a millisecond."""
+        """Get the time at a tick, to a fraction of a millisecond.
+
+        Args:
+            ticks: Seconds of the steady clock.
+
+        Returns:
+            Milliseconds since 1970.
+        """
         line, waiting = self._lines
         return max(ticks * 1000 + line, ticks * 500 + waiting)
 
     def start(self, reading: Reading) -> None:
-        """Go on from a reading, before anybody has been told a time."""
+        """Start from a reading, before any time was given out.
+
+        Args:
+            reading: What another clock shows.
+        """
         self._lines = (reading.time - reading.ticks * 1000, NEVER)
 
     def follow(self, reading: Reading) -> None:
-        """Agree with a reading: at once if it is ahead, and by going at half speed while it is behind."""
+        """Follow a reading: at once if it is ahead, and by running at half speed while it is behind.
+
+        Args:
+            reading: What another clock shows.
+        """
         tick = self.ticks()
         self._lines = (reading.time - reading.ticks * 1000, self.at(tick) - tick * 500)
 
 
 class ManualClock:
-    """A clock that moves when it is told to: for tests of whatever depends on time."""
+    """A clock that moves only when it is told to, for tests of what depends on time.
+
+    Args:
+        start: The time at which it stands, in milliseconds since 1970.
+    """
 
     def __init__(self, start: int = 1_700_000_000_000) -> None:
         self._now = start
 
     def now(self) -> int:
-        """See `Clock.now`."""
+        """Get the time in milliseconds since 1970; see `Clock.now`."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Let time pass.
+
+        Args:
+            seconds: How much, which may be a fraction.
+
+        Raises:
+            ValueError: The number is negative.
+
+        Example:
+            `holdfast.clock.ManualClock().advance(60)`
+        """
         if seconds < 0:
             raise ValueError("time does not go back")
         self._now += round(seconds * 1000)
