@@ -10,20 +10,12 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 API: Final = sorted((Path(__file__).resolve().parents[2] / "docs" / "reference" / "api").glob("*.md"))
-_SHOWN: Final = re.compile(r"^::: (?P<name>[\w.]+)\n(?P<settings>(?:    .*\n)*)", re.MULTILINE)
 
 
 def shown(page: Path) -> list[str]:
-    """The names that a page of the API reference shows, in full."""
-    names: list[str] = []
-    for found in _SHOWN.finditer(page.read_text(encoding="utf-8")):
-        options = (yaml.safe_load(found["settings"]) or {}).get("options", {})
-        members = options.get("members") or []
-        names += [f"{found['name']}.{member}" for member in members] or [found["name"]]
-    return names
+    """The full names of what a page of the API reference shows."""
+    return re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def resolved(name: str) -> Any:
