@@ -32,7 +32,7 @@ _EXACT: Final = 1000 * 2**32
 
 
 class Keep(Enum):
-    """The type of `KEEP`: the one value a ttl can have that is neither a number nor nothing."""
+    """The type of `KEEP`, the one value of a ttl that is neither a number nor None."""
 
     KEEP = "keep"
 
@@ -45,7 +45,7 @@ KEEP: Final = Keep.KEEP
 
 
 class Semantics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an entry exists and for whom. All fields are optional."""
+    """The reason why an entry exists, and its audience. All fields are optional."""
 
     purpose: str | None = None
     producer: str | None = None
@@ -56,7 +56,7 @@ class Semantics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A value with its envelope. Times are timezone-aware UTC.
 
-    The value is `msgspec.UNSET` in one of many conflicts whose values an answer has no room for.
+    The value is `msgspec.UNSET` in a conflict if the answer had no room for the values of all conflicts.
     """
 
     key: str
@@ -81,7 +81,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many keys this page holds."""
+        """The number of keys in this page."""
         return len(self.keys)
 
 
@@ -136,10 +136,10 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace keeps, in bytes and by kind, also what has expired and was not yet removed.
+    """The bytes that a namespace keeps, by kind, including what has expired and was not removed yet.
 
-    Everything counts with what goes along with it, and 128 bytes for each row. `requests` are remembered
-    ones, `other` are the tokens of locks and the definitions of tables. A quota counts all but the audit.
+    Everything counts with its envelope, and 128 bytes for each row. `requests` are remembered requests,
+    `other` are the tokens of locks and the definitions of tables. A quota counts all but the audit.
     """
 
     entries: int = 0
@@ -154,15 +154,15 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> int:
-        """What a quota of bytes counts."""
+        """The number of bytes that a quota counts."""
         kinds: tuple[int, ...] = msgspec.structs.astuple(self)
         return sum(kinds) - self.audit
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds now: live keys, bytes of their keys and values, and its last version.
+    """The size of a namespace: live keys, bytes of their keys and values, and its last version.
 
-    `kept_bytes` is what a quota of bytes counts, and `parts` tells what that is made of.
+    `kept_bytes` is what a quota of bytes counts, and `parts` are its kinds.
     """
 
     namespace: str
@@ -175,10 +175,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of a whole store: where it is, its size, how many namespaces and entries it has.
+    """A copy of a whole store: where it is, its size, and the numbers of its namespaces and entries.
 
-    Entries whose expiry has not been noticed are counted too. `trouble` says what is wrong with the copy, as
-    it was with the original; None if nothing is.
+    Entries whose expiry was not noticed yet are counted too. `trouble` says what is wrong with the copy, as
+    it was with the original; it is None if nothing is.
     """
 
     path: str
@@ -253,10 +253,10 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the audit of a namespace is whole.
+    """The result of verifying the audit of a namespace.
 
-    `head` names its end as `number:signature`. Otherwise `broken_at` is the number of the first record that
-    is wrong and `reason` says what is wrong with it. `records` counts those that were found to be whole.
+    `head` names its end as `number:signature`. If the audit is not whole, `broken_at` is the number of the
+    first record that is wrong and `reason` says what is wrong with it. `records` counts those that are whole.
     """
 
     whole: bool
@@ -267,7 +267,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discrepancy(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry or an item that is not as the audit tells.
+    """An entry or an item that does not match its last record in the audit.
 
     It was `changed`, `deleted` or `inserted` past Holdfast. `number` is that of its last record.
     """
@@ -279,10 +279,11 @@ class Discrepancy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds, compared with its audit.
+    """The contents of a namespace, compared with its audit.
 
-    `entries` are as their last record says. `unrecorded` ones are older than the audit, or were written while
-    it was off; `expired` ones are past their deadline and still stored. `found` has the first 1,000 others.
+    `entries` counts those that match their last record, `unrecorded` those that are older than the audit or
+    were written while it was off, and `expired` those that are past their deadline and still stored. `found`
+    has the first 1,000 others.
     """
 
     whole: bool
@@ -293,9 +294,9 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a table: its attributes, its version, and when it is gone.
+    """An item of a table: its attributes, its version and its deadline.
 
-    The value is `msgspec.UNSET` in one of many conflicts whose values an answer has no room for.
+    The value is `msgspec.UNSET` in a conflict if the answer had no room for the values of all conflicts.
     """
 
     value: dict[str, Any]
@@ -312,7 +313,7 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many items this page holds."""
+        """The number of items in this page."""
         return len(self.items)
 
 
@@ -388,21 +389,16 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an operator asks of a namespace. None leaves a thing as it is without a policy.
+    """The limits and lifetimes that an operator sets for a namespace. A field that is None has its default.
 
-    Attributes:
-        quota_keys: How many keys it may hold.
-        quota_bytes: How many bytes it may keep, of all kinds but the audit.
-        rate_limit: How many requests a second each process that serves it accepts.
-        ttl_default: The ttl in seconds of an entry that is put without one.
-        ttl_min: The shortest ttl that is accepted.
-        ttl_max: The longest ttl that is accepted.
-        ttl_required: Whether an entry must have a deadline.
-        trash: Whether what is deleted or expires can be restored; by default entries with semantics can.
-        trash_retention: For how many seconds.
-        journal_retention: For how many seconds a change is told of.
-        audit: Whether changes are recorded for ever; by default those of the semantic family are.
-        audit_retention: For how many seconds, if not for ever.
+    Attributes: quota_keys: Largest number of keys. quota_bytes: Largest number of bytes kept, of all kinds
+    but the audit. rate_limit: Requests a second that each process which serves the namespace accepts.
+    ttl_default: Seconds until an entry expires that is put without a ttl. ttl_min: Shortest ttl that is
+    accepted. ttl_max: Longest ttl that is accepted. ttl_required: Whether every entry must have a deadline.
+    trash: Whether entries that are deleted or expire can be restored; by default, those with semantics can.
+    trash_retention: Seconds for which they can be restored. journal_retention: Seconds for which the journal
+    keeps a change. audit: Whether changes are audited; by default, those of the semantic family are.
+    audit_retention: Seconds for which the audit keeps a record; for ever if None.
     """
 
     quota_keys: int | None = None
