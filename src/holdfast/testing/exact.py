@@ -22,17 +22,43 @@ E = TypeVar("E", bound=HoldfastError)
 
 
 def text_of(value: Any) -> str:
-    """The JSON text of a value: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
+    """Get the JSON text of a value: 1, 1.0 and true are three values, and so are 0.0 and -0.0.
+
+    Args:
+        value: A JSON value.
+
+    Returns:
+        Its text, with the names of objects sorted.
+    """
     return json.dumps(value, sort_keys=True)
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two values are the same JSON."""
+    """Compare two values as JSON.
+
+    Args:
+        found: A JSON value.
+        expected: Another one.
+
+    Returns:
+        True if their texts are the same.
+    """
     return text_of(found) == text_of(expected)
 
 
 def present(entry: Entry | HoldfastError | None) -> Entry:
-    """The entry that must be there."""
+    """Require that there is an entry.
+
+    Args:
+        entry: What a call returned.
+
+    Returns:
+        The entry.
+
+    Raises:
+        AssertionError: There is none.
+        HoldfastError: The call returned this error in its place.
+    """
     assert entry is not None, "there is no entry"
     if isinstance(entry, HoldfastError):
         raise entry
@@ -43,13 +69,16 @@ def present(entry: Entry | HoldfastError | None) -> Entry:
 def refusal(
     kind: type[E], *, field: str | None = None, says: str = "", about: object = ""
 ) -> Iterator[pytest.ExceptionInfo[E]]:
-    """What is done inside must be refused with exactly this error.
+    """Require that the body of a `with` block is refused with exactly this error.
 
     Args:
-        kind: The class of the error, no subclass of it.
+        kind: The class of the error, and no subclass of it.
         field: The field that the error names.
-        says: What its message holds.
+        says: Text that its message must contain.
         about: Shown when the refusal does not come, to tell the cases of a table apart.
+
+    Yields:
+        What pytest knows of the error.
     """
     try:
         with pytest.raises(kind) as caught:

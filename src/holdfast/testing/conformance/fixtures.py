@@ -24,7 +24,7 @@ DAY = 86_400
 
 
 class Fixtures:
-    """What the tests of every theme are given. A subclass supplies the fixture `make_store`.
+    """Fixtures for the tests of every theme. A subclass supplies the fixture `make_store`.
 
     Attributes:
         scheme: Of the URLs that the engine serves, as it is registered.
