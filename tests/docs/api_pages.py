@@ -25,3 +25,12 @@ def resolved(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         return getattr(importlib.import_module(module), attribute)
+
+
+def defined_in(module: Any) -> list[Any]:
+    """The public classes and functions that a module defines."""
+    return [
+        part
+        for name, part in vars(module).items()
+        if name[0] != "_" and getattr(part, "__module__", None) == module.__name__
+    ]

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import clock, errors
 from holdfast.testing import conformance
-from tests.docs.api_pages import API, resolved, shown
-
-
-def defined_in(module: Any) -> list[Any]:
-    """The public classes and functions that a module defines."""
-    return [
-        part
-        for name, part in vars(module).items()
-        if name[0] != "_" and getattr(part, "__module__", None) == module.__name__
-    ]
+from tests.docs.api_pages import API, defined_in, resolved, shown
 
 
 def test_the_reference_shows_every_public_name() -> None:

@@ -18,23 +18,24 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.clock import Clock, ManualClock, SystemClock
-from tests.docs.api_pages import API, resolved, shown
+from holdfast.testing.conformance import Conformance
+from tests.docs.api_pages import API, defined_in, resolved, shown
 
-HANDLES: Final = {"store", "kv", "tables", "recipes"}
-"""The pages of the API reference that show handles."""
+PAGES: Final = {"store", "kv", "tables", "recipes", "results", "testing"}
+"""The pages of the API reference for users of Holdfast; those who write engines have their own guide."""
 _SECTION: Final = re.compile(r"^(Args|Returns|Yields|Raises|Example):\n((?:    .*\n|\n)*)", re.MULTILINE)
 _MEMBER: Final = re.compile(r"^    ([*\w]+): ", re.MULTILINE)
 _QUESTION: Final = re.compile(r"(What|How|Whether|Who|Which|Where|When|Why|See)\b")
 
 
 def subjects() -> dict[str, Any]:
-    """Every class and function of the handles, and every public method of these classes, by name."""
+    """Every class and function of these pages, and every public method of these classes, by name."""
     found: dict[str, Any] = {}
-    shown_there = [resolved(name) for page in API if page.stem in HANDLES for name in shown(page)]
-    for one in (*shown_there, Clock, ManualClock, SystemClock):
-        found[one.__name__] = one
-        found |= {f"{one.__name__}.{name}": member for name, member in methods(one)}
+    for one in (resolved(name) for page in API if page.stem in PAGES for name in shown(page)):
+        for part in defined_in(one) if inspect.ismodule(one) else [one]:
+            if inspect.isfunction(part) or (inspect.isclass(part) and part is not Conformance):
+                found[part.__name__] = part
+                found |= {f"{part.__name__}.{name}": member for name, member in methods(part)}
     return found
 
 
@@ -95,6 +96,7 @@ def test_every_error_exists() -> None:
 def test_these_checks_see_the_handles() -> None:
     """The tests above prove nothing about what they do not look at."""
     assert CALLS.keys() >= {"open", "KV.set", "KV.watch", "Tables.put_item", "Store.stats", "Lock.acquire"}
+    assert SUBJECTS.keys() >= {"Entry", "Page.count", "ManualClock.advance", "refusal"}
     assert parameters(holdfast.KV.get_ttl) == ["key"]
     assert parameters(holdfast.KV.delete) == ["key", "expected_version", "**provenance"]
     assert sections(holdfast.KV.get).keys() == {"Args", "Returns", "Raises"}
