@@ -97,15 +97,15 @@ def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
 
 
 def register_engine(scheme: str, make: MakeEngine) -> None:
-    """Have an engine of your own serve the URLs of a scheme, in this process.
+    """Register an engine of your own for the URLs of a scheme, in this process.
 
     A package that is installed need not call this: it names `make` as an entry point of the group
     `holdfast.engines`, under the scheme, and is imported when such a URL is opened.
 
     Args:
-        scheme: What stands before `://`.
-        make: Is called with the URL and with the keys that sign the audit, and returns the engine without
-            opening anything. Registering the same scheme again replaces it.
+        scheme: The part of the URL before `://`.
+        make: Makes the engine from the URL and the keys that sign the audit, without opening anything.
+            Registering the same scheme again replaces it.
 
     Raises:
         ValidationError: It is no scheme, or one of Holdfast's own.
