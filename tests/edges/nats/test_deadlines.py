@@ -169,14 +169,15 @@ async def test_a_client_may_say_how_long_each_call_may_take(
         engine.gate.set()
 
 
+@pytest.mark.parametrize("seconds", [1, 2])
 async def test_a_call_that_is_too_late_is_not_sent(
-    nats_server: NatsServer, running: Running, clock: ManualClock
+    nats_server: NatsServer, running: Running, clock: ManualClock, seconds: int
 ) -> None:
-    """A client whose own time has run out before it sends sends nothing, and says that nothing was done."""
+    """A client with no time left for an answer sends nothing, and says that nothing was done."""
     async with holdfast.open(nats_server.url, clock=clock) as store:
         kv = store.kv("trivia")
         command = kv.verbs.set("k", 5, timeout=1)
-        clock.advance(2)
+        clock.advance(seconds)
         with pytest.raises(Timeout):
             await store.execute(command)
         assert len(running.recorder.operations) == 1  # that of the fixture
