@@ -70,7 +70,7 @@ async def keep_finishing(store: Keeper, interval: float) -> None:
         try:
             await finish_indexes(store)
         except HoldfastError as error:
-            _log.warning("backbackfilling indexes failed; retrying: %s", error.message)
+            _log.warning("backfilling indexes failed; retrying: %s", error.message)
         except Exception as error:
             _log.error("backfilling indexes failed", exc_info=error)
         await asyncio.sleep(interval)
