@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
     from holdfast.audit import Keys
     from holdfast.clock import Reading
-    from holdfast.commands import Command
+    from holdfast.commands import Command, Origin
     from holdfast.decide import Outcome
     from holdfast.keyring import Keyring
-    from holdfast.model import AuditPage, LetterPage, Rescued, TrashPage
+    from holdfast.model import AuditPage, LetterPage, Page, Rescued, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -364,6 +364,25 @@ class Selector(Protocol):
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
         """The entries of a page that a filter lets through; without one all of them."""
+        ...
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of keys to remove: those that begin with a prefix, after a cursor. `dry_run` only names them."""
+
+    namespace: str
+    prefix: str
+    limit: int
+    cursor: str | None
+    dry_run: bool
+
+
+@runtime_checkable
+class Remover(Protocol):
+    """What an engine also has whose other side removes keys by prefix, so that they travel once."""
+
+    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
+        """Remove a page of keys."""
         ...
 
 

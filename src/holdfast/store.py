@@ -17,7 +17,7 @@ from holdfast import rules
 from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Get, Got
-from holdfast.engine import Later, TableDoor
+from holdfast.engine import Later, Remover, TableDoor
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
 from holdfast.groups import Groups
 from holdfast.kv import KV
@@ -523,6 +523,12 @@ class Store(Operations):
         with self._batcher.reading(namespace):
             await self._batcher.settled(namespace)
             yield View(self._reading(), self.now)
+
+    @property
+    def remover(self) -> Remover | None:
+        """What removes keys by prefix for this store; None if the store does so itself."""
+        engine = self._reading()
+        return engine if isinstance(engine, Remover) else None
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read rows of any kind.

@@ -177,6 +177,15 @@ class Verbs:
         deletes = Several.of([partial(self._delete, part, key, None) for key in several(keys, field="keys")])
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
+    def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
+        """Remove keys that were seen with these versions, each if it still has its version.
+
+        One that was written past Holdfast has the version 0, which says nothing.
+        """
+        part, seen = origin.asked, zip(keys, versions, strict=True)
+        deletes = tuple(self._delete(part, key, version or None) for key, version in seen)
+        return Many(namespace=self.namespace, origin=origin, items=deletes)
+
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
         """All of the writes or none."""
         origin = self.origin(**provenance)

@@ -180,8 +180,8 @@ PLANTS: Final = (
     Plant(
         "a client ignores the timeout of a call",
         "engines/remote/__init__.py",
-        "seconds = (deadline - now()) / 1000",
-        "pass",
+        "seconds = (origin.deadline - now()) / 1000",
+        "seconds = self._address.timeout",
         _NATS,
     ),
     Plant(

@@ -22,6 +22,13 @@ PLANTS: Final = (
         _GRANTS,
     ),
     Plant(
+        "who may only read may delete by prefix",
+        "edges/nats/grants.py",
+        '"kv": frozenset(calls.READS),',
+        '"kv": frozenset(calls.READS) | {"delete_prefix"},',
+        _GRANTS,
+    ),
+    Plant(
         "a user with few verbs may use all",
         "edges/nats/permissions.py",
         'for verb in ([">"] if who.verbs is None else who.verbs_of(family))',

@@ -36,7 +36,7 @@ FEW: Final = ("trivia:read", "acme/web:get,list")
 
 _KEYS: Final = (
     "set get delete list incr get_ttl set_ttl remove_ttl get_many set_many delete_many batch changes history "
-    "restore stats put"
+    "restore stats put delete_prefix"
 )
 _TABLES: Final = (
     "create_table drop_table describe_table list_tables put_item get_item update_item delete_item query scan "

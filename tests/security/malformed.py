@@ -24,6 +24,7 @@ VALID: Final[dict[str, dict[str, Any]]] = {
     "get_many": {"keys": ["k", "n"]},
     "set_many": {"items": [{"key": "k", "value": 1, "semantics": SEMANTICS}, {"key": "n", "value": 2}]},
     "delete_many": {"keys": ["k", "n"]},
+    "delete_prefix": {"prefix": "k", "limit": 10, "dry_run": False},
     "batch": {
         "checks": [{"key": "k", "version": 0}],
         "writes": [{"key": "k", "value": 1}, {"key": "n", "incr": 1}, {"guard": "l"}],

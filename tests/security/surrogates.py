@@ -64,6 +64,7 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "get_many": {"keys": ["k", "n"]},
     "set_many": {"items": [_SET, {"key": "n", "value": 1}], **_SAID},
     "delete_many": {"keys": ["k", "n"], **_SAID},
+    "delete_prefix": {"prefix": "k", "cursor": "aw", "last_writer": "bot:1", "spec_ref": "s"},
     "batch": {
         "checks": [{"key": "k", "version": 0}],
         "writes": [_SET, {"key": "n", "incr": 1}, {"key": "m", "delete": True}, {"guard": "l"}],

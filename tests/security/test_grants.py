@@ -108,7 +108,10 @@ async def test_a_reader_reads_and_writes_nothing(place: Place) -> None:
         found = await tables.get_item("scores", "alice")
         assert found is not None
         assert found.value == {"name": "alice", "points": 7}
-        for write in (kv.set("k", 2), kv.delete("k"), kv.incr("n"), kv.set_many([{"key": "a", "value": 1}])):
+        for write in (
+            *(kv.set("k", 2), kv.delete("k"), kv.incr("n"), kv.set_many([{"key": "a", "value": 1}])),
+            *(kv.delete_prefix("k"), kv.delete_prefix("k", dry_run=True)),
+        ):
             with pytest.raises(PermissionDenied):
                 await write
         for change in (tables.put_item("scores", {"name": "bob"}), tables.delete_item("scores", "alice")):

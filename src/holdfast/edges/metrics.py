@@ -19,13 +19,12 @@ from holdfast.edges.durations import OWN_BOUNDS, Durations
 from holdfast.edges.gauges import Gauges, Sums
 from holdfast.edges.labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.edges.nats import tables
-from holdfast.edges.nats.calls import OPERATIONS, READS
+from holdfast.edges.nats.calls import OPERATIONS, READS, WRITES
 from holdfast.edges.nats.observer import DROPPED
 from holdfast.edges.outcomes import LOCK, purpose_label, writes_of
 from holdfast.edges.tallies import Counts, Families, Tally, counters
 from holdfast.errors import VersionConflict
 from holdfast.wire.subjects import OPERATOR
-from holdfast.wire.writes import WRITING_VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.store import Store
 
-VERBS: Final = tuple(sorted({*READS, *WRITING_VERBS}))
+VERBS: Final = tuple(sorted({*READS, *WRITES}))
 TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
 
 RANKING: Final = 60.0

@@ -1,22 +1,30 @@
 """Removing all keys that begin with a prefix, a page at a time.
 
-Law: each page is a listing and then the removal of what was listed, through the verbs that every caller has.
-So it can be stopped and resumed at any time.
+Law: a page is a look at what is there and then one command that removes what was seen, at the versions that
+were seen. So the rules of single deletes hold for it (quotas, trash, journal, audit, fence, deadline),
+nothing that is written meanwhile is lost, and a walk can be stopped and resumed at any time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-import msgspec
-
-from holdfast.errors import HoldfastError, ValidationError
-from holdfast.rules import MAX_BATCH
+from holdfast import rules
+from holdfast.commands import Deleted, Results
+from holdfast.cursors import cursor_after, last_seen
+from holdfast.engine import Removal, Scan, successor
+from holdfast.errors import ValidationError, VersionConflict
+from holdfast.model import Page
+from holdfast.rows import KV as KV_SPACE
 
 if TYPE_CHECKING:
+    from holdfast.commands import Origin
+    from holdfast.engine import Selected
     from holdfast.kv import KV
-    from holdfast.model import Page
     from holdfast.verbs import Provenance
+
+MAX_PAGE: Final = 500
+"""How many keys a page removes at most: a reply can then name them, however JSON has to spell them."""
 
 
 async def delete_prefix(
@@ -31,31 +39,62 @@ async def delete_prefix(
     """Remove a page of the keys that begin with a prefix; see `KV.delete_prefix`.
 
     Raises:
-        ValidationError: The prefix is empty, which would mean every key, or a request id is given: the pages
-            of two calls are not the same request.
+        ValidationError: The prefix is that of every key, or a request id is given: the pages of two calls are
+            not the same request.
     """
-    if prefix == "":
-        raise ValidationError(
-            "prefix is empty, which would remove every key: list the keys and use delete_many for that",
-            field="prefix",
-        )
+    start, most = _start(kv, prefix), rules.limit(limit)
+    after = None if cursor is None else last_seen(cursor, start)
     if provenance.get("request_id") is not None:
         raise ValidationError(
             "delete_prefix takes no request_id: called again it removes what is there then",
             field="request_id",
         )
-    page = await kv.list(prefix, limit=limit, cursor=cursor)
+    origin, remover = kv.verbs.origin(**provenance), kv.store.remover
+    if remover is not None:
+        asked = Removal(namespace=kv.namespace, prefix=start, limit=most, cursor=cursor, dry_run=dry_run)
+        return await remover.delete_prefix(asked, origin, kv.store.now)
     if dry_run:
-        return page
-    removed: list[str] = []
-    for start in range(0, page.count, MAX_BATCH):
-        keys = page.keys[start : start + MAX_BATCH]
-        removed += _removed(keys, await kv.delete_many(keys, **provenance))
-    return msgspec.structs.replace(page, keys=removed)
+        return await kv.list(start, limit=most, cursor=cursor)
+    return await _remove(kv, start, after, min(most, MAX_PAGE), origin)
 
 
-def _removed(keys: list[str], results: list[bool | HoldfastError]) -> list[str]:
-    for result in results:
-        if isinstance(result, HoldfastError):
-            raise result
-    return [key for key, there in zip(keys, results, strict=True) if there]
+def _start(kv: KV, prefix: object) -> str:
+    start = kv.verbs.prefix(prefix)
+    if start == kv.verbs.prefix(""):
+        raise ValidationError(
+            "every key begins with this prefix, so all of them would be removed: "
+            "list the keys and use delete_many for that",
+            field="prefix",
+        )
+    return start
+
+
+async def _remove(kv: KV, start: str, after: str | None, most: int, origin: Origin) -> Page:
+    query = Scan(
+        namespace=kv.namespace,
+        space=KV_SPACE,
+        start=start,
+        stop=successor(start),
+        after=after,
+        limit=most,
+        max_bytes=rules.MAX_TRANSFER_BYTES,
+        values=True,
+    )
+    seen = await kv.store.select(query, None)
+    return Page(
+        keys=await _removed(kv, seen, origin) if seen.keys else [],
+        truncated=seen.last is not None,
+        cursor=None if seen.last is None else cursor_after(seen.last),
+    )
+
+
+async def _removed(kv: KV, seen: Selected, origin: Origin) -> list[str]:
+    """Remove what was seen; the keys that were still as they were seen, and so are gone."""
+    versions = [row.version for row in seen.rows]
+    result = await kv.store.execute(kv.verbs.delete_seen(origin, seen.keys, versions))
+    assert isinstance(result, Results)
+    for item in result.items:
+        if isinstance(item, Exception) and not isinstance(item, VersionConflict):
+            raise item
+    told = zip(seen.keys, result.items, strict=True)
+    return [key for key, item in told if isinstance(item, Deleted) and item.version is not None]

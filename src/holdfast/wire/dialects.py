@@ -81,7 +81,15 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _UNTOUCHED: Final = frozenset({"value", "item"})
 """Fields whose content is the user's own: names within them are left as they are."""
 _FIELDS: Final = (
-    *("consumer_hints", "deadline_ms", "error_code", "expected_version", "expires_before", "keep_ttl"),
+    *(
+        "consumer_hints",
+        "deadline_ms",
+        "dry_run",
+        "error_code",
+        "expected_version",
+        "expires_before",
+        "keep_ttl",
+    ),
     *("last_writer", "request_id", "spec_ref", "ttl_seconds"),
 )
 """The fields whose names dialects spell in two ways, as far as messages speak of them."""

@@ -53,6 +53,8 @@ def _keys(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The key, or of several the first ones and how many there are."""
     if "key" in fields:
         return {"key": _whole(route, fields["key"])}
+    if "prefix" in fields:
+        return {"prefix": _whole(route, fields["prefix"])}
     for name in _SEVERAL:
         if isinstance(members := fields.get(name), list):
             keys = [_whole(route, key) for key in _named(members[:SHOWN])]

@@ -25,13 +25,13 @@ from holdfast.wire.replies import (
     trash_fields,
 )
 from holdfast.wire.subjects import OPERATOR
-from holdfast.wire.writes import provenance
+from holdfast.wire.writes import WRITING_VERBS, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.kv import KV
-    from holdfast.model import Entry
+    from holdfast.model import Entry, Page
     from holdfast.store import Store
 
 
@@ -42,7 +42,7 @@ FIELDS: Final = frozenset(
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
         *("after", "anchor", "expires_before", "op", "producer", "purpose", "until"),
-        *("attempts", "error_code", "message", "number", "path", "request", "verb"),
+        *("attempts", "dry_run", "error_code", "message", "number", "path", "request", "verb"),
     }
 )
 """Every field that a request may have, whatever its verb; others are ignored and counted."""
@@ -88,15 +88,30 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
         spec_ref=fields.get("spec_ref"),
         expires_before=fields.get("expires_before"),
     )
-    answer: dict[str, Any] = {
+    answer = _page(page)
+    if page.entries is not None:
+        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
+    return answer
+
+
+def _page(page: Page) -> dict[str, Any]:
+    return {
         "keys": page.keys,
         "count": page.count,
         "truncated": page.truncated,
         "cursor": page.cursor,
     }
-    if page.entries is not None:
-        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
-    return answer
+
+
+async def _delete_prefix(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    page = await kv.delete_prefix(
+        required(fields, "prefix"),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        dry_run=_switch(fields, "dry_run"),
+        **provenance(fields),
+    )
+    return _page(page)
 
 
 async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,6 +157,12 @@ READS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any
     "ready": _kv_ready,
 }
 """The verbs on keys that only read."""
+SWEEPS: Final[dict[str, Callable[[KV, Mapping[str, Any]], Awaitable[dict[str, Any]]]]] = {
+    "delete_prefix": _delete_prefix,
+}
+"""The verbs on keys that look for what they write to, and so take more than one step."""
+WRITES: Final = WRITING_VERBS | SWEEPS.keys()
+"""The verbs on keys that write."""
 
 
 async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

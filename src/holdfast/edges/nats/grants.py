@@ -20,7 +20,6 @@ from holdfast import rules
 from holdfast.edges.nats import calls, tables
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY
-from holdfast.wire.writes import WRITING_VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,9 +44,9 @@ READING: Final[dict[str, frozenset[str]]] = {
 }
 """The verbs of each family that write nothing."""
 VERBS: Final[dict[str, frozenset[str]]] = {
-    "kv": READING["kv"] | WRITING_VERBS,
+    "kv": READING["kv"] | calls.WRITES,
     "table": tables.VERBS,
-    "semantic": READING["semantic"] | WRITING_VERBS | {"put"},
+    "semantic": READING["semantic"] | calls.WRITES | {"put"},
 }
 """Every verb of each family, by the names that it has in subjects."""
 

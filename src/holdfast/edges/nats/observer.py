@@ -71,6 +71,7 @@ class Observer:
         {
             *("list", "changes", "history", "get_many", "query", "scan", "query_index", "batch_get_item"),
             *("create_index", "drop_index", "check_index", "drop_table", "sweep_expired_ttl", "rescue"),
+            "delete_prefix",
         }
     )
 

@@ -24,6 +24,7 @@ from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
 from holdfast.edges.nats import calls, tables
 from holdfast.edges.nats.answers import KNOWN_NAMES, Answers
+from holdfast.edges.nats.calls import WRITES
 from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.guard import reply_guard
 from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
@@ -40,7 +41,7 @@ from holdfast.rates import Buckets
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
 from holdfast.wire.replies import row_fields
-from holdfast.wire.writes import WRITING_VERBS, write_of
+from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -234,7 +235,7 @@ class NatsService:
             began=time.perf_counter(),
             endpoint=endpoint,
             client=way.client,
-            writes=route.verb in (tables.WRITES if route.family == "table" else WRITING_VERBS),
+            writes=route.verb in (tables.WRITES if route.family == "table" else WRITES),
             user=user,
         )
         limited = self._settings.rate is not None and not self._admitted(request)
@@ -301,10 +302,13 @@ class NatsService:
         write = write_of(route.verb, kv.verbs, fields)
         if write is not None:
             return self._write(request, write)
-        read = calls.READS.get(route.verb)
-        if read is None:
-            raise self._no_verb(request)
-        self._spawn(request, read(kv, fields))
+        call = calls.READS.get(route.verb)
+        if call is None:
+            call = calls.SWEEPS.get(route.verb)
+            if call is None:
+                raise self._no_verb(request)
+            request.writes = False  # it begins with a look, which a write that was sent later must wait for
+        self._spawn(request, call(kv, fields))
         return True
 
     def _write(self, request: Request, write: Write) -> bool:

@@ -25,7 +25,7 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, LetterPage, Parts, Policy, Rescued, TrashPage, entry_of, moment
+from holdfast.model import AuditPage, LetterPage, Page, Parts, Policy, Rescued, TrashPage, entry_of, moment
 from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
@@ -36,8 +36,8 @@ from holdfast.wire.writes import message_of, origin_fields, result_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from holdfast.commands import Command
-    from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Scan
+    from holdfast.commands import Command, Origin
+    from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Removal, Scan
     from holdfast.engines.remote.mailbox import Late
     from holdfast.rows import Address, Row
 
@@ -103,6 +103,19 @@ class RemoteEngine:
             rows=[row_of(entry) for entry in reply.get("entries", ())],
             last=None if cursor is None else last_seen(cursor, str(query.start)),
         )
+
+    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
+        """See `Remover.delete_prefix`."""
+        seconds = self._left(origin, now)
+        fields = {
+            "prefix": asked.prefix,
+            "limit": asked.limit,
+            "cursor": asked.cursor,
+            "dry_run": asked.dry_run,
+        } | origin_fields(origin)
+        late = None if asked.dry_run else self._unknown("delete_prefix", seconds)
+        reply = await self._ask(asked.namespace, "delete_prefix", fields, late, seconds)
+        return Page(keys=reply["keys"], truncated=reply["truncated"], cursor=reply["cursor"])
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """The service sweeps by itself."""
@@ -289,11 +302,10 @@ class RemoteEngine:
     async def _do(self, command: Command, now: Callable[[], int]) -> Any:
         if not isinstance(command, Change):
             raise Unsupported("upkeep is the service's business")
-        seconds, deadline = self._address.timeout, command.origin.deadline
-        if deadline is not msgspec.UNSET:
-            seconds = (deadline - now()) / 1000
-            if seconds <= 0:
-                return Timeout("the deadline passed before the request was sent: nothing was done")
+        try:
+            seconds = self._left(command.origin, now)
+        except Timeout as passed:
+            return passed
         if isinstance(command, Load):
             return await self._load(command, seconds)
         if isinstance(command, SetPolicy):
@@ -304,6 +316,15 @@ class RemoteEngine:
             return result_of(command, await self._ask(command.namespace, verb, fields, late, seconds))
         except HoldfastError as error:
             return error
+
+    def _left(self, origin: Origin, now: Callable[[], int]) -> float:
+        """For how many seconds to wait: until the deadline of a call, or as the address says."""
+        if origin.deadline is msgspec.UNSET:
+            return self._address.timeout
+        seconds = (origin.deadline - now()) / 1000
+        if seconds <= 0:
+            raise Timeout("the deadline passed before the request was sent: nothing was done")
+        return seconds
 
     async def _load(self, command: Load, seconds: float) -> Written | HoldfastError:
         entries = [entry_fields(entry_of(key, row)) for key, row in command.entries]
