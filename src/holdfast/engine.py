@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Origin
     from holdfast.decide import Outcome
     from holdfast.keyring import Keyring
-    from holdfast.model import AuditPage, LetterPage, Page, Rescued, TrashPage
+    from holdfast.model import AuditPage, LetterPage, Page, Rescued, SlowPage, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
 
@@ -392,6 +392,15 @@ class TrashKeeper(Protocol):
 
     async def trash(self, query: Scan) -> TrashPage:
         """What a walk over the trash finds, with the values if it asks for them."""
+        ...
+
+
+@runtime_checkable
+class SlowKeeper(Protocol):
+    """What an engine also has whose other side keeps the requests that took long."""
+
+    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
+        """A page of them, the newest first: before a number, and of one instance if that is given."""
         ...
 
 

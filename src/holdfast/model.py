@@ -216,6 +216,35 @@ class TrashPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
+class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that took a service long. It has no value, and of several keys only the first.
+
+    `plugin` is who asked: a plugin, `tenant/project`, or `OPERATOR`. `error_code` is None for a success.
+    """
+
+    number: int
+    at: datetime
+    plugin: str
+    verb: str
+    key: str
+    milliseconds: float
+    error_code: str | None
+    request_id: str | None
+
+
+class SlowPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the slow log of one instance of a service, the newest first.
+
+    `next` is the `before` of the following page, or None at the end. `slow` counts all slow requests since
+    the instance was started, also those that are not kept.
+    """
+
+    requests: list[SlowRequest]
+    next: int | None
+    slow: int
+    instance: str
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record of the audit: who changed what, and when.
 

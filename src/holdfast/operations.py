@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from holdfast import rules
 from holdfast.commands import Recount, Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer
+from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer, SlowKeeper
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats, moment
 from holdfast.rows import KV
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
     from holdfast.groups import Groups
     from holdfast.letters import Letters
-    from holdfast.model import Entry, Rescued, TrashPage
+    from holdfast.model import Entry, Rescued, SlowPage, TrashPage
     from holdfast.outage import Outage
     from holdfast.reaper import Reaper
     from holdfast.survey import Survey
@@ -411,6 +411,28 @@ class Operations(ABC):
         with self._batcher.reading(namespace):
             await self._batcher.settled(namespace)
             return await trash_page(self._reading(), query, self.now())
+
+    async def slowlog(
+        self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
+    ) -> SlowPage:
+        """The requests that took a running service long, the newest first, for operators.
+
+        Args:
+            before: Go on before this number, which a page gave as its `next`; then also name its instance.
+            limit: At most so many, 1 to 10,000; a page also ends after 200.
+            instance: Which instance of the service is meant, if there are several; else any answers.
+
+        Raises:
+            Unsupported: The store is not reached through a service.
+        """
+        engine = self._reading()
+        if not isinstance(engine, SlowKeeper):
+            raise Unsupported(
+                "the slow log belongs to a running service: reach the store through one, at its NATS URL"
+            )
+        if before is not None:
+            rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)
+        return await engine.slowlog(before=before, limit=rules.limit(limit), instance=instance)
 
     def audit(self, namespace: str) -> Audit:
         """Get the audit of a namespace: the record of who changed what.

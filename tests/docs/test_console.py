@@ -33,6 +33,7 @@ NOT_RUN: Final = {
     r"cat prometheus|cat \./holdfast\.toml|cat secret\.json": "shows a file of the reader's own",
     r"holdfast (bench|rescue|ping) .*--url (nats|postgresql)://": "needs a running service or database",
     r"holdfast --url nats://": "needs a running service",
+    r"holdfast slowlog": "needs a running service; tests/edges/cli/test_slowlog.py runs it",
     r"holdfast list .*@bus\.example|echo 'tls ": "needs a server of the reader's own",
     r"holdfast (audit|deadletter|doctor|namespace set kv/billing)": "is about a store that the page tells of",
     r"holdfast migrate --reset-clock": "is about a store whose clock was ahead",

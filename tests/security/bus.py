@@ -43,7 +43,7 @@ _TABLES: Final = (
     "create_index drop_index query_index check_index batch_get_item batch_write_item transact_write set_ttl "
     "remove_ttl get_ttl sweep_expired_ttl changes stats"
 )
-_ADMIN: Final = "namespaces stats sweep ready policies audit trash deadletters"
+_ADMIN: Final = "namespaces stats sweep ready policies audit trash deadletters slowlog"
 KEY_VERBS: Final = tuple(_KEYS.split())
 TABLE_VERBS: Final = tuple(_TABLES.split())
 ADMIN_VERBS: Final = tuple(_ADMIN.split())

@@ -112,6 +112,7 @@ def settings_of(config: Config) -> Settings:
         deadline_ms=config.deadline_ms,
         slow_seconds=config.slow_ms / 1000,
         slow_walk_seconds=config.slow_list_ms / 1000,
+        slow_kept=config.slow_log_size,
         rate=config.rate_limit,
         limits=Limits(
             waiting=config.max_waiting,
@@ -238,7 +239,12 @@ async def _services(
 ) -> AsyncIterator[None]:
     """What answers over each connection. That of all plugins ends last, since it publishes the events."""
     settings = settings_of(config)
-    observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=metrics)
+    observer = Observer(
+        slow=settings.slow_seconds,
+        slow_walk=settings.slow_walk_seconds,
+        counter=metrics,
+        kept=settings.slow_kept,
+    )
     common = NatsService(store, links[0].client, settings, observer)
     own = [
         NatsService(

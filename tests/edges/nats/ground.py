@@ -172,7 +172,12 @@ async def serving(
     )
     settings = settings or Settings()
     recorder = Recorder()
-    observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=recorder)
+    observer = Observer(
+        slow=settings.slow_seconds,
+        slow_walk=settings.slow_walk_seconds,
+        counter=recorder,
+        kept=settings.slow_kept,
+    )
     client = Connection()
     async with store:
         await client.reach(url, Login(**login))

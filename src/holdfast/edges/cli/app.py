@@ -79,6 +79,7 @@ _commands(
         "stats": "observe:stats",
         "ping": "observe:ping",
         "top": "observe:top",
+        "slowlog": "slowlog:slowlog",
         "bench": "bench:bench",
     },
 )

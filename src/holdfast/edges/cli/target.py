@@ -95,7 +95,7 @@ class Place:
 
         served = service_beside(self.address)
         if served is not None:
-            async with _through(served, self.address) as store:
+            async with through(served, self.address) as store:
                 yield store
             return
         if not creates:
@@ -209,7 +209,7 @@ class Target(Place):
 
 
 @asynccontextmanager
-async def _through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
+async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
     """The store behind a service that has its file open."""
     try:
         async with holdfast.open(service, writer=WRITER) as store:

@@ -41,7 +41,7 @@ FIELDS: Final = frozenset(
         *("fence", "items", "keep_ttl", "keep_versions", "key", "keys", "last_writer", "limit", "namespace"),
         *("plugin_name", "policy", "prefix", "request_id", "semantics", "since", "spec_ref", "ttl"),
         *("ttl_seconds", "value", "values", "writes"),
-        *("after", "anchor", "expires_before", "op", "producer", "purpose", "until"),
+        *("after", "anchor", "before", "expires_before", "instance", "op", "producer", "purpose", "until"),
         *("attempts", "dry_run", "error_code", "message", "number", "path", "request", "verb"),
     }
 )
@@ -321,4 +321,6 @@ OPERATIONS: Final[dict[str, Callable[[Store, Mapping[str, Any]], Awaitable[dict[
     "rescue": _rescue,
     "ready": _ready,
 }
-"""The verbs for operators."""
+"""The verbs for operators that the store answers."""
+SLOWLOG: Final = "slowlog"
+"""The verb for operators that the service answers by itself."""

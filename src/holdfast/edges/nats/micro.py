@@ -47,9 +47,10 @@ class Micro:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = endpoints
+        self.id = secrets.token_hex(8)
         self._identity = {
             "name": NAME,
-            "id": secrets.token_hex(8),
+            "id": self.id,
             "version": holdfast.__version__,
             "metadata": {},
         }
@@ -60,7 +61,7 @@ class Micro:
         for kind in _KINDS:
             yield f"$SRV.{kind}"
             yield f"$SRV.{kind}.{NAME}"
-            yield f"$SRV.{kind}.{NAME}.{self._identity['id']}"
+            yield f"$SRV.{kind}.{NAME}.{self.id}"
 
     def answer(self, subject: str) -> bytes:
         """The answer to a question at one of these subjects."""

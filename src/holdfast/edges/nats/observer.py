@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from holdfast.edges.nats.asked import asked
+from holdfast.edges.nats.slow import KEPT, SlowLog
 from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Observer:
         slow: From how many seconds an operation counts as slow; lists and other walks have their own.
         slow_walk: That of walks.
         counter: Who counts, if anybody.
+        kept: How many slow operations are kept, for operators to look at.
     """
 
     WALKS: Final = frozenset(
@@ -75,13 +77,16 @@ class Observer:
         }
     )
 
-    def __init__(self, *, slow: float, slow_walk: float, counter: Counter | None = None) -> None:
+    def __init__(
+        self, *, slow: float, slow_walk: float, counter: Counter | None = None, kept: int = KEPT
+    ) -> None:
         self._slow = slow
         self._slow_walk = slow_walk
         self._counter = counter
         self._second = 0
         self._in_second = 0
         self._lines = _Lines()
+        self.slow_log = SlowLog(kept)
 
     def done(
         self, request: Request, seconds: float, *, hit: bool | None, error: HoldfastError | None
@@ -89,14 +94,8 @@ class Observer:
         """A request has been answered, with an error or without."""
         verb = request.route.verb
         slow = seconds >= (self._slow_walk if verb in self.WALKS else self._slow)
-        if slow and self._lines.may_be_written(request.route.owner, verb, "slow"):
-            _log.warning(
-                "slow: %s of %s took %.0f ms",
-                verb,
-                request.route.owner,
-                seconds * 1000,
-                extra=asked(request) | _took(request, seconds),
-            )
+        if slow:
+            self._tell_slow(request, seconds, error)
         if error is not None:
             if self._lines.may_be_written(request.route.owner, verb, error.code):
                 _log_error(request, error)
@@ -108,6 +107,16 @@ class Observer:
             self._counter.operation(
                 Operation(route.dialect.name, route.owner, route.namespace, verb, seconds, slow, code)
             )
+
+    def _tell_slow(self, request: Request, seconds: float, error: HoldfastError | None) -> None:
+        verb, owner = request.route.verb, request.route.owner
+        self.slow_log.slow += 1
+        if not self._lines.may_be_written(owner, verb, "slow"):
+            return
+        told = asked(request)
+        self.slow_log.keep(request, seconds, asked=told, error=error)
+        took = _took(request, seconds)
+        _log.warning("slow: %s of %s took %.0f ms", verb, owner, seconds * 1000, extra=told | took)
 
     def dropped(self, reason: str, subject: str) -> None:
         """A message was left unexecuted and unanswered."""

@@ -31,6 +31,7 @@ from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Re
 from holdfast.edges.nats.listening import Listening
 from holdfast.edges.nats.micro import Micro
 from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.slow import KEPT
 from holdfast.edges.nats.turn import Turn
 from holdfast.edges.nats.users import user_of
 from holdfast.engine import Later
@@ -76,6 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int = 1_000
     slow_seconds: float = 0.1
     slow_walk_seconds: float = 0.5
+    slow_kept: int = KEPT
     rate: float | None = None
     limits: Limits = Limits()
 
@@ -106,7 +108,7 @@ class NatsService:
         self._client = client
         self._settings = settings
         self._observer = observer or Observer(
-            slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds
+            slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
         )
         self._users = settings.request_users
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
@@ -398,7 +400,11 @@ class NatsService:
         return True
 
     def _operate(self, request: Request, fields: Mapping[str, Any]) -> bool:
-        operation = calls.OPERATIONS.get(request.route.verb)
+        verb = request.route.verb
+        if verb == calls.SLOWLOG:
+            self._finish(request, self._observer.slow_log.page(fields, self._micro.id))
+            return False
+        operation = calls.OPERATIONS.get(verb)
         if operation is None:
             raise self._no_verb(request)
         known = {**fields, "principal": self._principal(subjects.OPERATOR.lower(), request.user)}

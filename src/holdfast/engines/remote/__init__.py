@@ -25,7 +25,18 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.keyring import NO_KEYS
-from holdfast.model import AuditPage, LetterPage, Page, Parts, Policy, Rescued, TrashPage, entry_of, moment
+from holdfast.model import (
+    AuditPage,
+    LetterPage,
+    Page,
+    Parts,
+    Policy,
+    Rescued,
+    SlowPage,
+    TrashPage,
+    entry_of,
+    moment,
+)
 from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import error_of
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Row
 
 
+_SOUGHT = 64
+"""How many times a service is asked for one of its instances to answer."""
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 
 
@@ -230,6 +243,16 @@ class RemoteEngine:
             fields["cursor"] = cursor_after(query.after.decode())
         reply = await self._ask_operator("trash", fields | {"values": query.values})
         return msgspec.convert(reply, TrashPage)
+
+    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
+        """See `SlowKeeper.slowlog`: for operators. The server chooses who answers, so that one is asked until
+        it is the instance that is meant."""
+        fields = {"before": before, "limit": limit, "instance": instance}
+        for _ in range(_SOUGHT):
+            page = msgspec.convert(await self._ask_operator("slowlog", fields), SlowPage)
+            if instance in (None, page.instance):
+                return page
+        raise Unavailable(f"no instance {instance!r} of the service has answered: it may have ended")
 
     async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
         """See `LetterBox.letters`: for operators."""

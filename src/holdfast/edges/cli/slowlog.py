@@ -1,0 +1,111 @@
+"""`holdfast slowlog`: the requests that took a running service long.
+
+Law: nothing here writes, and no store is opened for it: a file has no slow log, but the service that has it
+open has.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast import rules
+from holdfast.edges.cli.options import Long, number
+from holdfast.edges.cli.output import document, rows, say, shown_key, shown_time
+from holdfast.edges.cli.target import HERE, Target, through
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_COLUMNS: Final = ("time", "ms", "plugin", "verb", "key")
+_MORE: Final = ("error", "request id", "number")
+_USUAL: Final = 20
+"""How many are printed if nothing else is said."""
+
+
+async def slowlog(
+    *,
+    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    slowest: bool = False,
+    long: Annotated[bool, Long] = False,
+    instance: str | None = None,
+    target: Target = HERE,
+) -> None:
+    """Print the requests that took a running service long, the newest first; no values are shown.
+
+    What counts as slow is said by the settings slow_ms and slow_list_ms of the service, and how many it keeps
+    by slow_log_size. With --plugin, or --tenant and --project, only theirs are printed.
+
+    Parameters
+    ----------
+    limit
+        At most so many, 1 to 10,000; 20 if not given.
+    slowest
+        Print the slowest of all that are kept, the slowest first.
+    long
+        Print the error code, the request id and the number of each too.
+    instance
+        The instance of the service that is meant, if there are several; the JSON names the one that answered.
+    """
+    most = _USUAL if limit is None else rules.limit(limit)
+    async with _service(target) as store:
+        found, page = await _gathered(store, most, slowest=slowest, instance=instance, owner=_owner(target))
+    if target.json:
+        document({"requests": found, "slow": page.slow, "instance": page.instance})
+        return
+    rows((*_COLUMNS, *_MORE) if long else _COLUMNS, (_cells(one, long=long) for one in found))
+    if not found:
+        say(f"none is kept; {page.slow} were slow since the service was started")
+
+
+@asynccontextmanager
+async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
+    """The service that is named, or that has the file open which is named."""
+    from holdfast.edges.cli.schema import service_beside
+
+    address = target.address
+    if address.startswith(("nats://", "tls://")):
+        async with target.opened() as store:
+            yield store
+        return
+    served = service_beside(address)
+    if served is None:
+        raise holdfast.Unsupported(
+            "the slow log belongs to a running service, and none that runs here serves this store: start it "
+            "with holdfast up, or name it with --url nats://HOST:4222"
+        )
+    async with through(served, address) as store:
+        yield store
+
+
+async def _gathered(
+    store: holdfast.Store, most: int, *, slowest: bool, instance: str | None, owner: str | None
+) -> tuple[list[holdfast.SlowRequest], holdfast.SlowPage]:
+    """What is to be printed, and the last page that was needed for it."""
+    found: list[holdfast.SlowRequest] = []
+    before: int | None = None
+    while True:
+        page = await store.slowlog(before=before, limit=rules.MAX_LIMIT, instance=instance)
+        found += [one for one in page.requests if owner in (None, one.plugin)]
+        before, instance = page.next, page.instance
+        if before is None or (not slowest and len(found) >= most):
+            break
+    if slowest:
+        found.sort(key=lambda one: one.milliseconds, reverse=True)
+    return found[:most], page
+
+
+def _owner(target: Target) -> str | None:
+    """Whose requests are meant: only the command line narrows this, no variable."""
+    if not target.named:
+        return None
+    plugin, tenant, project = target.chosen
+    return plugin or f"{tenant}/{project}"
+
+
+def _cells(one: holdfast.SlowRequest, *, long: bool) -> tuple[Any, ...]:
+    cells = (shown_time(one.at), one.milliseconds, one.plugin, one.verb, shown_key(one.key) or None)
+    return (*cells, one.error_code, one.request_id, one.number) if long else cells
