@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.distribution.conftest import Install
 
 ORM: Final = {"alembic", "sqlalchemy", "greenlet"}
-COMMAND: Final = {"cyclopts", "rich"}
+COMMAND: Final = {"cyclopts", "prompt_toolkit", "rich"}
 
 SET_AND_GET: Final = """
 import asyncio, holdfast

@@ -6,21 +6,27 @@ Law: both see an empty store and none of the user's own settings.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 import holdfast
+from holdfast.clock import SystemClock
 from holdfast.edges import cli as command_line
+from tests.edges.nats.ground import serving
 from tests.edges.running import COMPILED
+from tests.nats import nats_server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 PROGRAM = [sys.executable, "-m", "holdfast"]
@@ -98,10 +104,42 @@ class Program:
         )
 
 
+EVERYWHERE = pytest.mark.parametrize("url", ["sqlite", "postgresql", "nats"], indirect=True)
+"""Marks a test that is run on a file, on PostgreSQL and through a service."""
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A store that does not exist yet."""
-    return str(tmp_path / "state.db")
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that does not exist yet: a file, or what `EVERYWHERE` asks for."""
+    match getattr(request, "param", "sqlite"):
+        case "postgresql":
+            yield request.getfixturevalue("pg_url")
+        case "nats":
+            with served() as address:
+                yield address
+        case _:
+            yield str(tmp_path / "state.db")
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """A service in a thread of its own, since commands have a loop of their own; its address."""
+    told: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        async with nats_server() as server, serving(server.url, clock=SystemClock()):
+            end = asyncio.Event()
+            told.set_result((server.url, asyncio.get_running_loop(), end))
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="service under test")
+    thread.start()
+    address, loop, end = told.result(timeout=60)
+    try:
+        yield address
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(timeout=60)
 
 
 @pytest.fixture
@@ -114,6 +152,7 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOLDFAST_PLUGIN", "jobs")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     return Cli(capsys, monkeypatch)
 
@@ -128,6 +167,7 @@ def program(url: str, tmp_path: Path) -> Program:
         "HOLDFAST_PLUGIN": "jobs",
         "XDG_DATA_HOME": str(tmp_path / "home"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
         "PYTHONPYCACHEPREFIX": str(COMPILED),
     }
     return Program(kept | own)

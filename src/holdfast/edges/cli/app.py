@@ -6,6 +6,7 @@ does not understand becomes an error of ours.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
@@ -18,7 +19,7 @@ from holdfast.edges.cli.reading import get_ttl
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 START: Final = Group("Starting a service", sort_key=10)
@@ -91,6 +92,7 @@ _commands(
     OWN,
     {
         "help": "help:show",
+        "shell": "shell:shell",
         "completion": "completion:completion",
         "--install-completion": "completion:install",
     },
@@ -206,18 +208,32 @@ def obey(arguments: Sequence[str]) -> int:
         MissingField: A word is missing.
         ValidationError: The words are not understood.
     """
+    with _understanding():
+        return int(app(_prepared(arguments), result_action=_CODE, **_ERRORS))
+
+
+async def obey_within(arguments: Sequence[str]) -> int:
+    """Run a command as `obey` does, within a loop that runs already."""
+    with _understanding():
+        return int(await app.run_async(_prepared(arguments), result_action=_CODE, **_ERRORS))
+
+
+_CODE: Final = "return_int_as_exit_code_else_zero"
+_ERRORS: Final[dict[str, Any]] = {"print_error": False, "exit_on_error": False}
+
+
+@contextmanager
+def _understanding() -> Iterator[None]:
     try:
-        words = command_first(arguments)
-        _prepare_list(words)
-        code: Any = app(
-            words,
-            print_error=False,
-            exit_on_error=False,
-            result_action="return_int_as_exit_code_else_zero",
-        )
+        yield
     except CycloptsError as error:
         raise _usage(error) from None
-    return int(code)
+
+
+def _prepared(arguments: Sequence[str]) -> list[str]:
+    words = command_first(arguments)
+    _prepare_list(words)
+    return words
 
 
 def command_first(arguments: Sequence[str]) -> list[str]:

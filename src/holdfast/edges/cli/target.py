@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import holdfast
 from holdfast import private, rules
@@ -91,6 +91,15 @@ class Place:
         Args:
             creates: Whether a store is made where there is none; otherwise that is an error.
         """
+        if _keepers and _keepers[-1].keeps(self):
+            yield await _keepers[-1].to_write(self, creates=creates)
+            return
+        async with self.open_alone(creates=creates) as store:
+            yield store
+
+    @asynccontextmanager
+    async def open_alone(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
+        """The same, though a prompt may keep a store open."""
         from holdfast.edges.cli.schema import require_store, service_beside
 
         served = service_beside(self.address)
@@ -114,7 +123,7 @@ class Place:
             reap: Whether to notice expiry meanwhile, for a command that waits for changes.
             required: Whether it is an error if there is no store.
         """
-        from holdfast.edges.cli.schema import onlooker, require_store
+        from holdfast.edges.cli.schema import require_store
 
         if required:
             await require_store(self.address)
@@ -122,6 +131,19 @@ class Place:
             async with self.opened(reap=True) as store:
                 yield store
             return
+        if _keepers and _keepers[-1].keeps(self):
+            kept = await _keepers[-1].to_look(self, keys=keys)
+            if kept is not None:
+                yield kept
+                return
+        async with self.look_alone(keys=keys) as store:
+            yield store
+
+    @asynccontextmanager
+    async def look_alone(self, *, keys: bool = False) -> AsyncIterator[holdfast.Store]:
+        """The same, though a prompt may keep a store open."""
+        from holdfast.edges.cli.schema import onlooker
+
         self._log_errors()
         engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
         async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
@@ -146,6 +168,36 @@ class Place:
         if self.address.startswith(("nats://", "tls://")):
             return None
         return keys_of(read_config(db=self.address, log_level=None))
+
+
+class Keeper(Protocol):
+    """What keeps a store open from one command to the next."""
+
+    def keeps(self, place: Place) -> bool:
+        """Whether this is the store of a place."""
+        ...
+
+    async def to_write(self, place: Place, *, creates: bool) -> holdfast.Store:
+        """The store, to be written to."""
+        ...
+
+    async def to_look(self, place: Place, *, keys: bool) -> holdfast.Store | None:
+        """The store, to be read from; None if it can't be kept, and has to be opened for the command."""
+        ...
+
+
+_keepers: Final[list[Keeper]] = []
+"""The prompt that commands come from, if they do."""
+
+
+@contextmanager
+def kept_by(keeper: Keeper) -> Iterator[None]:
+    """Have commands use the store of a keeper."""
+    _keepers.append(keeper)
+    try:
+        yield
+    finally:
+        _keepers.remove(keeper)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,169 @@
+"""What the Tab key offers at a prompt: commands, options, namespaces and keys.
+
+Law: commands and options come from the declarations that the command line is read by. Names that others have
+chosen are quoted so that a line has them as one word, and shown so that no terminal obeys them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import shlex
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.edges.cli.app import app
+from holdfast.edges.cli.options import EVERY
+from holdfast.edges.cli.output import shown_key
+from holdfast.edges.cli.target import Target
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cyclopts import App
+
+MOST: Final = 100
+"""How many names are offered at the most."""
+PATIENCE: Final = 2.0
+"""For how many seconds a store is waited for: longer than that, nobody looks for help."""
+_SHORT: Final = {"-p": "--plugin", "-c": "--context"}
+_OWNERS: Final = {"--plugin": 0, "--tenant": 1, "--project": 2}
+_KEYS: Final = frozenset({"key", "prefix", "--prefix"})
+_NAMESPACES: Final = frozenset({"namespace", "--namespace", "full_name"})
+
+
+class Offer(NamedTuple):
+    """Something to complete a word with: what the line then has, and what is shown."""
+
+    text: str
+    shown: str
+
+
+class Typed(NamedTuple):
+    """A line up to the cursor: its whole words, the one that is being typed, and where that begins."""
+
+    words: list[str]
+    word: str
+    start: int
+
+
+def typed(text: str) -> Typed:
+    """Take a line apart that may end within quotes."""
+    words: list[str] = []
+    word, start, quote, escaped, within = "", len(text), "", False, False
+    for position, letter in enumerate(text):
+        if not within and not letter.isspace():
+            within, start = True, position
+        if escaped:
+            word, escaped = word + letter, False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            word, quote = (word, "") if letter == quote else (word + letter, quote)
+        elif letter in "'\"":
+            quote = letter
+        elif not letter.isspace():
+            word += letter
+        elif within:
+            words.append(word)
+            word, within, start = "", False, len(text)
+    return Typed(words[1:] if words[:1] == ["holdfast"] else words, word, start)
+
+
+async def offers(text: str, place: Target) -> list[Offer]:
+    """What the last word of a line could become; nothing if the store does not say in time."""
+    words, word, _ = typed(text)
+    path, groups, rest = app.parse_commands(words)
+    option = _SHORT.get(rest[-1], rest[-1]) if rest and rest[-1].startswith("-") else ""
+    wanted = option if option in {*_OWNERS, *_KEYS, *_NAMESPACES} else _argument(groups[-1], rest, path)
+    if word.startswith("-"):
+        return _named(options_of(path), word)
+    if not rest and _within(groups[-1]):
+        return _named(_within(groups[-1]), word)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await _stored(wanted, word, _narrowed(place, rest))
+    except (HoldfastError, TimeoutError):
+        return []
+
+
+async def _stored(wanted: str, word: str, target: Target) -> list[Offer]:
+    """Names that a store has."""
+    if wanted in _KEYS:
+        async with target.look() as store:
+            page = await target.keys(store).list(word, limit=MOST)
+        return [Offer(shlex.quote(key), shown_key(key)) for key in page.keys]
+    if wanted not in _OWNERS and wanted not in _NAMESPACES:
+        return []
+    async with target.look() as store:
+        found = [one.namespace for one in await store.namespaces()]
+    if wanted in _OWNERS:
+        found = [owner for name in found if (owner := _owner(name, wanted)) is not None]
+    return _named(found, word)
+
+
+@lru_cache
+def options_of(path: tuple[str, ...]) -> dict[str, bool]:
+    """The options of a command, and of each whether a value follows it."""
+    _, groups, _ = app.parse_commands(path)
+    command = groups[-1]
+    known = dict.fromkeys(command.help_flags, False)
+    if command.default_command is None:
+        return known
+    for argument in command.assemble_argument_collection(default_parameter=EVERY, parse_docstring=True):
+        names = (name for name in argument.names if name.startswith("-"))
+        known |= dict.fromkeys(names, argument.hint is not bool)
+    return known
+
+
+def _within(group: App) -> list[str]:
+    """The commands of a group, with the names that can be typed instead."""
+    if group.default_command is not None and group is not app:
+        return []
+    return [name for name in group if not name.startswith("-")]
+
+
+def _argument(command: App, rest: Sequence[str], path: tuple[str, ...]) -> str:
+    """The name of the argument that a word without a dash would be; empty if there is none."""
+    if command.default_command is None:
+        return ""
+    given, after, options = 0, iter(rest), options_of(path)
+    for word in after:
+        if not word.startswith("-"):
+            given += 1
+        elif options.get(word):
+            next(after, None)
+    places = inspect.signature(command.default_command).parameters.values()
+    free = [place.name for place in places if place.kind is place.POSITIONAL_ONLY]
+    return free[given] if given < len(free) else ""
+
+
+def _narrowed(place: Target, rest: Sequence[str]) -> Target:
+    """The namespace that a line names, where it does."""
+    said = {_SHORT.get(option, option): value for option, value in pairwise(rest)}
+    if said.keys().isdisjoint({"--url", "--context", *_OWNERS}):
+        return place
+    return Target(
+        url=said.get("--url"),
+        context=said.get("--context"),
+        plugin=said.get("--plugin"),
+        tenant=said.get("--tenant"),
+        project=said.get("--project"),
+    )
+
+
+def _owner(namespace: str, option: str) -> str | None:
+    match namespace.split("/"):
+        case [_, plugin] if option == "--plugin":
+            return plugin
+        case [_, tenant, project] if option != "--plugin":
+            return tenant if option == "--tenant" else project
+        case _:
+            return None
+
+
+def _named(names: Iterable[str], word: str) -> list[Offer]:
+    found = sorted({name for name in names if name.startswith(word)})[:MOST]
+    return [Offer(shlex.quote(name), shown_key(name)) for name in found]

@@ -1,0 +1,238 @@
+"""`holdfast shell`: commands at a prompt, or from the lines of stdin, on a store that stays open.
+
+Law: there is no second language here. A line is split into words as a shell splits them, and the words are
+those of the command line. What goes wrong in a command is told as ever, and the next one has its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import shlex
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+from holdfast import extras
+from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, exit_code
+from holdfast.edges.cli.kept import Kept
+from holdfast.edges.cli.output import complain, say
+from holdfast.edges.cli.plain import wants_json
+from holdfast.edges.cli.target import HERE, Target, kept_by
+from holdfast.errors import DatabaseError, HoldfastError, Unavailable, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+    from typing import TextIO
+
+_LEAVE: Final = frozenset({"exit", "quit"})
+_ELSEWHERE: Final = {
+    "up": "holdfast up goes on until Ctrl-C: run it in a terminal of its own",
+    "shell": "this is holdfast shell already: type a command, or exit to leave",
+}
+"""Commands that do not run within another."""
+_ALONE: Final = frozenset({"migrate", "doctor"})
+"""Commands that look at a store which is not open."""
+
+
+async def shell(*, target: Target = HERE) -> int:
+    """Read commands from a prompt and run them on one store, which stays open until the end.
+
+    The commands are those of this command line, without holdfast before them, and the options that are given
+    here hold for each. Tab completes commands, options, namespaces and keys. Ctrl-C clears the line or ends
+    the command that runs; Ctrl-D or exit leaves. What is typed is kept in a history that only its owner can
+    read, but for lines that begin with a space.
+
+    If stdin is no terminal, each line of it is a command. All of them are run, and the exit code is that of
+    the first one that failed. Empty lines, and lines that begin with #, are left out.
+    """
+    by_hand = sys.stdin.isatty() and sys.stdout.isatty()
+    kept = Kept(target.address, say if by_hand else _unheard)
+    commands = Commands(kept, as_json=target.json)
+    with _saying(target), kept_by(kept):
+        try:
+            return await (_by_hand(commands, target) if by_hand else _by_line(commands))
+        finally:
+            await kept.release()
+
+
+class Commands:
+    """Runs lines.
+
+    Args:
+        kept: The store that stays open.
+        as_json: Whether commands answer with JSON if they can.
+    """
+
+    def __init__(self, kept: Kept, *, as_json: bool) -> None:
+        self._kept = kept
+        self._as_json = as_json
+        self._interrupted = False
+        self.left = False
+        """Whether a line has asked to leave."""
+
+    async def run(self, line: str) -> int:
+        """Run the command in a line; the exit code that it would have had."""
+        words: list[str] = []
+        try:
+            words = split(line)
+            if words[:1] and words[0] in _LEAVE:
+                self.left = True
+                return OK
+            code = await self._obey(words) if words else OK
+            print(end="", flush=True)
+            return code
+        except HoldfastError as error:
+            if isinstance(error, (DatabaseError, Unavailable)):
+                await self._kept.release()  # what can be mended is when it is opened anew
+            complain(error, as_json=self._as_json or wants_json(words))
+            return exit_code(error)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else OK
+
+    async def _obey(self, words: list[str]) -> int:
+        from holdfast.edges.cli.app import app, command_first, obey_within
+
+        path, _, _ = app.parse_commands(command_first(words))
+        if path and path[0] in _ELSEWHERE:
+            raise ValidationError(_ELSEWHERE[path[0]], field="command")
+        if path and path[0] in _ALONE:
+            await self._kept.release()
+        if self._as_json and not wants_json(words) and _takes_json(path):
+            words = ["--json", *words]
+        with self._interruptible() as task:
+            try:
+                return await obey_within(words)
+            except asyncio.CancelledError:
+                if not self._interrupted:
+                    raise
+                task.uncancel()
+                return INTERRUPTED
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[asyncio.Task[object]]:
+        """Have Ctrl-C end the command that runs, and nothing else."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._interrupted = False
+
+        def interrupt() -> None:
+            self._interrupted = True
+            task.cancel()
+
+        try:
+            loop.add_signal_handler(signal.SIGINT, interrupt)
+        except (RuntimeError, ValueError):  # not the main thread: no signal comes here
+            yield task
+            return
+        try:
+            yield task
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def split(line: str) -> list[str]:
+    """The words of a line; none if there is no command in it.
+
+    Raises:
+        ValidationError: A quote is not closed.
+    """
+    if line.lstrip().startswith("#"):
+        return []
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        what = "a quote is not closed" if "quotation" in str(error) else "nothing follows the last backslash"
+        raise ValidationError(f"the line ends too early: {what}", field="command") from None
+    return words[1:] if words[:1] == ["holdfast"] else words
+
+
+async def _by_hand(commands: Commands, target: Target) -> int:
+    with extras.needed("cli", "holdfast shell"):
+        from holdfast.edges.cli.prompt import typed
+
+    async for line in typed(target):
+        await commands.run(line)
+        if commands.left:
+            break
+    return OK
+
+
+async def _by_line(commands: Commands) -> int:
+    """Run the lines of stdin, which the commands themselves find empty; the first code that is not 0."""
+    first, given = OK, sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO())
+    try:
+        async for line in _lines(given):
+            code = await commands.run(line)
+            first = first or code
+            if commands.left or code == INTERRUPTED:
+                break
+    finally:
+        sys.stdin = given
+    return first
+
+
+async def _lines(stream: TextIO) -> AsyncIterator[str]:
+    """The lines of a stream. It is read beside the loop, so that connections live while nothing comes."""
+    loop = asyncio.get_running_loop()
+    while True:
+        line: asyncio.Future[str] = loop.create_future()
+
+        def read(line: asyncio.Future[str] = line) -> None:
+            found = stream.readline()
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_give, line, found)
+
+        threading.Thread(target=read, name="holdfast stdin", daemon=True).start()
+        text = await line
+        if not text:
+            return
+        yield text.rstrip("\r\n")
+
+
+def _give(line: asyncio.Future[str], text: str) -> None:
+    if not line.done():
+        line.set_result(text)
+
+
+def _takes_json(path: tuple[str, ...]) -> bool:
+    from holdfast.edges.cli.completing import options_of
+
+    return "--json" in options_of(path)
+
+
+@contextlib.contextmanager
+def _saying(target: Target) -> Iterator[None]:
+    """Have what was said of the store hold for every command that does not say otherwise."""
+    said: dict[str, str | None] = {}
+    if target.url is not None:
+        said["HOLDFAST_URL"] = target.url
+    elif target.context is not None:
+        said |= {"HOLDFAST_URL": None, "HOLDFAST_CONTEXT": target.context}
+    if target.named or target.context is not None:
+        names = ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")
+        said |= dict(zip(names, target.chosen, strict=True))
+    before = {name: os.environ.get(name) for name in said}
+    _set_variables(said)
+    try:
+        yield
+    finally:
+        _set_variables(before)
+
+
+def _set_variables(said: Mapping[str, str | None]) -> None:
+    for name, text in said.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
+
+
+def _unheard(text: str) -> None:
+    """What a script need not be told."""
