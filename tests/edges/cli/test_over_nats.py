@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.bus.connection import Connection
+from holdfast.edges.cli.past import CLOSED
+from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.wire.subjects import MOST_LINKS
+from tests.nats import connection, nats_server
 
 if TYPE_CHECKING:
     import pytest
 
+    from holdfast.edges.nats.permissions import Credentials
     from holdfast.edges.nats.server import NatsServer
     from tests.edges.cli.conftest import Cli
 
@@ -51,6 +56,40 @@ async def test_the_servers_of_the_settings(
         assert (await asyncio.to_thread(cli.did, "list")).out == "k\n"
         monkeypatch.setenv("HOLDFAST_DB", url)
         assert (await asyncio.to_thread(cli.did, "list")).out == ""
+
+
+async def test_values_without_the_trash(cli: Cli) -> None:
+    """With a plugin's own credentials the trash is not shown, and the messages about old values say so."""
+    who = Permissions(["jobs"], mode="permissions")
+    known = {user: new_credentials(user, "passwords") for user in who.users}
+    async with (
+        nats_server(who.configuration(known)) as server,
+        connection(server.url, known[SERVICE]) as client,
+        holdfast.open("memory://") as store,
+    ):
+        service = NatsService(store, client, Settings(reply_mode="permissions", deadline_ms=60_000))
+        await service.start()
+        service.serve_links(client, range(MOST_LINKS))
+        await client.flush()
+        try:
+            await asyncio.to_thread(_revert, cli, _address(server.url, known["jobs"]))
+        finally:
+            await service.stop()
+
+
+def _address(url: str, shown: Credentials) -> str:
+    login = f"{shown.entry()['user']}:{shown.secret}"
+    return f"{url.replace('nats://', f'nats://{login}@')}?timeout=60&inbox={shown.inbox}"
+
+
+def _revert(cli: Cli, url: str) -> None:
+    cli.did("set", "k", "1", "--purpose", "config", "--url", url)
+    cli.did("set", "k", "2", "--url", url)
+    refused = cli("revert", "k", "1", "--url", url)
+    assert (refused.code, "(which is there now); the trash may have more" in refused.err) == (3, True)
+    history = cli("history", "k", "--values", "--url", url)
+    assert (history.code, history.err) == (0, f"holdfast: {CLOSED}\n")
+    assert history.out.splitlines()[0].endswith("\t2")
 
 
 def _every_kind(cli: Cli, url: str) -> None:

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.edges.cli.conftest import fill
+from tests.edges.cli.conftest import EVERYWHERE, fill
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def filled(cli: Cli, url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cli:
+@pytest.fixture
+def filled(cli: Cli, url: str) -> Cli:
     """A few keys, with two kinds of separators."""
-    if request.param == "postgresql":
-        url = str(request.getfixturevalue("pg_url"))
-        monkeypatch.setenv("HOLDFAST_URL", url)
     fill(url, *((key, 1, {}) for key in ("a", "game:1:score", "game:1:turn", "game:2", "users/ann")))
     return cli
 
 
+@EVERYWHERE
 def test_delete_by_prefix(filled: Cli) -> None:
     """What would go can be seen first; then it goes, and nothing else does."""
     seen = filled("rm", "--prefix", "game:", "--dry-run")
@@ -35,6 +33,7 @@ def test_delete_by_prefix(filled: Cli) -> None:
     assert filled.did("list").out == "a\nusers/ann\n"
 
 
+@EVERYWHERE
 def test_many_pages_are_deleted(cli: Cli, url: str) -> None:
     """A prefix may have more keys than a page."""
     batch = [{"key": f"k{number:04}", "value": 0} for number in range(1000)]
@@ -54,6 +53,7 @@ def test_what_is_not_clear_deletes_nothing(filled: Cli, line: str) -> None:
     assert filled.did("list").out.count("\n") == 5
 
 
+@EVERYWHERE
 def test_tree(filled: Cli) -> None:
     """Keys branch at / and :, and each branch has its count."""
     assert filled.did("tree").out == ("a\ngame: (3)\n  1: (2)\n    score\n    turn\n  2\nusers/ (1)\n  ann\n")
@@ -63,6 +63,7 @@ def test_tree(filled: Cli) -> None:
     assert filled("tree", "--depth", "0").code == 2
 
 
+@EVERYWHERE
 def test_batch(cli: Cli) -> None:
     """All writes or none, from an argument, stdin or a file, with checks if there are any."""
     cli.did("set", "n", "1")

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import holdfast
+from tests.edges.cli.conftest import EVERYWHERE
 
 if TYPE_CHECKING:
     import pytest
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli, Program
 
 
+@EVERYWHERE
 def test_counter(cli: Cli, url: str) -> None:
     """A counter by hand is that of programs."""
     assert cli.did("counter", "get", "visits").out == "0\n"
@@ -27,6 +29,7 @@ def test_counter(cli: Cli, url: str) -> None:
     assert asyncio.run(value()) == -4
 
 
+@EVERYWHERE
 def test_flag(cli: Cli, url: str) -> None:
     """A flag that is not set says so; one that is set steers programs, until it is cleared."""
     assert cli("flag", "get", "dark").code == 3
@@ -43,6 +46,7 @@ def test_flag(cli: Cli, url: str) -> None:
     assert cli("flag", "set", "BAD NAME", "1").code == 2
 
 
+@EVERYWHERE
 def test_checkpoint(cli: Cli) -> None:
     """A checkpoint is moved from where it is."""
     assert cli("checkpoint", "get", "import").code == 3
@@ -52,6 +56,7 @@ def test_checkpoint(cli: Cli) -> None:
     assert cli.did("checkpoint", "get", "import", "--json").json["semantics"]["purpose"] == "checkpoint"
 
 
+@EVERYWHERE
 def test_a_program_runs_while_a_lock_is_held(program: Program) -> None:
     """The program has the lock, its exit code is passed on, and the lock is free afterwards."""
     inside = (
@@ -79,6 +84,7 @@ def test_a_program_ends_when_its_lock_is_lost(cli: Cli, url: str, monkeypatch: p
     assert (ended.code, ended.err) == (1, "holdfast: lock 'nightly' was lost: ending the program\n")
 
 
+@EVERYWHERE
 def test_a_lock_that_is_not_free(cli: Cli, url: str) -> None:
     """Who does not want to wait is told that it is taken, and by whom."""
 

@@ -14,13 +14,11 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import Key, number
-from holdfast.edges.cli.output import document, on_terminal, rows, shown_key, shown_time
-from holdfast.edges.cli.past import known_values
+from holdfast.edges.cli.output import document, on_terminal, rows, say, shown_key, shown_time
+from holdfast.edges.cli.past import CLOSED, ENTRY, LEAVES, Known, past_of
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
 
-_LEAVES: Final = frozenset({"set", "restored"})
-"""What leaves a value behind."""
 _TAB: Final = "\t"
 _GAP: Final = "  "
 
@@ -48,8 +46,8 @@ async def watch(
     async with target.look(reap=True, required=True) as store:
         kv = target.keys(store)
         async for change in kv.watch(prefix, since=since):
-            entry = await kv.get(change.key) if values and change.op in _LEAVES else None
-            found = {entry.version: entry.value} if entry is not None else {}
+            entry = await kv.get(change.key) if values and change.op in LEAVES else None
+            found = {entry.version: Known(entry.value, ENTRY)} if entry is not None else {}
             if target.json:
                 document(_with_value(change, found) if values else change)
             else:
@@ -72,32 +70,38 @@ async def history(
     limit
         Return at most this many, 1 to 10,000; 1,000 if not given.
     values
-        Also print the values that the store still has: the current one, and the one in the trash.
+        Also print the values that the store still has: the current one, and the one in the trash. A value
+        that was overwritten is not kept. In the JSON, value_from says where a value comes from.
     """
     async with target.look() as store:
         kv = target.keys(store)
         changes = await kv.history(key, limit=limit)
-        found = await known_values(store, kv, key) if values else {}
+        past = await past_of(store, kv, key) if values else None
+    found = {} if past is None else past.values
     if target.json:
         document({"changes": [_with_value(one, found) for one in changes] if values else changes})
     elif values:
         cells = ((*_cells(one), _value(one, found)) for one in changes)
         rows(("time", "op", "version", "key", "writer", "value"), cells)
+        if past is not None and not past.trash_seen:
+            say(CLOSED)
     else:
         rows(("time", "op", "version", "key", "writer"), map(_cells, changes))
 
 
-def _with_value(change: holdfast.Change, found: dict[int, Any]) -> dict[str, Any]:
+def _with_value(change: holdfast.Change, found: dict[int, Known]) -> dict[str, Any]:
     """A change as a document, with the value that it left if that is known."""
     told = msgspec.structs.asdict(change)
-    leaves = change.op in _LEAVES and change.version in found
-    return told | {"value": found[change.version]} if leaves else told
+    if change.op not in LEAVES or change.version not in found:
+        return told
+    value, place = found[change.version]
+    return told | {"value": value, "value_from": place}
 
 
-def _value(change: holdfast.Change, found: dict[int, Any]) -> str | None:
-    if change.op not in _LEAVES or change.version not in found:
+def _value(change: holdfast.Change, found: dict[int, Known]) -> str | None:
+    if change.op not in LEAVES or change.version not in found:
         return None
-    return harmless(msgspec.json.encode(found[change.version]).decode())
+    return harmless(msgspec.json.encode(found[change.version].value).decode())
 
 
 def _cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:

@@ -1,12 +1,13 @@
 """What a key held before: where the store still has it.
 
-Law: nothing is guessed. The journal has no values, so that only two are known: the one that is there, and the
-one that the trash keeps.
+Law: nothing is guessed. The journal and the audit have no values, so that at most two are known: that of the
+entry which is there, and the one that the trash keeps of what was last deleted or expired. A value that
+another one has replaced is gone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,30 +16,52 @@ from holdfast.edges.cli.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Key, Origin, Whole
 from holdfast.edges.cli.target import HERE, Target
 
+ENTRY: Final = "entry"
+TRASH: Final = "trash"
+LEAVES: Final = frozenset({"set", "restored"})
+"""The changes that leave a value behind."""
+CLOSED: Final = "the trash may have more, but only operators are shown it"
 
-async def known_values(store: holdfast.Store, kv: holdfast.KV, key: str) -> dict[int, Any]:
-    """The values of a key that are still there, by version."""
-    known: dict[int, Any] = {}
+
+class Known(NamedTuple):
+    """A value that is still there, and where: in the entry or in the trash."""
+
+    value: Any
+    place: str
+
+
+class Past(NamedTuple):
+    """What is known of a key: values by version, the entry, and whether the trash could be looked at."""
+
+    values: dict[int, Known]
+    entry: holdfast.Entry | None
+    trash_seen: bool
+
+
+async def past_of(store: holdfast.Store, kv: holdfast.KV, key: str) -> Past:
+    """What the store still has of a key."""
     full = kv.verbs.key(key)
+    values: dict[int, Known] = {}
     try:
         page = await store.trash(kv.namespace, full, limit=1, values=True)
     except (holdfast.PermissionDenied, holdfast.Unavailable):
-        page = None  # only operators look into the trash
-    for entry in () if page is None else page.entries:
-        if entry.key == full and entry.value is not msgspec.UNSET:
-            known[entry.version] = entry.value
-    current = await kv.get(key)
-    if current is not None:
-        known[current.version] = current.value
-    return known
+        page = None
+    for thrown in () if page is None else page.entries:
+        if thrown.key == full and thrown.value is not msgspec.UNSET:
+            values[thrown.version] = Known(thrown.value, TRASH)
+    entry = await kv.get(key)
+    if entry is not None:
+        values[entry.version] = Known(entry.value, ENTRY)
+    return Past(values, entry, page is not None)
 
 
 async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
     """Restore the value that a key had at a version, and print the new version.
 
-    The store keeps the value that is there and, where the namespace has a trash, the one that was last
-    deleted or expired; `history --values` shows which versions those are. Nothing is written if somebody else
-    writes meanwhile.
+    The store keeps the value that is there and the one that the trash has of what was last deleted or
+    expired; `history --values` shows which versions those are. An entry that is there keeps its deadline and
+    its meaning. One that is not there comes back from the trash as it was, without a deadline. Nothing is
+    written if somebody else writes meanwhile.
 
     Parameters
     ----------
@@ -47,17 +70,43 @@ async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, targe
     """
     async with target.open() as store:
         kv = target.keys(store)
-        known = await known_values(store, kv, key)
-        if version not in known:
-            versions = ", ".join(map(str, sorted(known))) or "none"
-            raise holdfast.KeyNotFound(
-                f"the value of version {version} of {key!a} is not kept any more; known are: {versions}",
-                field="version",
-            )
-        current = await kv.get(key)
-        if current is not None and current.version == version:
-            stored = current
-        else:
-            expected = 0 if current is None else current.version
-            stored = await kv.set(key, known[version], expected_version=expected, **origin.fields)
+        past = await past_of(store, kv, key)
+        if version not in past.values:
+            raise holdfast.KeyNotFound(await _why_not(kv, key, version, past), field="version")
+        stored = await _reverted(kv, key, version, past, origin)
     print_stored(stored, target)
+
+
+async def _reverted(kv: holdfast.KV, key: str, version: int, past: Past, origin: Origin) -> holdfast.Entry:
+    there = past.entry
+    if there is None:
+        return await kv.restore(key, **origin.fields)
+    if there.version == version:
+        return there
+    return await kv.set(
+        key,
+        past.values[version].value,
+        ttl=holdfast.KEEP,
+        expected_version=there.version,
+        semantics=there.semantics,
+        **origin.fields,
+    )
+
+
+async def _why_not(kv: holdfast.KV, key: str, version: int, past: Past) -> str:
+    """Why the value of a version can't be had, and which can."""
+    changes = await kv.history(key)
+    ops = {change.version: change.op for change in changes}
+    later = [change.version for change in changes if change.version > version]
+    if version not in ops:
+        reason = f"the journal has no version {version} of {key!a}"
+    elif ops[version] not in LEAVES:
+        reason = f"version {version} of {key!a} is where it was {ops[version]}, which left no value"
+    elif later:
+        reason = f"the value of version {version} of {key!a} is gone since version {min(later)}"
+    else:
+        reason = f"the value of version {version} of {key!a} is gone"
+    places = {ENTRY: "which is there now", TRASH: "in the trash"}
+    kept = [f"{number} ({places[known.place]})" for number, known in sorted(past.values.items())]
+    known = f"values are kept of: {', '.join(kept)}" if kept else "no value of it is kept"
+    return "; ".join([reason, known, *([] if past.trash_seen else [CLOSED])])
