@@ -16,6 +16,44 @@ _TRY: Final = ("tests/edges/test_try.py", "-k", "not dev_up")
 
 PLANTS: Final = (
     Plant(
+        "deleting by prefix removes what was written meanwhile",
+        "verbs.py",
+        "self._delete(part, key, version or None)",
+        "self._delete(part, key, None)",
+        ("tests/edges/nats/test_delete_prefix.py",),
+    ),
+    Plant(
+        "a write overtakes the deletion by prefix that was sent before it",
+        "edges/nats/service.py",
+        "            request.writes = False  #",
+        "            request.writes = True  #",
+        ("tests/edges/nats/test_delete_prefix.py",),
+    ),
+    Plant(
+        "a flood fills the slow log",
+        "edges/nats/observer.py",
+        """        if not self._lines.may_be_written(owner, verb, "slow"):
+            return
+""",
+        """        self._lines.may_be_written(owner, verb, "slow")
+""",
+        ("tests/edges/nats/test_slowlog.py",),
+    ),
+    Plant(
+        "a prompt opens the store for each command",
+        "edges/cli/kept.py",
+        "return place.address == self._address",
+        "return False",
+        ("tests/edges/cli/test_shell.py",),
+    ),
+    Plant(
+        "a key is completed as a shell would take it apart",
+        "edges/cli/completing.py",
+        "[Offer(shlex.quote(key), shown_key(key)) for key in page.keys]",
+        "[Offer(key, shown_key(key)) for key in page.keys]",
+        ("tests/edges/cli/test_prompt.py",),
+    ),
+    Plant(
         "a fault of ours is blamed on an extra",
         "extras.py",
         'if package in ("", "holdfast"):',

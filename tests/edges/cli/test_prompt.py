@@ -172,6 +172,7 @@ async def test_commands_and_options(cli: Cli) -> None:
     assert await offered("table index q") == ["query"]
     assert await offered("holdfast set k 1 --if") == ["--if-version"]
     assert "--json" in await offered("list --")
+    assert await offered("-p jobs checkpoint g") == ["get"]
     assert await offered("nonsense x") == []
 
 
@@ -199,6 +200,9 @@ async def _complete() -> None:
     assert await offered("namespace show kv/") == ["kv/jobs", "kv/trivia"]
     assert await offered("get --tenant acme --project web jo") == ["tenant/acme/project/web/jobs/1"]
     assert await offered("set a ") == []
+    assert await offered("--plugin ") == ["jobs", "trivia"]
+    assert await offered("-p trivia get oth") == ["other"]
+    assert await offered("history --limit ") == []
 
 
 async def test_a_store_that_does_not_answer(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +218,7 @@ def test_without_the_library(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the package that is missing and what installs it; a pipe needs none."""
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     monkeypatch.delitem(sys.modules, "holdfast.edges.cli.prompt", raising=False)
-    commands = shell.Commands(Kept("memory://", print), as_json=False)
+    commands = shell.Commands(Kept("memory://", print), as_json=False, by_hand=True)
     with pytest.raises(holdfast.Unsupported, match=r"prompt_toolkit: pip install 'holdfast-kv\[cli\]'"):
         asyncio.run(shell._by_hand(commands, HERE))
     assert cli.did("shell", stdin="set a 1\n").out == "1\n"

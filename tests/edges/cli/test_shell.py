@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,21 @@ def test_commands_do_not_read_the_pipe(cli: Cli) -> None:
     cli.did("shell", stdin=given)
     assert cli.did("ls").out == "after\nk\n"
     assert cli.did("get", "k").json == ""
+
+
+def test_ctrl_c_ends_a_pipe(program: Program) -> None:
+    """Ctrl-C ends all, while a command runs and while none does."""
+    for line in ("set a 1", "watch --since 0"):
+        process = program.start("shell", stdin=-1)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        _, complaints = process.communicate()
+        assert complaints == ""
 
 
 def test_a_pipe_that_is_read_as_it_comes(program: Program) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast.edges.cli.app import app
 from holdfast.edges.cli.options import EVERY
 from holdfast.edges.cli.output import shown_key
+from holdfast.edges.cli.plain import leading
 from holdfast.edges.cli.target import Target
 from holdfast.errors import HoldfastError
 
@@ -75,16 +76,18 @@ def typed(text: str) -> Typed:
 async def offers(text: str, place: Target) -> list[Offer]:
     """What the last word of a line could become; nothing if the store does not say in time."""
     words, word, _ = typed(text)
-    path, groups, rest = app.parse_commands(words)
-    option = _SHORT.get(rest[-1], rest[-1]) if rest and rest[-1].startswith("-") else ""
-    wanted = option if option in {*_OWNERS, *_KEYS, *_NAMESPACES} else _argument(groups[-1], rest, path)
-    if word.startswith("-"):
+    _, after = leading(words)
+    path, groups, rest = app.parse_commands(after)
+    last = words[-1] if words else ""
+    valued = options_of(path).get(last) or _SHORT.get(last, last) in _OWNERS
+    if word.startswith("-") and not valued:
         return _named(options_of(path), word)
-    if not rest and _within(groups[-1]):
+    if not rest and not valued and _within(groups[-1]):
         return _named(_within(groups[-1]), word)
+    wanted = _SHORT.get(last, last) if valued else _argument(groups[-1], rest, path)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _stored(wanted, word, _narrowed(place, rest))
+            return await _stored(wanted, word, _narrowed(place, words))
     except (HoldfastError, TimeoutError):
         return []
 

@@ -25,7 +25,7 @@ from holdfast.edges.cli.target import HERE, Target, kept_by
 from holdfast.errors import DatabaseError, HoldfastError, Unavailable, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
     from typing import TextIO
 
 _LEAVE: Final = frozenset({"exit", "quit"})
@@ -51,7 +51,7 @@ async def shell(*, target: Target = HERE) -> int:
     """
     by_hand = sys.stdin.isatty() and sys.stdout.isatty()
     kept = Kept(target.address, say if by_hand else _unheard)
-    commands = Commands(kept, as_json=target.json)
+    commands = Commands(kept, as_json=target.json, by_hand=by_hand)
     with _saying(target), kept_by(kept):
         try:
             return await (_by_hand(commands, target) if by_hand else _by_line(commands))
@@ -65,12 +65,13 @@ class Commands:
     Args:
         kept: The store that stays open.
         as_json: Whether commands answer with JSON if they can.
+        by_hand: Whether Ctrl-C ends one command, and not all of them.
     """
 
-    def __init__(self, kept: Kept, *, as_json: bool) -> None:
+    def __init__(self, kept: Kept, *, as_json: bool, by_hand: bool) -> None:
         self._kept = kept
         self._as_json = as_json
-        self._interrupted = False
+        self._by_hand = by_hand
         self.left = False
         """Whether a line has asked to leave."""
 
@@ -91,6 +92,8 @@ class Commands:
             complain(error, as_json=self._as_json or wants_json(words))
             return exit_code(error)
         except KeyboardInterrupt:
+            if not self._by_hand:
+                raise
             return INTERRUPTED
         except SystemExit as ended:
             return ended.code if isinstance(ended.code, int) else OK
@@ -105,35 +108,23 @@ class Commands:
             await self._kept.release()
         if self._as_json and not wants_json(words) and _takes_json(path):
             words = ["--json", *words]
-        with self._interruptible() as task:
-            try:
-                return await obey_within(words)
-            except asyncio.CancelledError:
-                if not self._interrupted:
-                    raise
-                task.uncancel()
-                return INTERRUPTED
+        return await (_interruptible(obey_within(words)) if self._by_hand else obey_within(words))
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[asyncio.Task[object]]:
-        """Have Ctrl-C end the command that runs, and nothing else."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        self._interrupted = False
 
-        def interrupt() -> None:
-            self._interrupted = True
-            task.cancel()
-
-        try:
-            loop.add_signal_handler(signal.SIGINT, interrupt)
-        except (RuntimeError, ValueError):  # not the main thread: no signal comes here
-            yield task
-            return
-        try:
-            yield task
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+async def _interruptible(command: Coroutine[None, None, int]) -> int:
+    """Run a command that Ctrl-C ends, and nothing else with it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    before = signal.getsignal(signal.SIGINT)
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await command
+    except asyncio.CancelledError:
+        task.uncancel()
+        return INTERRUPTED
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
 
 
 def split(line: str) -> list[str]:
