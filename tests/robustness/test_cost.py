@@ -119,6 +119,8 @@ ATTACKS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
         "set_many",
         {"items": [{"key": f"z{number}", "value": 1} for number in range(1_000)]},
     ),
+    "a deletion by prefix": ("kv", "delete_prefix", {"prefix": "z", "limit": 10_000}),
+    "a deletion of large values by prefix": ("kv", "delete_prefix", {"prefix": "k", "limit": 10_000}),
 }
 """Requests that were dear once, or look as if they could be."""
 
@@ -262,6 +264,7 @@ def requests(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
             {"keys": keys, "request_id": f"r{many}"} if draw(st.booleans()) else {"keys": keys[:3]},
         ),
         ("delete", {"key": keys[0], "expected_version": 9_999}),
+        ("delete_prefix", {"prefix": "z", "limit": many}),
         ("incr", {"key": keys[0]}),
         (
             "batch",
