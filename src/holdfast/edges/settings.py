@@ -243,7 +243,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     slow_log_size: Annotated[
         int,
         Meta(ge=0, le=10_000),
-        About("service.slow_log_size", "Number of slow operations that `holdfast slowlog` keeps. 0 turns it off."),
+        About(
+            "service.slow_log_size",
+            "Number of slow operations that `holdfast slowlog` keeps. 0 turns it off.",
+        ),
     ] = 128
     rate_limit: Annotated[
         Annotated[float, Meta(gt=0, le=1e9)] | None,
