@@ -62,6 +62,7 @@ def read(pieces: list[bytes]) -> tuple[list[Event], Reader]:
     return [event for piece in pieces for event in reader.feed(piece)], reader
 
 
+@pytest.mark.unmeasured
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_any_cut_gives_the_same(cuts: list[int]) -> None:
     """However the stream is cut, the same messages and lines come out; what can't be read is counted once."""
@@ -80,6 +81,7 @@ def test_bytes_one_by_one() -> None:
 _TOKENS = st.binary(min_size=1, max_size=12).filter(lambda word: not set(word) & set(b" \r\n\t"))
 
 
+@pytest.mark.unmeasured
 @given(
     st.lists(
         st.tuples(_TOKENS, st.one_of(st.just(b""), _TOKENS), st.binary(max_size=40), st.binary(max_size=9))

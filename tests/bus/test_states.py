@@ -290,6 +290,7 @@ async def test_a_complaint_is_passed_on_in_part() -> None:
     assert [str(error) for error in ground.complaints] == ["ä" * 500]
 
 
+@pytest.mark.unmeasured
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_is_said_before_the_login_nothing_is_delivered(data: st.DataObject) -> None:

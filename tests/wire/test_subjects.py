@@ -215,7 +215,9 @@ def hears(pattern: str, subject: str) -> bool:
 def test_a_service_hears_every_subject_once_and_no_event() -> None:
     """Right shapes and wrong ones are heard by one subscription each, so that order holds; events by none."""
     words = ("kv", "table", "semantic", "admin", "nonsense", "event", "trivia")
-    deep = [".".join(tokens) for length in range(1, 7) for tokens in itertools.product(words, repeat=length)]
+    rest = ("kv", "event")  # no subscription names a token after the second
+    shapes = [(words, words, rest, rest, rest, rest)[:length] for length in range(1, 7)]
+    deep = [".".join(tokens) for shape in shapes for tokens in itertools.product(*shape)]
     for subject in deep:
         times = sum(hears(pattern, subject) for pattern in HEARD)
         known = subject.split(".")[0] in ("kv", "table", "semantic", "admin")

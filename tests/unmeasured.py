@@ -1,0 +1,86 @@
+"""Coverage is measured where it tells something new, since tracing makes Python three to four times as slow.
+
+Law: nothing here changes what a test does or asserts. Collecting the tests is not measured, nor are the
+folders named here, nor tests marked `unmeasured`. They repeat for long what other tests cover, or they start
+processes only to kill them, and a killed process leaves no measurement behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from coverage import Coverage
+
+import holdfast
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+MARK: Final = "unmeasured"
+FOLDERS: Final = {"clocks", "linear", "machine", "robustness"}
+"""The folders of `tests` that are not measured."""
+_VARIABLE: Final = "COVERAGE_PROCESS_CONFIG"
+"""With this in its environment a new Python process measures itself."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line("markers", f"{MARK}: run without coverage, also in the processes it starts")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Import the library while coverage is measured, and collect the tests while it is not.
+
+    The process that starts the workers collects nothing.
+    """
+    if Coverage.current() is not None and not session.config.pluginmanager.hasplugin("dsession"):
+        with unmeasured():
+            from hypothesis import strategies
+
+            strategies.characters(exclude_categories=["Cs"])  # has Hypothesis read its table of characters
+        _import_everything()
+    with unmeasured():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Run a test of these folders, or one that is marked, without coverage; its fixtures included."""
+    left_out = item.path.parent.name in FOLDERS or item.get_closest_marker(MARK)
+    with unmeasured() if left_out else contextlib.nullcontext():
+        return (yield)
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """Measure no coverage for the length of a block, in this process and in those that it starts.
+
+    A worker has two measurements, one inside the other: stopping the inner one alone would resume the outer.
+    """
+    stopped, named = [], os.environ.pop(_VARIABLE, None)
+    while (running := Coverage.current()) is not None:
+        running.stop()
+        stopped.append(running)
+    try:
+        yield
+    finally:
+        for measurement in reversed(stopped):
+            measurement.start()
+        if named is not None:
+            os.environ[_VARIABLE] = named
+
+
+def _import_everything() -> None:
+    """Import the library, since only the first import of a module runs its definitions.
+
+    Programs are left out, and the migrations, which Alembic loads by itself.
+    """
+    for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+        if not found.name.endswith("__main__") and ".migrations." not in found.name:
+            importlib.import_module(found.name)
