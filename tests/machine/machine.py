@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast import reaper
 from holdfast.clock import ManualClock
 from holdfast.errors import HoldfastError
+from holdfast.model import KEEP
 from tests.machine import steps
 from tests.machine.ledger import Plain, Refusal
 from tests.machine.oracle import Oracle
@@ -151,15 +152,31 @@ class Machine(RuleBasedStateMachine):
         self._write("set", name, (key, value), {"ttl": 2, "semantics": meaning}, {})
         self.clock.advance(2 - early)
 
-    @rule(name=steps.NAMES, key=steps.KEYS, meaning=steps.SEMANTICS, expire=st.booleans())
-    def lose_and_restore(self, name: str, key: str, meaning: Plain | None, expire: bool) -> None:
-        """Put a value, let it go in one way or the other, and bring it back."""
+    @rule(name=steps.NAMES, key=steps.KEYS, meaning=steps.SEMANTICS, expire=st.booleans(), late=steps.SELDOM)
+    def lose_and_restore(self, name: str, key: str, meaning: Plain | None, expire: bool, late: bool) -> None:
+        """Put a value, let it go in one way or the other, and bring it back, or find that it is too late."""
         self._write("set", name, (key, "kept"), {"ttl": 2, "semantics": meaning}, {})
         if expire:
             self.clock.advance(2)
         else:
             self._write("delete", name, (key,), {}, {})
+        self.clock.advance(604_800 if late else 0)
         self._write("restore", name, (key,), {}, {})
+
+    @rule(name=steps.NAMES, key=steps.KEYS, add=st.booleans())
+    def keep_a_deadline(self, name: str, key: str, add: bool) -> None:
+        """Put a number with a deadline, and change it in one of the ways that keep the deadline."""
+        self._write("set", name, (key, 1), {"ttl": 60}, {})
+        verb, how = ("incr", {"ttl": 2}) if add else ("set", {"ttl": KEEP})
+        self._write(verb, name, (key, 2), how, {})
+
+    @rule(name=steps.NAMES, key=steps.KEYS, other=steps.KEYS, word=st.sampled_from(["right", "next"]))
+    def check_and_write(self, name: str, key: str, other: str, word: str) -> None:
+        """Put a value, and replace it and another in a batch that checks its version."""
+        self._write("set", name, (key, 1), {}, {})
+        version = self._expecting(name, {"key": key, "expected_version": word})["expected_version"]
+        writes = [{"key": one, "value": 2, "ttl": None, "semantics": None} for one in (other, key)]
+        self._write("batch", name, (), {"checks": [{"key": key, "version": version}], "writes": writes}, {})
 
     @rule(name=steps.NAMES, keys=st.lists(steps.KEYS, min_size=1, unique=True), meaning=steps.SEMANTICS)
     def outlive_together(self, name: str, keys: list[str], meaning: Plain | None) -> None:
@@ -170,9 +187,13 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(3)
         self.sweep(1)
 
-    @rule(name=steps.NAMES, items=steps.ITEMS, key=steps.KEYS)
-    def send_again(self, name: str, items: list[Plain], key: str) -> None:
-        """Put several values, let go of one, and put them again under the same request id."""
+    @rule(name=steps.NAMES, items=steps.ITEMS, refused=st.booleans())
+    def send_again(self, name: str, items: list[Plain], refused: bool) -> None:
+        """Put several values, let go of the first, and put them again under the same request id."""
+        key = items[0]["key"]
+        if refused:
+            self._write("set", name, (key, 0), {}, {})
+            items = [{**items[0], "expected_version": "zero"}, *items[1:]]
         given = {"request_id": "r3"}
         items = [self._expecting(name, item) for item in items]
         self._write("set_many", name, (items,), {}, given)

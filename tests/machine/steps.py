@@ -51,6 +51,7 @@ PROVENANCE: st.SearchStrategy[Plain] = st.sampled_from(
 """Mostly nothing: what is rarely given is rarely in the way of a call that succeeds."""
 AIMED = st.sampled_from([True, True, True, False])
 """Whether a call chooses its key among those on which it can succeed."""
+SELDOM = st.sampled_from([False, False, False, True])
 LATE = st.sampled_from([False, False, True, None])
 """Whether a restore comes too late; None for one of whatever key."""
 EARLY = st.sampled_from([0, 0, 0.001, -0.5])

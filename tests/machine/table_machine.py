@@ -72,8 +72,10 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), table=steps.TABLES, how=steps.VERSIONS, condition=steps.CONDITIONS)
     def update(self, data: st.DataObject, table: str, how: str, condition: Plain | None) -> None:
-        """Change an item."""
+        """Change an item, mostly one that is there."""
         key, changes = data.draw(steps.keys(table)), data.draw(steps.updates())
+        if not data.draw(steps.SELDOM):
+            key = self._aimed(table, key)
         if "set" in changes:
             changes["set"] = self._timed(changes["set"])
         given = {"table": table, "key": key, "changes": changes}
@@ -111,6 +113,16 @@ class TableMachine(RuleBasedStateMachine):
             self._walk(1, table="t", pk=pk, sk={"between": [-1, 1.0]}, reverse=reverse)
             self._walk(2, table="t", pk=pk, where={"n": {"eq": n}}, reverse=reverse)
             self._walk(1, table="t", index="by_tag", value=tag, reverse=reverse)
+
+    @rule(pk=st.sampled_from(steps.PARTITIONS), tags=steps.TWO_TAGS, ends=steps.TWO_ENDS)
+    def replace_below_an_index(self, pk: str, tags: list[str], ends: list[str | None]) -> None:
+        """Put an item twice, with tags and deadlines that may differ, and look at the index when one ends."""
+        self._ask("create_index", table="t", index="by_tag")
+        for tag, end in zip(tags, ends, strict=True):
+            item = {"p": pk, "s": 1, "tag": tag} | ({} if end is None else {"e": end})
+            self._ask("batch", table="t", writes=[("put", {"item": self._timed(item)})])
+        self.clock.advance(2)
+        self._walk(2, table="t", index="by_tag", value=tags[0])
 
     @rule(pause=st.sampled_from([0, 0, 1, 86_400]))
     def repeat(self, pause: int) -> None:

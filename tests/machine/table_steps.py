@@ -20,6 +20,9 @@ TAGS: list[Any] = ["x", "x", "y", "x\x00", 1, None]
 NUMBERS: list[Any] = [1, 1.0, 2, -0.5, True, "n"]
 ENDS = st.sampled_from([None] * 4 + ["soon", "soon", "later", "past", 0, "text", True])
 """What the ttl attribute holds: a word for a time, or something that is none."""
+TWO_TAGS = st.sampled_from([["x", "x"], ["x", "y"]])
+TWO_ENDS = st.sampled_from([["soon", "later"], ["later", "soon"], [None, "soon"], ["soon", None]])
+"""What two writes of one item hold one after the other."""
 CONDITIONS: st.SearchStrategy[Plain | None] = st.sampled_from(
     [
         *[None] * 5,

@@ -26,7 +26,7 @@ SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 def run(targets: list[Target], *, examples: int, steps: int) -> None:
     """Drive these stores through so many runs of so many steps."""
     settled = settings(
-        max_examples=examples * 400 if SOAK else examples,
+        max_examples=examples * 1000 if SOAK else examples,
         stateful_step_count=steps * 2 if SOAK else steps,
         derandomize=not SOAK,
         database=None,
@@ -39,10 +39,10 @@ def run(targets: list[Target], *, examples: int, steps: int) -> None:
 
 def test_the_reference_engine() -> None:
     """What the contract says of keys, versions, expiry, requests and trash holds under any steps."""
-    run([Memory()], examples=20, steps=50)
+    run([Memory()], examples=10, steps=50)
 
 
 @pytest.mark.timeout(0 if SOAK else 120)
 def test_all_engines_alike(tmp_path: Path, pg_url: str) -> None:
     """Every engine gives the same answers, versions, errors, orders and cursors as every other."""
-    run([Memory(), Sqlite(tmp_path), Postgres(pg_url)], examples=25, steps=40)
+    run([Memory(), Sqlite(tmp_path), Postgres(pg_url)], examples=10, steps=40)
