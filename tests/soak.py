@@ -14,7 +14,13 @@ from typing import Final
 
 CAMPAIGNS: Final = {
     "kill": (
-        ["tests/robustness/test_kill.py", "tests/robustness/test_tables_kill.py", "--timeout=0"],
+        [
+            "tests/robustness/test_kill.py",
+            "tests/robustness/test_tables_kill.py",
+            "tests/robustness/test_service_kill.py",
+            "tests/robustness/test_sweep_killed.py",
+            "--timeout=0",
+        ],
         {"HOLDFAST_KILL_CYCLES": "{rounds}"},
         500,
     ),
@@ -76,7 +82,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_COST_ROUNDS": "{rounds}"},
         1_000,
     ),
-    "cancellation": (["tests/robustness/test_cancellation.py"], {}, 1),
+    "cancellation": (
+        ["tests/robustness/test_cancellation.py", "--timeout=0"],
+        {"HOLDFAST_CANCELLED_OPERATIONS": "{rounds}"},
+        200,
+    ),
     "locks": (
         [
             "tests/robustness/test_lock_stopped.py",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.linear.history import Operation
     from tests.postgres import Server
 
-OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "4000"))
+OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "1500"))
 """How many operations are judged in all: two thirds on SQLite, the rest on PostgreSQL."""
 ROUND: Final = 25_000
 """How many of them make a round, which has each of its faults once."""

@@ -18,7 +18,7 @@ import holdfast
 if TYPE_CHECKING:
     from pathlib import Path
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "20"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "5"))
 
 
 async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:

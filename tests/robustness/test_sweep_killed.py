@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sqlite3
@@ -16,7 +17,7 @@ import holdfast
 if TYPE_CHECKING:
     from pathlib import Path
 
-CYCLES = 8
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
 
 TORN = """
 SELECT key, sum(op = 'set') - sum(op = 'expired') - (SELECT count(*) FROM plugin_kv_storage AS kept

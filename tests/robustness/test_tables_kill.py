@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.table import Tables
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "4"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "2"))
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
