@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
     """After `kill -9` in a sweep each expiry has its record, and the counters are those of the rows."""
     path, dice = tmp_path / "store.db", random.Random(5)
     for life in range(CYCLES):
-        _sweep_and_kill(path, life, after_lines=dice.randint(5, 40))
+        _sweep_and_kill(path, life, after_lines=dice.randint(5, 40), later=dice.uniform(0, 0.05))
         async with holdfast.open(path, reap=False):
             pass
         _check(path)
@@ -40,7 +41,8 @@ async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
     assert expired > 1000
 
 
-def _sweep_and_kill(path: Path, life: int, *, after_lines: int) -> None:
+def _sweep_and_kill(path: Path, life: int, *, after_lines: int, later: float) -> None:
+    """Kill a process that sweeps a moment after a line, since at the line itself a commit is just over."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.robustness.sweeping_process", str(path), str(life)],
         stdout=subprocess.PIPE,
@@ -51,6 +53,7 @@ def _sweep_and_kill(path: Path, life: int, *, after_lines: int) -> None:
     assert process.stdout is not None
     for number, _ in enumerate(process.stdout):
         if number == after_lines:
+            time.sleep(later)
             process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()

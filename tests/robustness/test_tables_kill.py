@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.table import Tables
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "2"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
@@ -37,7 +38,8 @@ async def test_indexes_agree_with_the_items_after_kill_9(
     acknowledged: dict[tuple[str, int], int] = {}
     for cycle in range(CYCLES):
         lines = seed.randint(30, 200)
-        acknowledged |= await asyncio.to_thread(_write_and_kill, url, f"life{cycle}", lines)
+        later = seed.uniform(0, 0.03)
+        acknowledged |= await asyncio.to_thread(_write_and_kill, url, f"life{cycle}", lines, later)
         async with holdfast.open(url, reap=False) as store:
             await _check(store, acknowledged)
     assert len(acknowledged) > CYCLES * 20
@@ -70,8 +72,8 @@ async def _versions(tables: Tables) -> dict[tuple[str, int], int]:
             return there
 
 
-def _write_and_kill(url: str, life: str, after_lines: int) -> dict[tuple[str, int], int]:
-    """Let a process write until it has said so many lines, kill it, and return all that it said."""
+def _write_and_kill(url: str, life: str, after_lines: int, later: float) -> dict[tuple[str, int], int]:
+    """Let a process write until it has said so many lines, kill it a moment later, and return all it said."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.robustness.table_process", url, life],
         stdout=subprocess.PIPE,
@@ -84,6 +86,7 @@ def _write_and_kill(url: str, life: str, after_lines: int) -> dict[tuple[str, in
     for line in process.stdout:
         said.append(line)
         if len(said) == after_lines:
+            time.sleep(later)
             process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
