@@ -24,7 +24,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_KILL_CYCLES": "{rounds}"},
         500,
     ),
-    "machine": (["tests/machine", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
+    "machine": (
+        ["tests/machine", "tests/engines/test_postgres_alike.py", "--timeout=0"],
+        {"HOLDFAST_SOAK": "1"},
+        1,
+    ),
     "malformed": (["tests/security/test_malformed.py", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "flood": (
         ["tests/robustness/test_flood.py", "--timeout=0", "-s"],

@@ -90,6 +90,7 @@ def _unmeasured() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("COV")}
 
 
+@pytest.mark.unmeasured
 def test_many_keys_cost_little_memory(stores: dict[int, Path]) -> None:
     """A process that opened and read 100,000 keys stays within 50 MB of one that opened none."""
     seen, memory = zip(*(_read_all(stores[count]) for count in (0, KEYS)), strict=True)
@@ -97,6 +98,7 @@ def test_many_keys_cost_little_memory(stores: dict[int, Path]) -> None:
     assert memory[1] - memory[0] < MEGABYTES * 1024
 
 
+@pytest.mark.unmeasured
 def test_reads_fill_no_memory_while_nobody_writes(stores: dict[int, Path]) -> None:
     """A process that goes on to read here and there in a large file does not grow by what it reads."""
     said = subprocess.run(

@@ -52,6 +52,7 @@ def at(client: Connection) -> int | None:
     return None if client._session is None else client._session.server.port
 
 
+@pytest.mark.unmeasured
 async def test_no_call_in_flight_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight calls wait when their server begins to stop; service and client go over, and all are answered."""
     monkeypatch.setattr(module, "OVERLAP_SECONDS", 0.3)
@@ -83,6 +84,7 @@ async def test_no_call_in_flight_is_lost(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (gone, running.client.reconnects, client.reconnects) == ([], 0, 0)
 
 
+@pytest.mark.unmeasured
 async def test_calls_go_on_while_servers_stop_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks without a pause meets no error while service and client go over to the other server."""
     monkeypatch.setattr(module, "OVERLAP_SECONDS", 0.3)

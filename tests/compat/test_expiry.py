@@ -105,6 +105,7 @@ async def test_expired_rows_are_gone_for_every_verb(db: BotDatabase) -> None:
     assert await db.kv_cleanup_expired() == 0
 
 
+@pytest.mark.unmeasured
 async def test_any_number_is_cleaned_up_in_one_call(db: BotDatabase) -> None:
     """One call removes all that has expired, however much it is, and the count is right."""
     past = datetime.now(UTC) - HOUR

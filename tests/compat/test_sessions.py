@@ -95,6 +95,7 @@ async def test_the_engine_takes_plain_sql(db: BotDatabase) -> None:
         assert await connection.scalar(text("SELECT value_json FROM plugin_kv_storage")) == "1"
 
 
+@pytest.mark.unmeasured
 async def test_increments_of_both_sides_add_up(db: BotDatabase) -> None:
     """With sessions and the store counting on one row at once, each in transactions, no increment is lost."""
     kv = (await db.store()).kv("trivia")
@@ -121,6 +122,7 @@ async def test_increments_of_both_sides_add_up(db: BotDatabase) -> None:
     assert sum(counts) == 2 * WRITERS * EACH
 
 
+@pytest.mark.unmeasured
 async def test_rows_of_both_sides_are_all_there(db: BotDatabase) -> None:
     """Rows that sessions add and keys that are set at the same time are all listed afterwards."""
 

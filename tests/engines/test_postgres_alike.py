@@ -6,6 +6,7 @@ right, only that both must agree.
 
 from __future__ import annotations
 
+import os
 import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Engine
 
+SOAK: Final = os.environ.get("HOLDFAST_SOAK") == "1"
 NAMESPACES: Final = {"kv/a": None, "kv/b": None, "semantic/t/p": "tenant/t/project/p/"}
 KEYS: Final = ("a", "a.b", "ab", "b", "game.1", "game.2", "z")
 SPACES: Final = (KV, TRASH, GUARD, REQUEST, AUDIT)
@@ -194,7 +196,8 @@ async def recorded(engine: Engine, name: str, dice: random.Random) -> object:
     return msgspec.structs.replace(await engine.journal(query), epoch="")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("seed", range(600 if SOAK else 3))
 async def test_alike(pg_url: str, seed: int) -> None:
     """An engine gives the same results and keeps the same rows for the same commands at the same times."""
     play = Play(seed)

@@ -161,6 +161,7 @@ async def check(url: str, outcomes: dict[str, str]) -> None:
     assert not {key for key, outcome in outcomes.items() if outcome == "not kept"} & kept
 
 
+@pytest.mark.unmeasured
 async def test_counting_in_several_processes(pg_url: str) -> None:
     """Groups of one namespace take effect one after the other, across all processes: no increment is lost."""
     loop = asyncio.get_running_loop()
@@ -358,6 +359,7 @@ async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connectio
     assert await sql.fetchval(mark) != before
 
 
+@pytest.mark.unmeasured
 async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> None:
     """Cancelling a caller at any point leaves no open transaction, stray connection or half of a group."""
     dice = random.Random(7)

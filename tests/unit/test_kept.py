@@ -195,6 +195,7 @@ async def test_an_index_that_is_being_filled(store: holdfast.Store) -> None:
     assert "indexes" not in await parts(store, name)
 
 
+@pytest.mark.unmeasured
 async def test_full_by_its_journal(store: holdfast.Store) -> None:
     """A namespace that is full goes on overwriting: old records go first, unless a policy keeps them."""
     kv, quota = store.kv("p"), 100_000

@@ -91,6 +91,7 @@ async def test_entries_are_noticed_within_a_second_while_looks_take_long(
         assert max(found) <= 1000
 
 
+@pytest.mark.unmeasured
 async def test_a_crowd_of_plain_entries_does_not_delay_them(
     store: Store, engine: Engine, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ async def test_the_pause_is_the_interval_if_that_is_shorter(
     assert time.slept == [0.25, 0.25, 0.25]
 
 
+@pytest.mark.unmeasured
 async def test_upkeep_once_an_interval(store: Store, time: Time) -> None:
     """The journal, the trash and the memory of requests are looked through every interval."""
     kv = store.kv("a")

@@ -169,6 +169,7 @@ async def test_nobody_waits_on_for_those_who_went(kv: KV, engine: Faulty) -> Non
     await ended([first])
 
 
+@pytest.mark.unmeasured
 async def test_waiters_keep_their_places_one_after_the_other(
     kv: KV, engine: Faulty, clock: ManualClock
 ) -> None:

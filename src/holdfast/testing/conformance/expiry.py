@@ -197,8 +197,8 @@ class Expiry(Fixtures):
     async def test_sweeping(self, store: Store, clock: ManualClock) -> None:
         """A sweep removes what is due in every namespace, answers how many, and leaves the rest."""
         for plugin in ("one", "two"):
-            for number in range(150):
-                await store.kv(plugin).set(f"{number:03}", number, ttl=1 if number % 3 else 60)
+            items = [{"key": f"{n:03}", "value": n, "ttl": 1 if n % 3 else 60} for n in range(150)]
+            await store.kv(plugin).set_many(items)
         assert await store.sweep() == 0
         clock.advance(1)
         assert await store.sweep() == 200
