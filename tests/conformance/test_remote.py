@@ -74,6 +74,7 @@ class TestRemoteOverSqlite(Conformance):
             yield make
 
 
+@pytest.mark.unmeasured  # TestRemoteOverSqlite and TestPostgres run the same lines
 class TestRemoteOverPostgres(Conformance):
     """A service on a PostgreSQL database."""
 

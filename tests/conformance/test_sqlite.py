@@ -36,6 +36,7 @@ class TestSqlite(Conformance):
         return make
 
 
+@pytest.mark.unmeasured  # TestSqlite runs the same lines
 class TestPrivateSqlite(Conformance):
     """A file that nobody else can open, gone at the end."""
 
