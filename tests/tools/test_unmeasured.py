@@ -1,0 +1,63 @@
+"""Coverage is left out for the length of a block, and goes on behind it: see `tests.unmeasured`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+MEASURED = """
+import os, threading
+from coverage import Coverage
+from tests.unmeasured import unmeasured
+
+def before(): return 1
+def between(): return 1
+def in_a_thread(): return 1
+def after(): return 1
+def after_in_a_thread(): return 1
+
+def run(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+inner, outer = [Coverage(data_file=None, include=[__file__], messages=False) for _ in range(2)]
+os.environ["COVERAGE_PROCESS_CONFIG"] = "of the outer"
+outer.start()
+inner.start()
+before()
+with unmeasured():
+    assert "COVERAGE_PROCESS_CONFIG" not in os.environ
+    between()
+    run(in_a_thread)
+after()
+run(after_in_a_thread)
+assert os.environ["COVERAGE_PROCESS_CONFIG"] == "of the outer"
+inner.stop()
+outer.stop()
+with open(__file__) as file:
+    source = file.read().splitlines()
+for one in (inner, outer):
+    seen = {source[number - 1].split("(")[0] for number in one.get_data().lines(__file__) or ()}
+    print(*sorted(line.removeprefix("def ") for line in seen if line.startswith("def ")))
+"""
+
+
+def test_nothing_is_measured_in_the_block(tmp_path: Path) -> None:
+    """Of two measurements, one inside the other, neither sees the block; the inner one goes on behind it."""
+    program = tmp_path / "measured.py"
+    program.write_text(MEASURED)
+    quiet = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env=quiet | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["after after_in_a_thread before", ""]
