@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 MARK: Final = "unmeasured"
-FOLDERS: Final = {"clocks", "linear", "machine", "robustness"}
+FOLDERS: Final = {"clocks", "deploy", "distribution", "docs", "linear", "machine", "robustness", "tools"}
 """The folders of `tests` that are not measured."""
 _VARIABLE: Final = "COVERAGE_PROCESS_CONFIG"
 """With this in its environment a new Python process measures itself."""

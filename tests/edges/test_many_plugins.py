@@ -22,6 +22,8 @@ from holdfast.store import Store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.unmeasured
+
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

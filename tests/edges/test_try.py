@@ -20,6 +20,8 @@ from holdfast.edges.greeting import PLACEHOLDER, greeting, program
 from tests.edges.running import PATIENCE, Up, holdfast_up
 from tests.nats import nats_server
 
+pytestmark = pytest.mark.unmeasured
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPTS: Final = Path(sys.executable).parent
 

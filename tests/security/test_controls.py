@@ -14,6 +14,8 @@ from tests.security.attacks import Attacker
 from tests.security.bus import running_bus
 from tests.security.responders import stand_in
 
+pytestmark = pytest.mark.unmeasured
+
 unguarded = partial(stand_in, guarded=False)
 PUBLISHED = '"_INBOX.*.>", "db.event.>", "$SRV.LINKS.holdfast.7"'
 """What the service may publish in the mode permissions."""

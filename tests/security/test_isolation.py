@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.security.bus import Bus
     from tests.security.conftest import Answering
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.mark.parametrize("kind", ["nkeys", "passwords"])
 async def test_honest_users_are_served(mode: Mode, service: Answering, kind: Kind) -> None:

@@ -20,6 +20,8 @@ from tests.nats import library_client
 from tests.robustness.serving_process import kill, launch, ready
 from tests.security.malformed import LATE, Malformed, Mill, verdict
 
+pytestmark = pytest.mark.unmeasured
+
 MESSAGES = 100_000 if os.environ.get("HOLDFAST_SOAK") == "1" else 20_000
 AT_ONCE = 500
 GROWTH = 8 * 1024 * 1024

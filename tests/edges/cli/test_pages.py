@@ -19,6 +19,8 @@ from holdfast.edges.cli.reference import reference
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Program
 
+pytestmark = pytest.mark.unmeasured
+
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 MARK: Final = "=== example "
 MADE_BY: Final = "python -m holdfast.edges.cli.reference > docs/reference/cli.md"

@@ -128,6 +128,7 @@ def test_completion(cli: Cli) -> None:
     assert shown.stdout == "history\n"
 
 
+@pytest.mark.unmeasured
 def test_completion_is_installed(
     cli: Cli, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

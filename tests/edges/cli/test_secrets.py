@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
     from tests.nats_fixtures import StartServer
 
+pytestmark = pytest.mark.unmeasured
+
 MARK = "s3cr3t"
 SECRETS = {
     "plain": MARK,

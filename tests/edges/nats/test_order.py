@@ -15,6 +15,8 @@ from holdfast.engine import LATER, Later
 from holdfast.rows import Address, Row
 from tests.edges.nats.ground import Caller, Gated, calling, serving
 
+pytestmark = pytest.mark.unmeasured
+
 
 class Locked(Gated):
     """An engine whose storage is locked by somebody else, and read by those who wait."""

@@ -14,6 +14,8 @@ from holdfast.engines.memory import MemoryEngine
 from tests.edges.nats.ground import Caller, Gated, calling, serving, until
 from tests.edges.nats.test_tables import ALICE, at_tables, make_table
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgresql"])
 async def test_reads_and_writes_keep_their_order(
