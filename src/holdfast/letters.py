@@ -15,11 +15,11 @@ from holdfast.commands import Deleted, Results
 from holdfast.decide.letters import letter_address
 from holdfast.engine import LetterBox, Scan
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
+from holdfast.key_calls import write_of
 from holdfast.model import Letter, LetterPage
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
 from holdfast.wire.payload import decode
-from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

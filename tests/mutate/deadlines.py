@@ -151,7 +151,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a set over NATS forgets its deadline",
-        "wire/writes.py",
+        "key_calls.py",
         'origin = verbs.origin(deadline=fields.get("deadline"))',
         "origin = verbs.origin()",
         _NATS,

@@ -16,9 +16,9 @@ _ROTATE: Final = ("tests/security/test_rotate.py",)
 PLANTS: Final = (
     Plant(
         "who may only read may sweep",
-        "edges/nats/tables.py",
-        "READS: Final = VERBS - WRITES - _SWEEPS",
-        "READS: Final = VERBS - WRITES",
+        "edges/calls/tables.py",
+        "        RemovedReply,\n        writes=True,\n",
+        "        RemovedReply,\n",
         _GRANTS,
     ),
     Plant(

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast.commands import Change, Deleted, Expire, Kept, Many, Results, Stored, Versions
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
+from holdfast.key_calls import WRITES, write_of
 from holdfast.model import KEEP
 from holdfast.rows import Row
 from holdfast.verbs import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.refusals import ERRORS
-from holdfast.wire.writes import WRITING_VERBS, escalation, message_of, result_of, write_of
+from holdfast.wire.writes import escalation, message_of, result_of
 
 EXAMPLES = settings(
     deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -78,7 +79,7 @@ def verbs(writer: str = "trivia") -> Verbs:
 def commands(draw: st.DrawFn) -> Change:
     """Any command that a caller can give."""
     known, provenance = verbs(), draw(PROVENANCE)
-    kind = draw(st.sampled_from(sorted(WRITING_VERBS)))
+    kind = draw(st.sampled_from(sorted(WRITES)))
     if kind == "escalate":
         return escalation(
             known,
@@ -95,7 +96,7 @@ def commands(draw: st.DrawFn) -> Change:
 def plain(draw: st.DrawFn, provenances: st.SearchStrategy[dict[str, Any]], kind: str | None = None) -> Change:
     """A command that does what it says at once; of any kind if none is given."""
     known, provenance = verbs(), draw(provenances)
-    kind = kind or draw(st.sampled_from(sorted(WRITING_VERBS - {"escalate", "set_many"})))
+    kind = kind or draw(st.sampled_from(sorted(WRITES.keys() - {"escalate", "set_many"})))
     if kind == "set":
         keep = draw(st.sampled_from([None, KEEP]))
         item = draw(ITEMS)

@@ -15,11 +15,10 @@ import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from holdfast.commands import Escalate, Kept
+from holdfast.edges.calls import keys, operators, tables
 from holdfast.edges.durations import OWN_BOUNDS, Durations
 from holdfast.edges.gauges import Gauges, Sums
 from holdfast.edges.labels import MOST_PLUGINS, UNKNOWN, Labels
-from holdfast.edges.nats import tables
-from holdfast.edges.nats.calls import OPERATIONS, READS, SLOWLOG, WRITES
 from holdfast.edges.nats.observer import DROPPED
 from holdfast.edges.outcomes import LOCK, purpose_label, writes_of
 from holdfast.edges.tallies import Counts, Families, Tally, counters
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.store import Store
 
-VERBS: Final = tuple(sorted({*READS, *WRITES}))
-ADMIN_VERBS: Final = frozenset({*OPERATIONS, SLOWLOG})
+VERBS: Final = tuple(sorted(keys.VERBS))
 TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
 
 RANKING: Final = 60.0
@@ -132,7 +130,7 @@ class Metrics:
         """See `Counter.operation`."""
         on_tables = operation.namespace.startswith("table/")
         if operation.dialect == "admin":
-            self._admin.add(operation.verb if operation.verb in ADMIN_VERBS else UNKNOWN)
+            self._admin.add(operation.verb if operation.verb in operators.VERBS else UNKNOWN)
         elif (
             plugins := (self._on_tables if on_tables else self._operations).get(operation.verb)
         ) is not None:

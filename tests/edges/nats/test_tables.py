@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.tables import VERBS
+from holdfast.edges.calls.tables import VERBS
 from tests.edges.nats.ground import START, Caller, Running
 from tests.edges.nats.test_events import Ear
 
@@ -324,9 +324,9 @@ async def test_the_namespace_of_tables_has_stats(ask: Ask) -> None:
 async def test_every_verb_says_what_is_missing(caller: Caller, running: Running) -> None:
     """A request without what its verb needs is MISSING_FIELD, logged and counted under that verb."""
     needless = {"list_tables", "stats"}
-    for verb in sorted(VERBS - needless):
+    for verb in sorted(VERBS.keys() - needless):
         assert (await caller.ask(f"rosey.db.table.trivia.{verb}"))["error_code"] == "MISSING_FIELD", verb
-    assert {one.verb for one in running.recorder.operations} == VERBS - needless
+    assert {one.verb for one in running.recorder.operations} == VERBS.keys() - needless
     assert running.service.unknown_fields == 0
 
 

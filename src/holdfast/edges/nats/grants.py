@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.edges.nats import calls, tables
+from holdfast.edges.calls import FAMILIES, reading
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY
 
@@ -38,15 +38,13 @@ _LONGEST: Final = 100
 """How long the part after the colon may be: it becomes a part of a file's name."""
 
 READING: Final[dict[str, frozenset[str]]] = {
-    "kv": frozenset(calls.READS),
-    "table": tables.READS,
-    "semantic": frozenset(calls.READS),
+    family: reading(family) for family in (*PLUGIN_FAMILIES, *TENANT_FAMILIES)
 }
 """The verbs of each family that write nothing."""
 VERBS: Final[dict[str, frozenset[str]]] = {
-    "kv": READING["kv"] | calls.WRITES,
-    "table": tables.VERBS,
-    "semantic": READING["semantic"] | calls.WRITES | {"put"},
+    "kv": frozenset(FAMILIES["kv"]),
+    "table": frozenset(FAMILIES["table"]),
+    "semantic": frozenset(FAMILIES["semantic"]) | {"put"},
 }
 """Every verb of each family, by the names that it has in subjects."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Connection
+    from holdfast.edges.calls import Verb
     from holdfast.edges.nats.micro import Endpoint
     from holdfast.wire.subjects import Route
 
@@ -50,10 +51,11 @@ ALL_WAITING: Final = 65_536
 class Request(msgspec.Struct, gc=False):
     """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
 
-    `client` is the connection that it came over, and over which it is answered: a server may let the service
-    answer over that one alone. `writes` says that what was asked before it must have been looked up before
-    this is begun. `replayed` says that it was done before, and is answered as it was then. `user` is whose
-    connection it came from, where the server tells.
+    `client` is the connection that it came over, and over which it is answered: a server may let the
+    service answer over that one alone. `verb` is None if there is none of that name. `writes` says that
+    what was asked before it must have been looked up before this is begun. `replayed` says that it was
+    done before, and is answered as it was then. `user` is whose connection it came from, where the server
+    tells.
     """
 
     line: str
@@ -64,6 +66,7 @@ class Request(msgspec.Struct, gc=False):
     began: float
     endpoint: Endpoint
     client: Connection
+    verb: Verb | None = None
     writes: bool = False
     key: str = ""
     wait: float = 0.0

@@ -22,9 +22,9 @@ import msgspec
 
 from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
-from holdfast.edges.nats import calls, tables
+from holdfast.edges.calls import FAMILIES, keys
+from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.nats.answers import KNOWN_NAMES, Answers
-from holdfast.edges.nats.calls import WRITES
 from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.guard import reply_guard
 from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
@@ -42,7 +42,6 @@ from holdfast.rates import Buckets
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
 from holdfast.wire.replies import row_fields
-from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,17 +49,19 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection, Subscription
     from holdfast.bus.protocol import Message
     from holdfast.commands import Result
+    from holdfast.edges.calls import Verb
     from holdfast.edges.nats.listening import Way
-    from holdfast.edges.nats.tables import TableCall
+    from holdfast.key_calls import Write
     from holdfast.rows import Row
     from holdfast.store import Store
-    from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
 
 
 GRACE: Final = 5.0
 """For how many seconds a service that stops takes what was sent before."""
+GET: Final = keys.VERBS["get"]
+"""The verb that has a faster way beside the catalogue: the gets of a turn are looked up together."""
 TRUSTED: Final = "trusted"
 """Who is known to ask where the payload names the plugin: one of those who may speak for any."""
 
@@ -127,7 +128,7 @@ class NatsService:
         self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
         self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
-        self._tables: Bounded[str, TableCall] = Bounded(KNOWN_NAMES)
+        self._tables: Bounded[str, PluginTables] = Bounded(KNOWN_NAMES)
         self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
@@ -228,6 +229,7 @@ class NatsService:
         user = user_of(message) if self._users else ""
         if route.dialect is PAYLOAD:
             route = subjects.presumed(route, message.data)
+        verb = FAMILIES[route.family].get(route.verb)
         request = Request(
             line=route.owner,
             route=route,
@@ -237,7 +239,8 @@ class NatsService:
             began=time.perf_counter(),
             endpoint=endpoint,
             client=way.client,
-            writes=route.verb in (tables.WRITES if route.family == "table" else WRITES),
+            verb=verb,
+            writes=verb is not None and verb.in_order,
             user=user,
         )
         limited = self._settings.rate is not None and not self._admitted(request)
@@ -286,31 +289,26 @@ class NatsService:
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
         deadline = deadline_of(request, fields, self._now(), self._settings.deadline_ms)
-        known = tables.FIELDS if route.family == "table" else calls.FIELDS
-        if not fields.keys() <= known:
-            self.unknown_fields += len(fields.keys() - known)
+        verb = request.verb
+        if verb is None:
+            raise self._no_verb(request)
+        if not fields.keys() <= verb.plain:
+            self.unknown_fields += sum(1 for _ in verb.shape.unknown(fields))
         if route.dialect is ADMIN:
             fields["deadline"] = deadline
-            return self._operate(request, fields)
+            return self._operate(request, verb, fields)
         if route.family == "table":
             fields["deadline"] = deadline
             fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
-            return self._table(request, fields)
+            return self._table(request, verb, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
         kv = handles.get(route.namespace + request.user) or self._handle(request, handles)
-        if route.verb == "get" and self._get_at_once(request, kv, fields):
+        if verb is GET and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
         fields["deadline"] = deadline
-        write = write_of(route.verb, kv.verbs, fields)
-        if write is not None:
-            return self._write(request, write)
-        call = calls.READS.get(route.verb)
-        if call is None:
-            call = calls.SWEEPS.get(route.verb)
-            if call is None:
-                raise self._no_verb(request)
-            request.writes = False  # it begins with a look, which a write that was sent later must wait for
-        self._spawn(request, call(kv, fields))
+        if verb.in_order:
+            return self._write(request, verb.answer(kv.verbs, fields))
+        self._spawn(request, verb.answer(kv, fields))
         return True
 
     def _write(self, request: Request, write: Write) -> bool:
@@ -380,35 +378,26 @@ class NatsService:
             else:
                 self.under_way += 1
                 self._intake.adopt(request)
-                self._spawn(request, calls.READS["get"](kv, {"key": request.key}))
+                self._spawn(request, GET.answer(kv, {"key": request.key}))
 
-    def _table(self, request: Request, fields: Mapping[str, Any]) -> bool:
+    def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
         """A call about tables: a task, since each looks something up, and some take long."""
-        table, verb = fields.get("table"), request.route.verb
+        table = fields.get("table")
         request.key = table[:100] if isinstance(table, str) else ""
-        if verb not in tables.VERBS:
-            raise self._no_verb(request)
         namespace, user = request.route.namespace, request.user
-        calls_of = self._tables.get(namespace + user)
-        if calls_of is None:
+        tables = self._tables.get(namespace + user)
+        if tables is None:
             owner = request.route.owner
             known = self._principal(owner, user)
-            calls_of = self._store.table_calls(namespace, writer=owner, principal=known)
-            self._tables.keep(namespace + user, calls_of)
+            call = self._store.table_calls(namespace, writer=owner, principal=known)
+            tables = self._tables.keep(namespace + user, PluginTables(self._store, namespace, call))
             self._tell_over(request.client, namespace)
-        self._spawn(request, tables.answer(self._store, namespace, calls_of, verb=verb, fields=fields))
+        self._spawn(request, verb.answer(tables, fields))
         return True
 
-    def _operate(self, request: Request, fields: Mapping[str, Any]) -> bool:
-        verb = request.route.verb
-        if verb == calls.SLOWLOG:
-            self._finish(request, self._observer.slow_log.page(fields, self._micro.id))
-            return False
-        operation = calls.OPERATIONS.get(verb)
-        if operation is None:
-            raise self._no_verb(request)
+    def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
         known = {**fields, "principal": self._principal(subjects.OPERATOR.lower(), request.user)}
-        self._spawn(request, operation(self._store, known))
+        self._spawn(request, verb.answer(self._store, known))
         return True
 
     def _no_verb(self, request: Request) -> InvalidSubject:

@@ -1,0 +1,234 @@
+"""The verbs on keys: what every door answers about the entries of a plugin or of a tenant's project.
+
+The `answer` of a verb that is `in_order` takes `holdfast.verbs.Verbs` and gives a `holdfast.key_calls.Write`,
+which the door hands over at once. That of the others takes a handle, `holdfast.KV`, and is awaited.
+
+Law: an answer takes fields and gives fields. The door decides who may call it, when it is too late, and how
+the reply is spelled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.edges.calls.catalogue import Verb, catalogue
+from holdfast.edges.calls.fields import CallFields, ReadyReply, StatsReply
+from holdfast.edges.calls.key_fields import (
+    BatchFields,
+    BatchReply,
+    ChangesFields,
+    ChangesReply,
+    DeletedReply,
+    DeleteManyFields,
+    DeleteManyReply,
+    EntryReply,
+    EscalateFields,
+    EscalateReply,
+    ExpectingFields,
+    GetManyFields,
+    GetManyReply,
+    GetTtlReply,
+    HistoryFields,
+    HistoryReply,
+    IncrFields,
+    IncrReply,
+    KeyFields,
+    ListFields,
+    ListReply,
+    SetFields,
+    SetManyFields,
+    SetManyReply,
+    StoredReply,
+    TtlFields,
+)
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.fields import required
+from holdfast.key_calls import WRITES
+from holdfast.watch import changes_after
+from holdfast.wire.refusals import error_fields
+from holdfast.wire.replies import change_fields, changes_fields, default_fields, shown_entry, stats_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.kv import KV
+    from holdfast.store import Store
+
+
+async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return shown_entry(await kv.get(required(fields, "key")))
+
+
+async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ttl": await kv.get_ttl(required(fields, "key"))}
+
+
+async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = await kv.get_many(required(fields, "keys"))
+    return {
+        "results": [
+            {"success": False, **error_fields(entry)}
+            if isinstance(entry, HoldfastError)
+            else {"success": True, **shown_entry(entry)}
+            for entry in found
+        ]
+    }
+
+
+def switch(fields: Mapping[str, Any], name: str) -> bool:
+    """A field that is true or false, and false if it is not given."""
+    asked = fields.get(name, False)
+    if not isinstance(asked, bool):
+        raise ValidationError(f"{name} must be true or false", field=name)
+    return asked
+
+
+async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    values = switch(fields, "values")
+    page = await kv.list(
+        fields.get("prefix", ""),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        values=values,
+        purpose=fields.get("purpose"),
+        producer=fields.get("producer"),
+        writer=fields.get("last_writer"),
+        spec_ref=fields.get("spec_ref"),
+        expires_before=fields.get("expires_before"),
+    )
+    answer: dict[str, Any] = {
+        "keys": page.keys,
+        "count": page.count,
+        "truncated": page.truncated,
+        "cursor": page.cursor,
+    }
+    if page.entries is not None:
+        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
+    return answer
+
+
+async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Beside what was asked for, the bounds of the journal: what a client needs to go on without a gap."""
+    prefix = kv.verbs.prefix(fields.get("prefix", ""))
+    since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
+    kv.store.admit(kv.namespace)
+    page, changes = await changes_after(kv.store, kv.namespace, prefix, since, limit)
+    bounds = {"floor": page.floor, "head": page.head, "epoch": page.epoch}
+    return changes_fields(changes) | bounds
+
+
+async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = await kv.history(required(fields, "key"), limit=fields.get("limit"))
+    return {"changes": [change_fields(change) for change in found]}
+
+
+async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return await stats_and_policy(kv.store, kv.namespace)
+
+
+async def _ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    await kv.store.ready()
+    return {"ready": True}
+
+
+async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
+    """Return what a namespace holds, its policy, and the limits that hold where the policy names none."""
+    policy, defaults = await store.policy(namespace), await store.defaults(namespace)
+    return stats_fields(await store.stats(namespace)) | {
+        "policy": msgspec.structs.asdict(policy),
+        "defaults": default_fields(defaults),
+    }
+
+
+def _writing(
+    name: str,
+    help: str,
+    fields: type[msgspec.Struct],
+    reply: type[msgspec.Struct],
+    *,
+    destroys: bool = False,
+) -> Verb:
+    return Verb(
+        name=name,
+        help=help,
+        fields=fields,
+        reply=reply,
+        answer=WRITES[name],
+        writes=True,
+        destroys=destroys,
+        in_order=True,
+    )
+
+
+VERBS: Final = catalogue(
+    Verb(name="get", help="Return an entry.", fields=KeyFields, reply=EntryReply, answer=_get),
+    Verb(
+        name="get_many",
+        help="Return the entries of several keys.",
+        fields=GetManyFields,
+        reply=GetManyReply,
+        answer=_get_many,
+    ),
+    Verb(
+        name="get_ttl",
+        help="Return the seconds that an entry has left.",
+        fields=KeyFields,
+        reply=GetTtlReply,
+        answer=_get_ttl,
+    ),
+    Verb(
+        name="list",
+        help="List keys in order, a page at a time.",
+        fields=ListFields,
+        reply=ListReply,
+        answer=_list,
+    ),
+    Verb(
+        name="changes",
+        help="Return the changes after a version, oldest first.",
+        fields=ChangesFields,
+        reply=ChangesReply,
+        answer=_changes,
+    ),
+    Verb(
+        name="history",
+        help="Return the changes of one key, newest first.",
+        fields=HistoryFields,
+        reply=HistoryReply,
+        answer=_history,
+    ),
+    Verb(
+        name="stats",
+        help="Return what the namespace holds, its policy and its default limits.",
+        fields=CallFields,
+        reply=StatsReply,
+        answer=_stats,
+    ),
+    Verb(
+        name="ready",
+        help="Succeed if a write would be accepted now.",
+        fields=CallFields,
+        reply=ReadyReply,
+        answer=_ready,
+    ),
+    _writing("set", "Put a value.", SetFields, StoredReply),
+    _writing("incr", "Add to a number.", IncrFields, IncrReply),
+    _writing("set_ttl", "Expire an entry after this many seconds.", TtlFields, StoredReply),
+    _writing("remove_ttl", "Let an entry live for ever.", ExpectingFields, StoredReply),
+    _writing("restore", "Bring a key back from the trash.", TtlFields, StoredReply),
+    _writing("delete", "Remove a key.", ExpectingFields, DeletedReply, destroys=True),
+    _writing("set_many", "Put several values, each for itself.", SetManyFields, SetManyReply),
+    _writing(
+        "delete_many",
+        "Remove several keys, each for itself.",
+        DeleteManyFields,
+        DeleteManyReply,
+        destroys=True,
+    ),
+    _writing("batch", "Do all of several writes or none.", BatchFields, BatchReply, destroys=True),
+    _writing("escalate", "Keep a write that was given up as a dead letter.", EscalateFields, EscalateReply),
+)
+"""The verbs on keys."""

@@ -1,0 +1,211 @@
+"""The fields and replies of the verbs for operators.
+
+Law: declarations alone; see `holdfast.edges.calls.catalogue`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast.edges.calls.fields import (
+    After,
+    CallFields,
+    Count,
+    Cursor,
+    LastWriter,
+    Limit,
+    Next,
+    NextCursor,
+    Purpose,
+    Truncated,
+    WriteFields,
+)
+from holdfast.model import AuditEntry, Letter, Policy, Semantics, Stats, TrashEntry
+
+Namespace = Annotated[str, Meta(description="The full name of the namespace, such as `kv/trivia`.")]
+Prefix = Annotated[str, Meta(description="Only keys that begin with this.")]
+
+
+class NamespaceFields(CallFields, kw_only=True):
+    """A call about one namespace."""
+
+    namespace: Namespace
+
+
+class NamespacesFields(CallFields, kw_only=True):
+    """The fields of `namespaces`."""
+
+    limit: Annotated[int | UnsetType, Meta(description="The most to return; at most 1,024.")] = UNSET
+    cursor: Cursor | UnsetType = UNSET
+
+
+class SetPolicyFields(WriteFields, kw_only=True):
+    """The fields of `set_policy`."""
+
+    namespace: Namespace
+    policy: Annotated[Policy, Meta(description="The policy; what it does not name no longer holds.")]
+
+
+class AuditFields(NamespaceFields, kw_only=True):
+    """The fields of `audit`."""
+
+    after: After | UnsetType = UNSET
+    limit: Limit | UnsetType = UNSET
+    prefix: Prefix | UnsetType = UNSET
+    last_writer: LastWriter | UnsetType = UNSET
+    op: Annotated[str | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
+    purpose: Purpose | UnsetType = UNSET
+    request_id: Annotated[str | UnsetType, Meta(description="Only changes by this request.")] = UNSET
+    since: Annotated[str | UnsetType, Meta(description="Only changes from this time on, in ISO 8601.")] = (
+        UNSET
+    )
+    until: Annotated[str | UnsetType, Meta(description="Only changes before this time, in ISO 8601.")] = UNSET
+
+
+class AuditVerifyFields(NamespaceFields, kw_only=True):
+    """The fields of `audit_verify`."""
+
+    after: After | UnsetType = UNSET
+    anchor: Annotated[
+        str | UnsetType, Meta(description="The signature of the record with the number `after`.")
+    ] = UNSET
+
+
+class LoadedEntry(Struct, kw_only=True):
+    """An entry of another store, with its whole envelope."""
+
+    key: Annotated[str, Meta(description="The key.")]
+    value: Annotated[Any, Meta(description="The value.")]
+    version: Annotated[int, Meta(description="Its version there, at most 2^62.")]
+    created_at: Annotated[str, Meta(description="When it was made, in ISO 8601.")]
+    updated_at: Annotated[str, Meta(description="When it was last written, in ISO 8601.")]
+    expires_at: Annotated[str | None, Meta(description="When it expires; `null` if it does not.")]
+    last_writer: Annotated[str, Meta(description="Who wrote it last.")]
+    semantics: Annotated[Semantics | None, Meta(description="Why it exists and for whom.")]
+    request_id: Annotated[str | None, Meta(description="The request that wrote it.")]
+    spec_ref: Annotated[str | None, Meta(description="The document that the write followed.")]
+    purpose: Annotated[
+        str | UnsetType | None, Meta(description="Ignored: the purpose comes from `semantics`.")
+    ] = UNSET
+
+
+class LoadFields(WriteFields, kw_only=True):
+    """The fields of `load`."""
+
+    namespace: Namespace
+    entries: Annotated[list[LoadedEntry], Meta(description="At most 1,000 entries.")]
+    keep_versions: Annotated[
+        bool | UnsetType, Meta(description="Keep versions that are above the last one of the namespace.")
+    ] = UNSET
+
+
+class TrashFields(NamespaceFields, kw_only=True):
+    """The fields of `trash`."""
+
+    prefix: Prefix | UnsetType = UNSET
+    limit: Limit | UnsetType = UNSET
+    cursor: Cursor | UnsetType = UNSET
+    values: Annotated[bool | UnsetType, Meta(description="Return the values as well.")] = UNSET
+
+
+class DeadlettersFields(NamespaceFields, kw_only=True):
+    """The fields of `deadletters`."""
+
+    after: After | UnsetType = UNSET
+    limit: Limit | UnsetType = UNSET
+
+
+class LetterFields(NamespaceFields, kw_only=True):
+    """A call about one dead letter."""
+
+    number: Annotated[int, Meta(description="The number of the letter.")]
+
+
+class RescueFields(CallFields, kw_only=True):
+    """The fields of `rescue`."""
+
+    path: Annotated[
+        str | UnsetType, Meta(description="The new file, on the service's machine; begins a copy.")
+    ] = UNSET
+    number: Annotated[
+        int | UnsetType, Meta(description="The number in an earlier reply; asks how far that copy is.")
+    ] = UNSET
+
+
+class NamespacesReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `namespaces`."""
+
+    namespaces: Annotated[list[Stats], Meta(description="What each holds, by name; at most 1,024.")]
+    count: Count
+    truncated: Truncated
+    cursor: NextCursor
+
+
+class RemovedReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to a sweep."""
+
+    removed: Annotated[int, Meta(description="How many had expired.")]
+
+
+class RecountReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `recount`."""
+
+    corrected: Annotated[int, Meta(description="How many counters were wrong.")]
+
+
+class PolicyReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `policy` and `set_policy`."""
+
+    policy: Annotated[Policy, Meta(description="Every field of the policy, `null` where nothing is asked.")]
+
+
+class AuditReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `audit`."""
+
+    records: Annotated[list[AuditEntry], Meta(description="Records, oldest first.")]
+    count: Count
+    next: Next
+
+
+class AuditsReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `audits`."""
+
+    namespaces: Annotated[list[str], Meta(description="Their names, in order.")]
+    count: Count
+
+
+class LoadReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `load`."""
+
+    written: Annotated[int, Meta(description="How many entries were put.")]
+
+
+class TrashReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `trash`."""
+
+    entries: Annotated[list[TrashEntry], Meta(description="What was removed, in the order of keys.")]
+    count: Count
+    truncated: Truncated
+    cursor: NextCursor
+
+
+class DeadlettersReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `deadletters`."""
+
+    letters: Annotated[list[Letter], Meta(description="Letters, oldest first.")]
+    count: Count
+    next: Next
+
+
+class RetriedReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `deadletter_retry`."""
+
+    reply: Annotated[dict[str, Any], Meta(description="The reply to the letter's own verb.")]
+
+
+class DroppedReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `deadletter_drop`."""
+
+    dropped: Annotated[bool, Meta(description="Whether the letter was there.")]

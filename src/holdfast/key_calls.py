@@ -1,0 +1,210 @@
+"""Answers to the verbs on keys that write: the fields of a call become a command, its result becomes fields.
+
+Law: the service and a retried dead letter make their commands here, so that the same call means the same. The
+client's side, which makes a message of a command, is `holdfast.wire.writes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.commands import Change, Deleted, Results, Stored
+from holdfast.errors import HoldfastError, MissingField, ValidationError
+from holdfast.fields import Several, as_object, required, ttl_field
+from holdfast.model import look_over
+from holdfast.verbs import Verbs
+from holdfast.wire.refusals import ERRORS, error_fields
+from holdfast.wire.replies import row_fields, stored_fields
+from holdfast.wire.writes import BARE, escalation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A writing call: its command (None if nothing of it is legal), and how to show the result."""
+
+    command: Change | None
+    show: Callable[[Any], dict[str, Any]]
+
+
+_PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
+"""The fields that say who asks. A service adds the `deadline` that it has worked out."""
+
+
+def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None:
+    """The write that a message asks for; None if the verb is none that writes."""
+    make = WRITES.get(verb)
+    return None if make is None else make(verbs, fields)
+
+
+def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks and until when, as the verbs take it; of the rest nothing where a caller says nothing."""
+    if _PROVENANCE.isdisjoint(fields):
+        return {"deadline": fields.get("deadline")}
+    return {
+        "deadline": fields.get("deadline"),
+        "request_id": fields.get("request_id"),
+        "writer": fields.get("last_writer"),
+        "spec_ref": fields.get("spec_ref"),
+        "fence": fields.get("fence"),
+    }
+
+
+def _set(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    key, value, ttl = required(fields, "key"), required(fields, "value"), ttl_field(fields)
+    if _PROVENANCE.isdisjoint(fields):
+        origin = verbs.origin(deadline=fields.get("deadline"))
+    else:
+        origin = verbs.origin(**provenance(fields))
+    expected, semantics = fields.get("expected_version"), fields.get("semantics")
+    command = verbs.set_by(origin, key, value, ttl=ttl, expected_version=expected, semantics=semantics)
+    return Write(command, _shown_stored(fields))
+
+
+def _delete(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    expected = fields.get("expected_version")
+    return Write(
+        verbs.delete(required(fields, "key"), expected_version=expected, **provenance(fields)),
+        _shown_deleted,
+    )
+
+
+def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.incr(
+        required(fields, "key"),
+        fields.get("by", 1),
+        ttl=ttl_field(fields),
+        expected_version=fields.get("expected_version"),
+        **provenance(fields),
+    )
+    shown = _shown_stored(fields)
+    return Write(command, lambda result: {**shown(result), "value": look_over(result.key, result.row)})
+
+
+def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    seconds = ttl_field(fields)
+    command = verbs.set_ttl(
+        required(fields, "key"),
+        required(fields, "ttl_seconds") if seconds is None else seconds,
+        expected_version=fields.get("expected_version"),
+        **provenance(fields),
+    )
+    return Write(command, _shown_stored(fields))
+
+
+def _remove_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    expected = fields.get("expected_version")
+    command = verbs.remove_ttl(required(fields, "key"), expected_version=expected, **provenance(fields))
+    return Write(command, _shown_stored(fields))
+
+
+def _restore(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.restore(
+        required(fields, "key"),
+        ttl=ttl_field(fields),
+        expected_version=fields.get("expected_version"),
+        **provenance(fields),
+    )
+    return Write(command, _shown_stored(fields))
+
+
+def _set_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command, members = verbs.set_many(required(fields, "items"), **provenance(fields))
+    return Write(command if command.items else None, _shown_many(members, _shown_stored(fields)))
+
+
+def _delete_many(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command, members = verbs.delete_many(required(fields, "keys"), **provenance(fields))
+    return Write(command if command.items else None, _shown_many(members, _shown_deleted))
+
+
+def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.batch(
+        checks=fields.get("checks", ()), writes=required(fields, "writes"), **provenance(fields)
+    )
+    return Write(command, lambda result: {"versions": list(result.versions)})
+
+
+def _escalate(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    """Keep a call that was given up: one that could be made here, under a request id of its own."""
+    code = str(required(fields, "error_code")).upper()
+    if code not in ERRORS:
+        raise ValidationError(f"there is no error code {rules.shown(code)}", field="error_code")
+    command = escalation(
+        verbs,
+        _given_up(verbs, fields),
+        error_code=code,
+        message=fields.get("message", ""),
+        attempts=required(fields, "attempts"),
+        **provenance(fields),
+    )
+    return Write(command, lambda result: {"letter": result.number})
+
+
+def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
+    verb, request = required(fields, "verb"), as_object(required(fields, "request"), field="request")
+    make = WRITES.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
+    if make is None or make is _escalate:
+        raise ValidationError("verb must be one that writes", field="verb")
+    given = {name: field for name, field in request.items() if field is not None or name == "value"}
+    given.pop("deadline", None)  # of a call that was given up it has passed
+    command = make(verbs, given)
+    if command.command is None:
+        raise ValidationError("the request would write nothing", field="request")
+    if not command.command.origin.repeatable:
+        raise MissingField("the request has no request_id", field="request.request_id")
+    return command.command
+
+
+def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
+    """Version and deadline; all of the entry, or all but its value, for a caller who asks for it."""
+    wanted = fields.get("envelope")
+    if wanted is True:
+        return lambda result: {"key": result.key, **row_fields(result.key, result.row)}
+    return _bare if wanted == BARE else _stored
+
+
+def _bare(result: Stored) -> dict[str, Any]:
+    fields = {"key": result.key, **row_fields(result.key, result.row)}
+    del fields["value"]
+    return fields
+
+
+def _stored(result: Stored) -> dict[str, Any]:
+    return stored_fields(result.row)
+
+
+def _shown_deleted(result: Deleted) -> dict[str, Any]:
+    return {"deleted": False} if result.version is None else {"deleted": True, "version": result.version}
+
+
+def _shown_many(
+    members: Several[Any], show: Callable[[Any], dict[str, Any]]
+) -> Callable[[Results | None], dict[str, Any]]:
+    def shown(member: Any) -> dict[str, Any]:
+        if isinstance(member, HoldfastError):
+            return {"success": False, **error_fields(member)}
+        return {"success": True, **show(member)}
+
+    return lambda result: {
+        "results": [shown(member) for member in members.merge(() if result is None else result.items)]
+    }
+
+
+WRITES: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
+    "set": _set,
+    "delete": _delete,
+    "incr": _incr,
+    "set_ttl": _set_ttl,
+    "remove_ttl": _remove_ttl,
+    "restore": _restore,
+    "set_many": _set_many,
+    "delete_many": _delete_many,
+    "batch": _batch,
+    "escalate": _escalate,
+}
+"""The verbs on keys that write, each with the function that makes its command."""
