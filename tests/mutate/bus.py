@@ -281,8 +281,8 @@ PLANTS: Final = (
     Plant(
         "a request is answered over the common connection",
         "edges/nats/answers.py",
-        "self._send(request.client, request.reply, payload, error, dialect)",
-        "self._send(self._client, request.reply, payload, error, dialect)",
+        "self._send(request.client, request.reply, payload, error, dialect, warning=request.warning)",
+        "self._send(self._client, request.reply, payload, error, dialect, warning=request.warning)",
         _LINKS,
     ),
     Plant(

@@ -10,6 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _EXTRAS: Final = ("tests/unit/test_extras.py",)
+_UNKNOWN: Final = ("tests/edges/nats/test_unknown_fields.py",)
 _INIT: Final = ("tests/edges/cli/test_config_init.py",)
 _URLS: Final = ("tests/unit/test_registry.py",)
 _TRY: Final = ("tests/edges/test_try.py", "-k", "not dev_up")
@@ -122,5 +123,33 @@ PLANTS: Final = (
         "other = _registered.get(scheme) or _installed(scheme)",
         "other = _registered.get(scheme)",
         _URLS,
+    ),
+    Plant(
+        "a caller is not warned of an unknown field",
+        "edges/nats/answers.py",
+        'return {"Holdfast-Warning": warning} if warning else {}',
+        "return {}",
+        _UNKNOWN,
+    ),
+    Plant(
+        "unknown fields of members go unnoticed",
+        "edges/calls/catalogue.py",
+        "yield from inner._unknown_of_several(field, where + name)",
+        "continue",
+        _UNKNOWN,
+    ),
+    Plant(
+        "strict fields refuse nothing",
+        "edges/nats/service.py",
+        "if self._settings.strict_fields:",
+        "if self._settings.plugin:",
+        _UNKNOWN,
+    ),
+    Plant(
+        "a verb forgets one of its fields",
+        "edges/calls/key_fields.py",
+        "    producer: Annotated[",
+        "    produced: Annotated[",
+        ("tests/edges/calls/test_catalogue.py",),
     ),
 )

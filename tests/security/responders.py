@@ -184,6 +184,9 @@ class Tally:
         if namespace:  # without one it was refused before anybody was known to be meant
             self.executed[namespace] += 1
 
+    def unknown_fields(self, owner: str, count: int) -> None:
+        """A request had fields that its verb does not know."""
+
     def dropped(self, reason: str) -> None:
         """A message was left unexecuted."""
 

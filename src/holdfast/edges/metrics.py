@@ -123,8 +123,11 @@ class Metrics:
         self._retries = Counts(
             name("retries"), "Writes that were repeated or given up.", ("plugin", "error_code", "outcome")
         )
+        self._unknown = Counts(
+            name("unknown_fields"), "Fields of requests that their verbs do not know.", ("plugin",)
+        )
         counts = (self._errors, self._conflicts, self._slow, self._writes, self._expirations, self._retries)
-        self._by_plugin = counts
+        self._by_plugin = (*counts, self._unknown)
 
     def operation(self, operation: Operation) -> None:
         """See `Counter.operation`."""
@@ -146,6 +149,10 @@ class Metrics:
     def dropped(self, reason: str) -> None:
         """See `Counter.dropped`."""
         self._dropped.add(reason)
+
+    def unknown_fields(self, owner: str, count: int) -> None:
+        """See `Counter.unknown_fields`."""
+        self._unknown.add(self._labels.of(owner), by=count)
 
     async def exposition(self) -> bytes:
         """All metrics as text."""

@@ -114,6 +114,7 @@ def settings_of(config: Config) -> Settings:
         slow_walk_seconds=config.slow_list_ms / 1000,
         slow_kept=config.slow_log_size,
         rate=config.rate_limit,
+        strict_fields=config.strict_fields,
         limits=Limits(
             waiting=config.max_waiting,
             waiting_bytes=config.max_waiting_bytes,

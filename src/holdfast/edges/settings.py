@@ -252,6 +252,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=1e9)] | None,
         About("service.rate_limit", "Requests per second that each plugin may send.", otherwise="no limit"),
     ] = None
+    strict_fields: Annotated[
+        bool,
+        About(
+            "service.strict_fields",
+            "Refuse a request that has a field which its verb does not know, instead of warning its caller.",
+        ),
+    ] = False
     default_quota_bytes: Annotated[
         Annotated[int, Meta(ge=0, le=2**60)] | None,
         About(

@@ -52,6 +52,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             fields = _renamed(_lowered(fields), _camel, DEEPEST)
         return _ENCODE({"success": True, **fields})
 
+    def spelled(self, name: str) -> str:
+        """The name of a field, or a path of names, as this dialect spells it."""
+        return _camel(name) if self.camel else name
+
     def message(self, error: HoldfastError) -> str:
         """The message of an error, with the names of fields as this dialect spells them."""
         return _reworded(error.message, _camel) if self.camel else error.message

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
@@ -101,6 +102,7 @@ class Recorder:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.drops: list[str] = []
+        self.unknown: Counter[str] = Counter()
 
     def operation(self, operation: Operation) -> None:
         """See `Counter.operation`."""
@@ -109,6 +111,10 @@ class Recorder:
     def dropped(self, reason: str) -> None:
         """See `Counter.dropped`."""
         self.drops.append(reason)
+
+    def unknown_fields(self, owner: str, count: int) -> None:
+        """See `Counter.unknown_fields`."""
+        self.unknown[owner] += count
 
 
 class Gated(MemoryEngine):

@@ -8,7 +8,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -197,13 +196,6 @@ async def test_fire_and_forget(running: Running, caller: Caller, caplog: pytest.
     codes = [operation.code for operation in running.recorder.operations]
     assert codes.count(None) == 2
     assert {"VALIDATION_ERROR", "INVALID_JSON", "INVALID_PLUGIN_NAME"} <= set(codes)
-
-
-async def test_unknown_fields_are_ignored_and_counted(running: Running, caller: Caller) -> None:
-    """A field that nobody knows changes nothing, and the service keeps count."""
-    fields: dict[str, Any] = {"key": "k", "value": 1, "colour": "red", "Key": "K", "deadline_ms": 500}
-    assert (await caller.ask("db.kv.trivia.set", fields))["version"] == 1
-    assert running.service.unknown_fields == 2
 
 
 async def test_a_caller_who_left_disturbs_nobody(nats_server: NatsServer) -> None:

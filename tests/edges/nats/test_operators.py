@@ -41,7 +41,7 @@ async def test_a_policy_says_who_set_it(caller: Caller, running: Running) -> Non
         name: second[name] for name in ("request_id", "spec_ref")
     } == told
     assert second["before"] == first["after"]
-    assert running.service.unknown_fields == 0
+    assert running.recorder.unknown == {}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_the_audit(caller: Caller, running: Running) -> None:
     }
     wrong = await caller.ask("db.admin.audit_verify", WEB | {"after": 1, "anchor": "feed"})
     assert (wrong["broken_at"], "does not follow" in wrong["reason"]) == (2, True)
-    assert running.service.unknown_fields == 0
+    assert running.recorder.unknown == {}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_namespaces_come_in_pages(caller: Caller, running: Running) -> Non
     assert (last["count"], last["truncated"], last["cursor"]) == (1, False, None)
     whole = await caller.ask("db.admin.namespaces")
     assert (whole["count"], whole["cursor"]) == (5, None)
-    assert running.service.unknown_fields == 0
+    assert running.recorder.unknown == {}
 
 
 @pytest.mark.parametrize(

@@ -35,20 +35,21 @@ class Shape(msgspec.Struct, frozen=True):
         """All of them."""
         return self.plain | self.within.keys()
 
-    def unknown(self, fields: Mapping[str, Any], where: str = "") -> Iterator[str]:
-        """Yield the path of every field that has no known name, such as `items[3].ttl_second`."""
+    def unknown(self, fields: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Shape]]:
+        """Yield every field that has no known name: its path, such as `items[3].ttl_second`, and the shape
+        of the object that it is in."""
         for name, field in fields.items():
             if name in self.plain or field is None:
                 continue
             inner = self.within.get(name)
             if inner is None:
-                yield where + name
+                yield where + name, self
             elif isinstance(field, dict):
                 yield from inner.unknown(field, f"{where}{name}.")
             elif isinstance(field, list):
                 yield from inner._unknown_of_several(field, where + name)
 
-    def _unknown_of_several(self, members: list[Any], where: str) -> Iterator[str]:
+    def _unknown_of_several(self, members: list[Any], where: str) -> Iterator[tuple[str, Shape]]:
         # A longer list is refused as a whole.
         for position, member in enumerate(islice(members, rules.MAX_BATCH)):
             if isinstance(member, dict) and not member.keys() <= self.plain:

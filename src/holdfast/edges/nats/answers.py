@@ -103,7 +103,7 @@ class Answers:
                 f"the reply has {len(payload)} bytes, more than the server lets pass"
             )
             payload = dialect.refusal(error, bare=True)
-        self._send(request.client, request.reply, payload, error, dialect)
+        self._send(request.client, request.reply, payload, error, dialect, warning=request.warning)
         return error
 
     def _send(
@@ -113,11 +113,15 @@ class Answers:
         payload: bytes,
         error: HoldfastError | None,
         dialect: Dialect,
+        *,
+        warning: str = "",
     ) -> None:
         now = self._now()
         if now != self._told:  # the replies of a millisecond tell the same time
             self._told, self._head = now, block(_time(now))
-        head = self._head if error is None else block(_time(now) | _complaint(error, dialect))
+        head = self._head
+        if error is not None or warning:
+            head = block(_time(now) | _warning(warning) | _complaint(error, dialect))
         if not client.send(reply, payload, head=head, patient=self.patient):
             self.unsent += 1
 
@@ -126,7 +130,13 @@ def _time(now: int) -> dict[str, str]:
     return {"Holdfast-Time": str(now)}
 
 
-def _complaint(error: HoldfastError, dialect: Dialect) -> dict[str, str]:
+def _warning(warning: str) -> dict[str, str]:
+    return {"Holdfast-Warning": warning} if warning else {}
+
+
+def _complaint(error: HoldfastError | None, dialect: Dialect) -> dict[str, str]:
+    if error is None:
+        return {}
     return {
         "Nats-Service-Error-Code": str(NUMBERS[error.code]),
         "Nats-Service-Error": _one_line(dialect.message(error)),

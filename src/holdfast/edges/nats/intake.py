@@ -72,6 +72,7 @@ class Request(msgspec.Struct, gc=False):
     wait: float = 0.0
     replayed: bool = False
     user: str = ""
+    warning: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

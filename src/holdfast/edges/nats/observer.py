@@ -58,6 +58,10 @@ class Counter(Protocol):
         """A message was left unexecuted and unanswered; see `DROPPED`."""
         ...
 
+    def unknown_fields(self, owner: str, count: int) -> None:
+        """A request had fields that its verb does not know."""
+        ...
+
 
 class Observer:
     """Logs operations, and passes them on to a counter.
@@ -117,6 +121,14 @@ class Observer:
         self.slow_log.keep(request, seconds, asked=told, error=error)
         took = _took(request, seconds)
         _log.warning("slow: %s of %s took %.0f ms", verb, owner, seconds * 1000, extra=told | took)
+
+    def unknown_fields(self, request: Request, count: int) -> None:
+        """A request has fields that its verb does not know; its warning names them."""
+        if _log.isEnabledFor(logging.DEBUG) and self._sampled():
+            route = request.route
+            _log.debug("%s of %s has %s", route.verb, route.owner, request.warning, extra=asked(request))
+        if self._counter is not None:
+            self._counter.unknown_fields(request.route.owner, count)
 
     def dropped(self, reason: str, subject: str) -> None:
         """A message was left unexecuted and unanswered."""

@@ -24,6 +24,7 @@ from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES, keys
 from holdfast.edges.calls.tables import PluginTables
+from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.nats.answers import KNOWN_NAMES, Answers
 from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.guard import reply_guard
@@ -80,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slow_walk_seconds: float = 0.5
     slow_kept: int = KEPT
     rate: float | None = None
+    strict_fields: bool = False
     limits: Limits = Limits()
 
 
@@ -135,7 +137,6 @@ class NatsService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gets: list[tuple[Request, KV]] = []
         self._glances = store.capabilities.glances
-        self.unknown_fields = 0
         self.under_way = 0
 
     async def start(self) -> None:
@@ -288,12 +289,13 @@ class NatsService:
         fields = route.dialect.fields(request.payload)
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
+            del fields["plugin_name"]
         deadline = deadline_of(request, fields, self._now(), self._settings.deadline_ms)
         verb = request.verb
         if verb is None:
             raise self._no_verb(request)
         if not fields.keys() <= verb.plain:
-            self.unknown_fields += sum(1 for _ in verb.shape.unknown(fields))
+            self._look_closer(request, verb, fields)
         if route.dialect is ADMIN:
             fields["deadline"] = deadline
             return self._operate(request, verb, fields)
@@ -310,6 +312,17 @@ class NatsService:
             return self._write(request, verb.answer(kv.verbs, fields))
         self._spawn(request, verb.answer(kv, fields))
         return True
+
+    def _look_closer(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:
+        """Warn of fields that the verb does not know, or refuse them where that is asked for."""
+        found = unknown_fields(verb, fields)
+        if not found:
+            return
+        spelled = request.route.dialect.spelled
+        request.warning = warning(found, spelled)
+        self._observer.unknown_fields(request, len(found))
+        if self._settings.strict_fields:
+            raise unknown_field(found[0], spelled)
 
     def _write(self, request: Request, write: Write) -> bool:
         if write.command is None:

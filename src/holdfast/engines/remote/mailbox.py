@@ -39,6 +39,11 @@ _VIOLATION: Final = re.compile(
 AGAIN_SECONDS: Final = 0.1
 """How far apart a read is sent again while the service is not back on the bus."""
 
+MOST_WARNINGS: Final = 100
+LONGEST_WARNING: Final = 1_000
+"""How many different warnings of a service are logged, and how many characters of each."""
+_WARNING: Final = b"\r\nHoldfast-Warning:"
+
 _DENIED: Final = (
     "the NATS server does not let this user send to {}: a Holdfast service runs, but not for it there"
 )
@@ -80,6 +85,7 @@ class Mailbox:
         self._client.listen(f"{self._inbox}.*", self._on_reply)
         self._number = 0
         self._pending: dict[str, _Pending] = {}
+        self._warned: set[str] = set()
         self._denied: str | None = None
         self._refused: Untrusted | LoginRefused | None = None
         self._best = float("inf")
@@ -191,8 +197,17 @@ class Mailbox:
                 return
             pending.reply.set_exception(_Unheard())
             return
+        if _WARNING in message.head:
+            self._warn(pending.subject, message)
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
         pending.reply.set_result(message.data)
+
+    def _warn(self, subject: str, message: Message) -> None:
+        """Log what a service warns of, each warning once: a program that repeats a call repeats its cause."""
+        told = f"{subject}: {message.header('Holdfast-Warning')}"[:LONGEST_WARNING]
+        if told not in self._warned and len(self._warned) < MOST_WARNINGS:
+            self._warned.add(told)
+            _log.warning("%s", told)
 
     def time(self) -> float:
         """The service's time in milliseconds; until it has told us, that of this machine."""
