@@ -16,7 +16,6 @@ import pytest
 import holdfast
 from holdfast import errors, model, registry, rules
 from holdfast.engines import schema
-from holdfast.table import Tables
 from holdfast.wire.refusals import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -73,26 +72,6 @@ def test_every_number_of_an_error_is_in_the_reference() -> None:
     told = {code.strip(" `"): int(row[0]) for row in rows if row[0].isdecimal() for code in row[1].split(",")}
     assert told == NUMBERS
     assert set(NUMBERS) == {kind.code for kind in errors.error_classes()}
-
-
-SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key"}
-"""Fields of calls about tables that are called otherwise in Python, as the page says."""
-
-
-def test_fields_of_tables_are_arguments() -> None:
-    """Every field of a verb on tables is an argument of that verb in Python, as the page says."""
-    page = read("reference/tables.md")
-    text = " ".join(page.split())
-    assert all(f"`{field}`, which is `{name}`" in text for field, name in SPELLED_IN_PYTHON.items())
-    groups = {"key": ["partition_key", "sort_key"], "walk": ["walk"]}
-    for row in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section(page, "Verbs"), re.MULTILINE):
-        verb = getattr(Tables, row[0], None)
-        given = re.findall(r"`(\w+)`", row[1]) + [
-            name for group, names in groups.items() if group in re.split(r"[ ,]+", row[1]) for name in names
-        ]
-        parameters = set(inspect.signature(verb).parameters) if verb else set()
-        missing = {SPELLED_IN_PYTHON.get(field, field) for field in given} - parameters
-        assert not missing or row[0] == "stats", row
 
 
 def test_every_limit_is_in_the_reference() -> None:

@@ -7,6 +7,7 @@ same input gets the same error at every door.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ def catalogue(*verbs: Verb) -> dict[str, Verb]:
     return {verb.name: verb for verb in verbs}
 
 
+@cache
 def shape_of(struct: type[msgspec.Struct]) -> Shape:
     """The names that an object may have which a struct describes."""
     found = inspect.type_info(struct)

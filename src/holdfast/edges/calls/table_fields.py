@@ -3,7 +3,7 @@
 Law: declarations alone; see `holdfast.edges.calls.catalogue`.
 """
 
-from __future__ import annotations
+# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
 
 from typing import Annotated, Any, Literal
 

@@ -93,6 +93,7 @@ _commands(
     {
         "help": "help:show",
         "shell": "shell:shell",
+        "commands": "commands:commands",
         "completion": "completion:completion",
         "--install-completion": "completion:install",
     },

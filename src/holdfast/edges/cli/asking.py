@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
 
 from holdfast.edges.screen import harmless
 from holdfast.errors import ValidationError
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 Yes = Annotated[bool, Parameter(alias="-y", help="Do not ask for confirmation.")]
+_DESTROYS: Final = "__holdfast_destroys__"
 _AGREED: Final = frozenset({"y", "yes"})
+
+
+def destroys(command: Command) -> Command:
+    """Mark a command after which something that was stored may be lost; `holdfast commands` says so."""
+    setattr(command, _DESTROYS, True)
+    return command
+
+
+def is_destructive(command: object) -> bool:
+    """Whether something that was stored may be lost by a command."""
+    return getattr(command, _DESTROYS, False)
 
 
 def require_yes(what: str, *, yes: bool) -> None:

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import destroys
 from holdfast.edges.cli.options import UNNAMED, Origin
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 
 
+@destroys
 async def batch(
     content: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,

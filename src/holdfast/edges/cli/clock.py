@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, require_yes
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.migrate import DATABASE, Database
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, schema_of
@@ -34,6 +34,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: int
 
 
+@destroys
 async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> None:
     """Reset the time of a store that was written with a clock far ahead.
 

@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, require_yes
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
@@ -104,6 +104,7 @@ async def retry(
         raise failed
 
 
+@destroys
 async def drop(*letters: Number, yes: Yes = False, target: Target = HERE) -> None:
     """Delete dead letters permanently. A letter that does not exist is no error."""
     if not letters:

@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import destroys
 from holdfast.edges.cli.options import UNNAMED, Long, Origin, Seconds
 from holdfast.edges.cli.output import document, item_document, line, rows, shown_time, value
 from holdfast.edges.cli.tables import (
@@ -133,6 +134,7 @@ async def update(
     document(item_document(item) if owner.json else item.value)
 
 
+@destroys
 async def delete(
     table: Table,
     partition_key: PartitionKey,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes
+from holdfast.edges.cli.asking import Yes, destroys
 from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Origin, Ttl, number
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.removal import delete_all
@@ -64,6 +64,7 @@ async def set_value(
     print_stored(entry, target)
 
 
+@destroys
 async def delete(
     key: Annotated[str | None, Parameter(help="The key.")] = None,
     /,

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, require_yes
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import WHERE
 from holdfast.edges.cli.output import document, line, say
@@ -52,6 +52,7 @@ async def up(*, database: Database = DATABASE) -> None:
         line(after)
 
 
+@destroys
 async def down(revision: str | None = None, /, *, yes: Yes = False, database: Database = DATABASE) -> None:
     """Downgrade a store to an older revision, and print it. Data that the older revision can't hold is lost.
 

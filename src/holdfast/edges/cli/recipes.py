@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import destroys
 from holdfast.edges.cli.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Origin, Ttl, number
 from holdfast.edges.cli.output import document, line, value
@@ -83,6 +84,7 @@ async def flag_set(
     print_stored(entry, target)
 
 
+@destroys
 async def flag_clear(name: Name, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
     """Clear a flag, so that programs use their default. A flag that is not set is no error."""
     async with target.open() as store:

@@ -7,17 +7,25 @@ Law: nothing that a command declares is written down here a second time.
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.cli.app import app
-from holdfast.edges.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
+from holdfast.edges.cli.commands import (
+    arguments_of,
+    description,
+    exit_codes,
+    group_of,
+    known_commands,
+    value_of,
+)
 from holdfast.edges.cli.options import WHERE, WHO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cyclopts import App, Argument
+    from cyclopts import Argument
+
+    from holdfast.edges.cli.commands import Known
 
 _INTRODUCTION: Final = """\
 # The command line
@@ -34,18 +42,6 @@ The options about the store may also stand before the command: `holdfast --url s
 like any other length of time, is a number of seconds or has units: `30s`, `5m`, `1h`, `2d`, `1w`, `1h30m`.
 """
 
-_MEANINGS: Final = {
-    0: "done",
-    1: "an error that a retry does not fix",
-    2: "the command line is wrong, or asks for something that is not allowed",
-    3: "there is no such key, table, item or index",
-    4: "another writer came first: read again, then decide",
-    5: "the same command may succeed later; what `OUTCOME_UNKNOWN` means is in [the errors](errors.md)",
-    6: "the caller may not do this",
-    INTERRUPTED: "Ctrl-C",
-    PIPE_CLOSED: "the reader of the output has gone, as in `holdfast list --all \\| head -1`",
-}
-
 _ABOUT: Final = {
     "Store": "Commands about the keys of a namespace take all of these; those about tables take `--url`,\n"
     "`--context`, `--json` and `--plugin`, and those about a whole store `--url`, `--context` and\n"
@@ -58,34 +54,27 @@ _SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"
 
 def reference() -> str:
     """The page."""
-    return "\n".join([_INTRODUCTION, *_shared_sections(), *_exit_codes(), "## Commands", "", *_commands(app)])
+    return "\n".join([_INTRODUCTION, *_shared_sections(), *_exit_codes(), "## Commands", "", *_commands()])
 
 
-def _commands(group: App, *path: str) -> Iterator[str]:
+def _commands() -> Iterator[str]:
     """A section for every command, in the order of their names."""
-    hidden = {*group.help_flags, *group.version_flags}
-    known = group.resolved_commands()
-    for name, command in sorted(known.items()):
-        if name in hidden or name != command.name[0]:
-            continue
-        if command.default_command is not None:
-            aliases = [other for other, one in known.items() if one is command and other != name]
-            yield from _command(command, (*path, name), aliases)
-        yield from _commands(command, *path, name)
+    for known in known_commands(app):
+        yield from _command(known)
 
 
-def _command(command: App, path: tuple[str, ...], aliases: list[str]) -> Iterator[str]:
-    arguments = _arguments(command)
-    own = [argument for argument in arguments if _group(argument) not in _SHARED]
+def _command(known: Known) -> Iterator[str]:
+    arguments, path, aliases = arguments_of(known.app), known.path, known.aliases
+    own = [argument for argument in arguments if group_of(argument) not in _SHARED]
     yield from (f"### holdfast {' '.join(path)}", "")
     yield from (f"`{_usage(path, own)}`", "")
-    yield from (_description(command), "")
+    yield from (description(known.app), "")
     if aliases:
         calls = ", ".join(f"`{' '.join(('holdfast', *path[:-1], alias))}`" for alias in aliases)
         yield from (f"The same as {calls}.", "")
     if own:
         yield from (*_table(own), "")
-    shared = dict.fromkeys(_group(argument) for argument in arguments if _group(argument) in _SHARED)
+    shared = dict.fromkeys(group_of(argument) for argument in arguments if group_of(argument) in _SHARED)
     if shared:
         links = " and ".join(f"[{_SHARED[name].lower()}](#{_anchor(_SHARED[name])})" for name in shared)
         yield from (f"Also the options about {links}.", "")
@@ -100,25 +89,20 @@ def _usage(path: tuple[str, ...], own: list[Argument]) -> str:
     return " ".join(["holdfast", *path, *parts])
 
 
-def _description(command: App) -> str:
-    """What a command's documentation says before it comes to the parameters."""
-    text = inspect.cleandoc(command.help)
-    return text.partition("\n\nParameters\n")[0]
-
-
 def _shared_sections() -> Iterator[str]:
     """The options that many commands have, from a command that has them all."""
-    arguments = _arguments(app["set"])
+    arguments = arguments_of(app["set"])
     for group in (WHERE, WHO):
         yield from (f"## {_SHARED[str(group.name)]}", "", _ABOUT[str(group.name)], "")
-        yield from (*_table([argument for argument in arguments if _group(argument) == group.name]), "")
+        yield from (*_table([argument for argument in arguments if group_of(argument) == group.name]), "")
 
 
 def _exit_codes() -> Iterator[str]:
     yield from ("## Exit codes", "", "| code | meaning | errors |", "|---|---|---|")
-    for number, meaning in _MEANINGS.items():
-        codes = ", ".join(f"`{code}`" for code, exit_code in EXIT_CODES.items() if exit_code == number)
-        yield f"| {number} | {meaning} | {codes} |"
+    for one in exit_codes():
+        codes = ", ".join(f"`{code}`" for code in one.errors)
+        meaning = one.meaning.replace("|", "\\|")
+        yield f"| {one.code} | {meaning} | {codes} |"
     yield ""
 
 
@@ -134,22 +118,12 @@ def _table(arguments: list[Argument]) -> Iterator[str]:
         yield f"| `{_shown(argument)}` | {meaning} |"
 
 
-def _arguments(command: App) -> list[Argument]:
-    return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.show]
-
-
-def _group(argument: Argument) -> str:
-    groups: Any = argument.parameter.group
-    return str(groups[0].name) if groups else ""
-
-
 def _shown(argument: Argument) -> str:
     """An argument as it is typed: its names, and what follows them."""
     opposite = argument.parameter.negative or ()
     names = "/".join((*(argument.parameter.name or ()), *opposite))
-    if argument.is_positional_only() or argument.is_flag() or opposite:
-        return names
-    return f"{names} {argument.field_info.name.upper().replace('_', '-')}"
+    value = value_of(argument)
+    return names if value is None else f"{names} {value}"
 
 
 def _anchor(heading: str) -> str:

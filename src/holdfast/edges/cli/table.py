@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holdfast.edges.cli.asking import Yes, require_yes
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, Origin
 from holdfast.edges.cli.output import document, line, rows
 from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
@@ -48,6 +48,7 @@ async def create(
     print_described(made, owner)
 
 
+@destroys
 async def drop(table: Table, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
     """Drop a table with all its items."""
     require_yes(f"table {table!a} goes with all its items", yes=yes)
@@ -104,6 +105,7 @@ async def create_index(
     print_described(made, owner)
 
 
+@destroys
 async def drop_index(
     table: Table, index: str, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE
 ) -> None:

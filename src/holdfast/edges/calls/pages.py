@@ -1,0 +1,150 @@
+"""The tables of verbs and their fields in the reference pages, made from the catalogue.
+
+    python -m holdfast.edges.calls.pages docs/reference
+
+Law: only what stands between two markers of a page is made here; everything comes from the declarations.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.edges.calls import keys, operators, tables
+from holdfast.edges.calls.fields import CallFields, WriteFields
+from holdfast.edges.calls.key_fields import KeyWriteFields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.edges.calls.catalogue import Verb
+
+SHARED: Final = (CallFields, WriteFields, KeyWriteFields)
+"""Structs whose fields many verbs have; a page describes them once."""
+_BEGIN: Final = "<!-- begin: {}, made by python -m holdfast.edges.calls.pages -->"
+_END: Final = "<!-- end: {} -->"
+_BETWEEN: Final = re.compile(r"<!-- begin: (\w+),.*?<!-- end: \1 -->", re.DOTALL)
+_NAMES: Final = {
+    "string": "text",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "object": "object",
+    "null": "null",
+}
+_COUNTED: Final = frozenset({"integer", "number", "boolean", "object", "list"})
+
+
+def page(text: str) -> str:
+    """A page with everything between its markers made anew."""
+    return _BETWEEN.sub(lambda found: _block(found[1]), text)
+
+
+def _block(name: str) -> str:
+    return f"{_BEGIN.format(name)}\n\n{BLOCKS[name]}\n{_END.format(name)}"
+
+
+def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of a struct."""
+    _, components = msgspec.json.schema_components([struct], ref_template="{name}")
+    found: dict[str, Any] = components[struct.__name__]
+    return found
+
+
+def own_fields(struct: type[msgspec.Struct]) -> list[str]:
+    """The names of the fields that are not shared: the required ones first, else as they are declared."""
+    shared = {name for one in SHARED if issubclass(struct, one) for name in one.__struct_fields__}
+    required = schema(struct)["required"]
+    names = [name for name in struct.__struct_fields__ if name not in shared]
+    return sorted(names, key=lambda name: name not in required)
+
+
+def _verbs(verbs: dict[str, Verb]) -> str:
+    """A table of verbs, and one of their fields."""
+    return "\n".join([*_verb_rows(verbs), "", *_field_rows(verbs), ""])
+
+
+def _verb_rows(verbs: dict[str, Verb]) -> Iterator[str]:
+    yield from ("| verb | effect | what it does | fields | reply |", "|---|---|---|---|---|")
+    for verb in verbs.values():
+        effect = "destroys" if verb.destroys else "writes" if verb.writes else "reads"
+        yield f"| `{verb.name}` | {effect} | {verb.help} | {_named(verb.fields)} | {_replied(verb.reply)} |"
+
+
+def _named(struct: type[msgspec.Struct]) -> str:
+    """The names of a verb's fields, the required ones in bold, and *write* for those of every write."""
+    required = schema(struct)["required"]
+    named = [f"**`{name}`**" if name in required else f"`{name}`" for name in own_fields(struct)]
+    return ", ".join([*named, *(["*write*"] if issubclass(struct, WriteFields) else [])])
+
+
+def _replied(struct: type[msgspec.Struct]) -> str:
+    """The names of a reply's fields: those that every reply has, and the others in brackets."""
+    required = schema(struct)["required"]
+    always = [f"`{name}`" for name in struct.__struct_fields__ if name in required]
+    others = [f"`{name}`" for name in struct.__struct_fields__ if name not in required]
+    return ", ".join([*always, *([f"({', '.join(others)})"] if others else [])])
+
+
+def _field_rows(verbs: dict[str, Verb]) -> Iterator[str]:
+    """Every field once for each meaning, with the verbs that it has this meaning for."""
+    meanings: dict[tuple[str, str, str], list[str]] = {}
+    for verb in verbs.values():
+        properties = schema(verb.fields)["properties"]
+        for name in own_fields(verb.fields):
+            told = (name, kind(properties[name]), properties[name]["description"])
+            meanings.setdefault(told, []).append(f"`{verb.name}`")
+    yield from ("| field | type | meaning | of |", "|---|---|---|---|")
+    for (name, form, meaning), names in sorted(meanings.items()):
+        yield f"| `{name}` | {form} | {meaning} | {', '.join(names)} |"
+
+
+def _shared(*structs: type[msgspec.Struct]) -> str:
+    """A table of the fields that some structs have beyond those before them."""
+    rows = ["| field | type | meaning |", "|---|---|---|"]
+    seen: set[str] = set()
+    for struct in structs:
+        for name, told in schema(struct)["properties"].items():
+            if name not in seen:
+                rows.append(f"| `{name}` | {kind(told)} | {told['description']} |")
+                seen.add(name)
+    return "\n".join([*rows, ""])
+
+
+def kind(told: dict[str, Any]) -> str:
+    """The type of a field, for people."""
+    if "enum" in told:
+        return " or ".join(f"`{choice}`" for choice in told["enum"])
+    if "const" in told:
+        return f"`{msgspec.json.encode(told['const']).decode()}`"
+    if "anyOf" in told:
+        return " or ".join(dict.fromkeys(kind(one) for one in told["anyOf"]))
+    if "$ref" in told:
+        return "object"
+    if told.get("type") == "array":
+        inner = kind(told.get("items", {}))
+        return f"list of {inner + 's' if inner in _COUNTED else inner}"
+    return _NAMES.get(told.get("type", ""), "any JSON")
+
+
+BLOCKS: Final = {
+    "keys": _verbs(keys.VERBS),
+    "tables": _verbs(tables.VERBS),
+    "operators": _verbs(operators.VERBS),
+    "every_call": _shared(*SHARED),
+}
+"""What stands between the markers of each name."""
+
+
+def main(folder: Path) -> None:
+    """Make everything between the markers of the pages of a folder anew."""
+    for path in sorted(folder.glob("*.md")):
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

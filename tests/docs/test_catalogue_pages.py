@@ -1,0 +1,62 @@
+"""The tables of verbs and fields in the reference are those of the catalogue."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+import pytest
+
+from holdfast.edges.calls import tables
+from holdfast.edges.calls.pages import BLOCKS, own_fields, page
+from holdfast.table import Tables
+from holdfast.tables.spelling import Expecting, Walk
+
+REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs/reference"
+SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key"}
+"""Fields of calls about tables that are called otherwise in Python, as the page says."""
+FOR_NATS_ALONE: Final = {
+    "binary": tables.VERBS.keys(),
+    "return_values": {"set_ttl", "remove_ttl"},
+    "table": {"transact_write"},
+}
+"""Fields that verbs have over NATS alone, as the page says."""
+GROUPS: Final[dict[str, Any]] = {"walk": Walk, "expecting": Expecting}
+"""What arguments with these names stand for in a signature."""
+
+
+@pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.md")), ids=lambda path: path.name)
+def test_tables_are_made_from_the_catalogue(path: Path) -> None:
+    """A page says of verbs what they declare: `python -m holdfast.edges.calls.pages docs/reference`."""
+    text = path.read_text(encoding="utf-8")
+    assert page(text) == text
+
+
+def test_every_table_stands_on_a_page() -> None:
+    """No table is made that no page shows, and no marker is broken."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md"))
+    assert sorted(re.findall(r"<!-- begin: (\w+),", pages)) == sorted(BLOCKS)
+    assert sorted(re.findall(r"<!-- end: (\w+) -->", pages)) == sorted(BLOCKS)
+
+
+def test_a_changed_page_is_noticed() -> None:
+    """The tests above fail for a page that says something else."""
+    text = (REFERENCE / "verbs.md").read_text(encoding="utf-8")
+    changed = text.replace("| `get` | reads |", "| `get` | writes |")
+    assert changed != text == page(changed)
+
+
+@pytest.mark.parametrize("verb", sorted(tables.VERBS.keys() - {"stats"}))
+def test_fields_of_tables_are_arguments(verb: str) -> None:
+    """Every field of a verb on tables is an argument of that verb in Python, as the page says."""
+    text = " ".join((REFERENCE / "tables.md").read_text(encoding="utf-8").split())
+    assert all(f"`{field}`, which is `{name}`" in text for field, name in SPELLED_IN_PYTHON.items())
+    parameters = set(inspect.signature(getattr(Tables, verb)).parameters)
+    for group in parameters & GROUPS.keys():
+        parameters |= set(get_type_hints(GROUPS[group]))
+    fields = [
+        name for name in own_fields(tables.VERBS[verb].fields) if verb not in FOR_NATS_ALONE.get(name, ())
+    ]
+    assert {SPELLED_IN_PYTHON.get(name, name) for name in fields} <= parameters

@@ -1,0 +1,147 @@
+"""The AsyncAPI document is valid, complete, and true of what goes over the wire."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.asyncapi import document
+from holdfast.edges.calls.yaml import document_text
+from holdfast.errors import VersionConflict
+from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC
+from tests.edges.calls.script import SCRIPT
+from tests.edges.calls.test_catalogue import filled, served, subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.edges.nats.server import NatsServer
+
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs/reference/asyncapi.yaml"
+DIALECTS: Final = {"kv": PLUGIN, "payload": PAYLOAD, "semantic": SEMANTIC, "table": PLUGIN, "admin": ADMIN}
+
+
+def test_the_document_is_made_from_the_catalogue() -> None:
+    """The file is what `python -m holdfast.edges.calls.asyncapi` prints, and reads as what it was made of."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == document_text(document())
+    assert yaml.safe_load(text) == document()
+
+
+def test_a_validator_accepts_the_document() -> None:
+    """A validator of AsyncAPI 3 finds nothing wrong, and does find what is wrong."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about names in the validator's own models
+        from asyncapi3 import AsyncAPI3  # type: ignore[import-untyped]
+    AsyncAPI3.model_validate(document())
+    wrong = document()
+    wrong["operations"]["kv_get"]["action"] = "get"
+    with pytest.raises(ValueError, match="send"):
+        AsyncAPI3.model_validate(wrong)
+
+
+def references(part: Any) -> Iterator[str]:
+    """Every reference in a part of the document."""
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for member in part.values():
+            yield from references(member)
+    elif isinstance(part, list):
+        for member in part:
+            yield from references(member)
+
+
+def resolved(whole: dict[str, Any], reference: str) -> Any:
+    """The part of the document that a reference leads to."""
+    part: Any = whole
+    for name in reference.removeprefix("#/").split("/"):
+        part = part[name]
+    return part
+
+
+def test_references_lead_somewhere() -> None:
+    """Every reference leads to a part of the document, and every schema and message is used."""
+    whole = document()
+    found = set(references(whole))
+    for reference in found:
+        assert resolved(whole, reference) is not None
+    for kind in ("schemas", "messages"):
+        for name in whole["components"][kind]:
+            assert f"#/components/{kind}/{name}" in found
+
+
+def test_every_verb_is_described() -> None:
+    """Every verb of every family has a channel and an operation, which say whether it writes or destroys."""
+    whole = document()
+    for family, verbs in FAMILIES.items():
+        for verb in verbs.values():
+            told = whole["operations"][f"{family}_{verb.name}"]
+            assert (told["x-writes"], told["x-destroys"]) == (verb.writes, verb.destroys)
+            address = whole["channels"][f"{family}_{verb.name}"]["address"]
+            assert address.endswith(".put" if (family, verb.name) == ("semantic", "set") else f".{verb.name}")
+
+
+def require_described(whole: dict[str, Any], schemas: list[Any], content: Any, where: str) -> None:
+    """Fail unless an object has all the names that schemas together require, and no other than they know."""
+    known: dict[str, Any] = {}
+    required: set[str] = set()
+    pending = list(schemas)
+    while pending:
+        schema = pending.pop()
+        if "$ref" in schema:
+            pending.append(resolved(whole, schema["$ref"]))
+        pending += schema.get("allOf", []) + schema.get("anyOf", [])
+        known |= schema.get("properties", {})
+        required |= set(schema.get("required", []))
+        if "items" in schema and isinstance(content, list):
+            for member in content:
+                require_described(whole, [schema["items"]], member, f"{where}[]")
+    if known and isinstance(content, dict) and not where.endswith("results[]"):
+        assert required <= content.keys(), where
+        assert content.keys() <= known.keys(), where
+        for name, member in content.items():
+            require_described(whole, [known[name]], member, f"{where}.{name}")
+
+
+async def test_messages_are_as_described(nats_server: NatsServer, tmp_path: Path) -> None:
+    """What is sent and answered in each dialect has the names that the document says, at every depth."""
+    whole, letter = document(), 0
+    messages = whole["components"]["messages"]
+    async with served(nats_server, tmp_path) as caller:
+        for family, verb, told in SCRIPT:
+            fields = filled(told, path=str(tmp_path / "copy"), letter=letter)
+            fields = {name: field for name, field in fields.items() if field is not None or name == "value"}
+            reply = await caller.ask(subject(family, verb), fields)
+            assert reply.pop("success") is True
+            letter = reply.get("letter", letter)
+            for kind in ("kv", "payload", "semantic") if family == "kv" else (family,):
+                dialect, name = DIALECTS[kind], f"{kind}_{verb}"
+                named = {"plugin_name": "trivia"} if kind == "payload" else {}
+                sent = json.loads(dialect.request(fields | named))
+                if verb != "set_many":  # one of its items is refused on purpose
+                    require_described(whole, [messages[f"{name}_request"]["payload"]], sent, name)
+                answer = json.loads(dialect.reply(reply))
+                require_described(whole, [messages[f"{name}_reply"]["payload"]], answer, name)
+
+
+@pytest.mark.parametrize("family", ["kv", "payload", "semantic"])
+def test_refusals_are_as_described(family: str) -> None:
+    """A refusal has the names and the code that the document says."""
+    whole = document()
+    told = json.loads(DIALECTS[family].refusal(VersionConflict("late", reason="request_id_reused")))
+    name = {"kv": "refusal"}.get(family, f"{family}_refusal")
+    payload = whole["components"]["messages"][name]["payload"]
+    require_described(whole, [payload], told, name)
+    schema = resolved(whole, payload["$ref"])["properties"]
+    if family == "payload":
+        assert told["error"]["code"] in schema["error"]["properties"]["code"]["enum"]
+    else:
+        code = "errorCode" if family == "semantic" else "error_code"
+        assert told[code] in schema[code]["enum"]

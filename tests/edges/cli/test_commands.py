@@ -1,0 +1,63 @@
+"""`holdfast commands`: a program learns what this command line can do, from the command line itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.edges.cli.app import app
+from holdfast.edges.cli.commands import known_commands, shown_command
+from holdfast.edges.cli.exit_codes import EXIT_CODES
+
+if TYPE_CHECKING:
+    from tests.edges.cli.conftest import Cli
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    """Every command by the words that call it, as a program reads of it. To make this takes a while."""
+    shown = msgspec.json.encode([shown_command(one) for one in known_commands(app)])
+    return {one["command"]: one for one in msgspec.json.decode(shown)}
+
+
+def test_every_command_is_listed(cli: Cli, told: dict[str, dict[str, Any]]) -> None:
+    """Every command that the parser knows is there, and with it the exit code of every error."""
+    document = cli.did("commands", "--json").json
+    assert {one["command"]: one for one in document["commands"]} == told
+    assert {"get", "table index drop", "commands", "ttl set"} <= told.keys()
+    codes = document["exit_codes"]
+    assert {error: one["code"] for one in codes for error in one["errors"]} == EXIT_CODES
+    assert {0, 130, 141} <= {one["code"] for one in codes}
+    assert all(one["meaning"] for one in codes)
+
+
+def test_a_command_says_what_it_takes(told: dict[str, dict[str, Any]]) -> None:
+    """A program sees how each argument is given, whether it must be, and what it means."""
+    drop = told["table drop"]
+    assert (drop["destroys"], drop["asks"], drop["aliases"]) == (True, True, [])
+    [table, yes] = [one for one in drop["arguments"] if one["group"] is None]
+    assert (table["names"], table["positional"], table["required"]) == (["TABLE"], True, True)
+    assert (yes["names"], yes["value"], yes["required"]) == (["--yes", "-y"], None, False)
+    assert told["delete"]["aliases"] == ["rm"]
+    [ttl] = [one for one in told["set"]["arguments"] if "--ttl" in one["names"]]
+    assert (ttl["value"], ttl["positional"]) == ("TTL", False)
+    [stream] = [one for one in told["table create"]["arguments"] if "--stream" in one["names"]]
+    assert stream["choices"] == ["both", "keys", "new", "old"]
+
+
+def test_a_command_says_whether_it_destroys(told: dict[str, dict[str, Any]]) -> None:
+    """What asks before it goes on destroys, and so does what deletes without asking; reading never does."""
+    destroying = {name for name, one in told.items() if one["destroys"]}
+    assert {name for name, one in told.items() if one["asks"]} <= destroying
+    assert {"delete", "batch", "table delete", "flag clear"} <= destroying
+    assert destroying.isdisjoint({"get", "set", "list", "restore", "stats", "export", "commands"})
+
+
+def test_people_get_a_table(cli: Cli, told: dict[str, dict[str, Any]]) -> None:
+    """Without --json a command stands on one line: its words, whether it destroys, and what it does."""
+    lines = cli.did("commands").out.splitlines()
+    assert any(line.startswith("get\t-\tPrint the value of a key") for line in lines)
+    assert any(line.startswith("table drop\tdestroys\t") for line in lines)
+    assert [line.partition("\t")[0] for line in lines] == list(told)
