@@ -105,7 +105,12 @@ class Change(Command, frozen=True, kw_only=True, gc=False):
 
 
 class KeyChange(Change, frozen=True, kw_only=True, gc=False):
-    """A change of one key, if its version is the expected one (0: it must not exist; None: whatever)."""
+    """A change of one key, if its version is the expected one (0: it must not exist; None: whatever).
+
+    A client sends one that names a `verb` with its fields under their own names.
+    """
+
+    verb: ClassVar[str] = ""
 
     key: str
     expected: int | None = None
@@ -129,6 +134,8 @@ class Set(KeyChange, frozen=True, kw_only=True, gc=False):
 class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
     """Remove a key."""
 
+    verb: ClassVar[str] = "delete"
+
     @property
     def removes(self) -> bool:
         """Whether this only removes."""
@@ -137,6 +144,8 @@ class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
 
 class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
     """Add to a number; `ttl` applies when this makes the key."""
+
+    verb: ClassVar[str] = "incr"
 
     by: int | float
     ttl: int | None = None
@@ -150,6 +159,8 @@ class SetTtl(KeyChange, frozen=True, kw_only=True, gc=False):
 
 class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
     """Bring a key back from the trash."""
+
+    verb: ClassVar[str] = "restore"
 
     ttl: int | None = None
 

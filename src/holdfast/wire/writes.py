@@ -20,9 +20,9 @@ from holdfast.commands import (
     Guard,
     Incr,
     Kept,
+    KeyChange,
     Many,
     Origin,
-    Restore,
     Results,
     Set,
     SetTtl,
@@ -88,16 +88,10 @@ def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:
     match command:
         case Set():
             return "set", _set_fields(command)
-        case Delete():
-            return "delete", _key_fields(command)
-        case Incr():
-            return "incr", _key_fields(command) | {"by": command.by} | _ttl_fields(command.ttl)
         case SetTtl(ttl=None):
             return "remove_ttl", _key_fields(command)
         case SetTtl():
             return "set_ttl", _key_fields(command) | {"ttl_seconds": command.ttl}
-        case Restore():
-            return "restore", _key_fields(command) | _ttl_fields(command.ttl)
         case Batch():
             checks = [{"key": check.key, "version": check.version} for check in command.checks]
             return "batch", {"checks": checks, "writes": [_write_fields(write) for write in command.writes]}
@@ -107,6 +101,8 @@ def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:
             return "delete_many", {"keys": [item.key for item in command.items]}
         case Escalate():
             return "escalate", content_fields(command.letter)
+        case KeyChange(verb=verb) if verb:
+            return verb, _key_fields(command) | _own_fields(command)
         case _:
             raise TypeError(f"{type(command).__name__} is no call of a client")
 
@@ -116,6 +112,12 @@ def _key_fields(command: Any) -> dict[str, Any]:
     if command.expected is not None:
         fields["expected_version"] = command.expected
     return fields
+
+
+def _own_fields(command: KeyChange) -> dict[str, Any]:
+    """The fields of a command beyond those that every change of a key has."""
+    own = (name for name in command.__struct_fields__ if name not in KeyChange.__struct_fields__)
+    return {name: field for name in own if (field := getattr(command, name)) is not None}
 
 
 def _ttl_fields(ttl: int | None) -> dict[str, Any]:

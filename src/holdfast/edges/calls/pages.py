@@ -63,7 +63,7 @@ def own_fields(struct: type[msgspec.Struct]) -> list[str]:
     return sorted(names, key=lambda name: name not in required)
 
 
-def _verbs(verbs: dict[str, Verb]) -> str:
+def verbs_text(verbs: dict[str, Verb]) -> str:
     """A table of verbs, and one of their fields."""
     return "\n".join([*_verb_rows(verbs), "", *_field_rows(verbs), ""])
 
@@ -132,9 +132,9 @@ def kind(told: dict[str, Any]) -> str:
 
 
 BLOCKS: Final = {
-    "keys": _verbs(keys.VERBS),
-    "tables": _verbs(tables.VERBS),
-    "operators": _verbs(operators.VERBS),
+    "keys": verbs_text(keys.VERBS),
+    "tables": verbs_text(tables.VERBS),
+    "operators": verbs_text(operators.VERBS),
     "every_call": _shared(*SHARED),
 }
 """What stands between the markers of each name."""
