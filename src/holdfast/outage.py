@@ -8,6 +8,7 @@ is the store's.
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,7 +18,6 @@ from holdfast.model import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
 PATIENCE: Final = 300
 """For how many seconds the storage may be unavailable before there is an alert."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,8 @@ from holdfast.errors import VersionConflict
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC
 from tests.edges.calls.script import SCRIPT
 from tests.edges.calls.test_catalogue import filled, served, subject
+from tests.edges.nats.ground import calling, serving
+from tests.edges.nats.test_events import Ear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +132,23 @@ async def test_messages_are_as_described(nats_server: NatsServer, tmp_path: Path
                     require_described(whole, [messages[f"{name}_request"]["payload"]], sent, name)
                 answer = json.loads(dialect.reply(reply))
                 require_described(whole, [messages[f"{name}_reply"]["payload"]], answer, name)
+
+
+async def test_events_are_as_described(nats_server: NatsServer) -> None:
+    """What is published after a commit comes at the address and with the names that the document says."""
+    whole, ear = document(), Ear()
+    async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
+        await ear.listen(caller, "db.event.>")
+        await running.store.kv("trivia").set("k", 1)
+        await running.store.semantic("acme", "web").set("k", 1, semantics={"purpose": "cache"})
+        tables = running.store.tables("trivia")
+        await tables.create_table("t", partition_key=("id", "string"), sort_key=("at", "number"))
+        await tables.put_item("t", {"id": "a", "at": 1})
+        for name in ("event_kv", "event_semantic", "event_table"):
+            subject, content = await ear.next()
+            address = whole["channels"][name]["address"]
+            assert re.fullmatch(re.sub(r"\{\w+\}", "[^.]+", address), subject)
+            require_described(whole, [whole["components"]["messages"][name]["payload"]], content, name)
 
 
 @pytest.mark.parametrize("family", ["kv", "payload", "semantic"])

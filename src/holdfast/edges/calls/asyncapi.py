@@ -22,6 +22,7 @@ from holdfast.edges.calls.schemas import (
 from holdfast.edges.calls.table_replies import ItemChangeRecord
 from holdfast.edges.calls.yaml import document_text
 from holdfast.model import Change
+from holdfast.outage import Alert
 from holdfast.wire.dialects import SEMANTIC
 from holdfast.wire.subjects import FAMILIES as SUBJECTS
 from holdfast.wire.subjects import QUEUE
@@ -45,10 +46,14 @@ _EVENTS: Final = {
     "event_kv": ("db.event.kv.{plugin}.{op}", _PLUGIN | _OP, "Change"),
     "event_semantic": ("db.event.semantic.{tenant}.{project}.{op}", _TENANT | _OP, "SemanticChange"),
     "event_table": ("db.event.table.{plugin}.{op}", _PLUGIN | _OP, "ItemChangeRecord"),
+    "event_service": ("db.event.service.unavailable", {}, "Alert"),
 }
+"""What a service publishes: the address, its parameters, and the schema of the message."""
+_TOLD: Final = {"event_service": "Tell that the storage has taken no write for five minutes, once an outage."}
 _DESCRIPTION: Final = (
     "A key-value store with versions, expiry, watches and tables. Requests are JSON objects, and each is "
-    "answered at its reply subject. Subjects begin with `db` unless the service has other prefixes."
+    "answered at its reply subject. Subjects begin with `db` unless the service has other prefixes. The "
+    "discovery subjects that every NATS service has are not listed."
 )
 
 
@@ -76,6 +81,7 @@ def _channels(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
         )
     for name, (address, parameters, _) in _EVENTS.items():
         channels[name] = _channel(address, parameters, name)
+    channels["ready"] = _channel("db.ready", {}, "admin_ready_request")
     replies = [_id(family, verb, "reply") for family, verb in calls]
     messages = {name: _ref("messages", name) for name in [*replies, *refusals()]}
     channels["replies"] = {
@@ -94,11 +100,13 @@ def _channel(address: str, parameters: dict[str, str], message: str) -> dict[str
 
 def _operations(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
     operations = {_id(family, verb): _operation(family, verb) for family, verb in calls}
+    ready = operations["admin_ready"]
+    operations["ready"] = ready | {"channel": {"$ref": "#/channels/ready"}}
     for name in _EVENTS:
         operations[name] = {
             "action": "send",
             "channel": {"$ref": f"#/channels/{name}"},
-            "summary": "Tell of a change after its commit, at most once.",
+            "summary": _TOLD.get(name, "Tell of a change after its commit, at most once."),
         }
     return operations
 
@@ -147,7 +155,7 @@ def _reply(family: str, verb: Verb) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     structs = [struct for verbs in FAMILIES.values() for verb in verbs.values() for struct in _structs(verb)]
-    plain = schemas_of([*structs, Change, ItemChangeRecord])
+    plain = schemas_of([*structs, Change, ItemChangeRecord, Alert])
     keys = [struct for verb in FAMILIES["semantic"].values() for struct in _structs(verb)]
     semantic = camel_schemas(schemas_of([*keys, Change]))
     return dict(sorted((envelopes() | plain | semantic).items()))
