@@ -22,8 +22,8 @@ from holdfast.commands import KeyChange, Stored
 from holdfast.decide import decision
 from holdfast.decide.draft import Draft
 from holdfast.decide.keys import _expected, _needs_key, _store
-from holdfast.edges.calls import asyncapi, keys, pages, reading
-from holdfast.edges.calls.key_fields import ExpectingFields, StoredReply
+from holdfast.edges.calls import Verb, asyncapi, keys, pages, reading
+from holdfast.edges.calls.key_fields import DeleteManyReply, ExpectingFields, KeyFields, StoredReply
 from holdfast.edges.calls.keys import _writing
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
@@ -204,6 +204,35 @@ async def test_programs_can_call_it(nats_server: NatsServer) -> None:
             assert (entry.value, entry.version, entry.last_writer) == (42, 2, "w")
             with pytest.raises(KeyNotFound):
                 await kv.multiply("nothing", 2)
+
+
+async def test_a_verb_of_several_steps(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb on keys without a command of its own is an answer that takes the handle, and an entry."""
+
+    async def clear(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+        page = await kv.list(required(fields, "key"))
+        return {"results": [{"success": True, "deleted": await kv.delete(key)} for key in page.keys]}
+
+    verb = Verb(
+        name="clear",
+        help="Remove keys, one by one.",
+        fields=KeyFields,
+        reply=DeleteManyReply,
+        answer=clear,
+        writes=True,
+        destroys=True,
+        walks=True,
+    )
+    monkeypatch.setitem(keys.VERBS, "clear", verb)
+    assert "clear" not in reading("kv")
+    async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
+        set_a, cleared = await caller.ask_all(
+            [("db.kv.trivia.set", {"key": "a", "value": 1}), ("db.kv.trivia.clear", {"key": "a", "kye": 1})]
+        )
+        assert set_a.fields["version"] == 1
+        assert cleared.fields == {"success": True, "results": [{"success": True, "deleted": True}]}
+        assert cleared.headers["Holdfast-Warning"] == "unknown field kye"
+        assert (await running.store.kv("trivia").list()).keys == []
 
 
 @pytest.mark.usefixtures("added")

@@ -71,6 +71,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         destroys: Whether it may remove something that was there.
         in_order: Whether it is handed over before the next request of its connection is begun, so that it
             takes effect in the order in which requests were sent.
+        walks: Whether it may look at many rows, so that it may take longer before it counts as slow.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     writes: bool = False
     destroys: bool = False
     in_order: bool = False
+    walks: bool = False
     shape: Shape = Shape(frozenset())
     plain: frozenset[str] = frozenset()
     """The fields that a request may have without a further look: `shape.plain`, a look-up nearer."""

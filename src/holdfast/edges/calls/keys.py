@@ -171,6 +171,7 @@ VERBS: Final = catalogue(
         fields=GetManyFields,
         reply=GetManyReply,
         answer=_get_many,
+        walks=True,
     ),
     Verb(
         name="get_ttl",
@@ -185,6 +186,7 @@ VERBS: Final = catalogue(
         fields=ListFields,
         reply=ListReply,
         answer=_list,
+        walks=True,
     ),
     Verb(
         name="changes",
@@ -192,6 +194,7 @@ VERBS: Final = catalogue(
         fields=ChangesFields,
         reply=ChangesReply,
         answer=_changes,
+        walks=True,
     ),
     Verb(
         name="history",
@@ -199,6 +202,7 @@ VERBS: Final = catalogue(
         fields=HistoryFields,
         reply=HistoryReply,
         answer=_history,
+        walks=True,
     ),
     Verb(
         name="stats",

@@ -198,11 +198,19 @@ def _verb(
     *,
     writes: bool = False,
     destroys: bool = False,
+    walks: bool = False,
 ) -> Verb:
     """A verb that is called as its answer is."""
     name = answer.__name__.removeprefix("_")
     return Verb(
-        name=name, help=help, fields=fields, reply=reply, answer=answer, writes=writes, destroys=destroys
+        name=name,
+        help=help,
+        fields=fields,
+        reply=reply,
+        answer=answer,
+        writes=writes,
+        destroys=destroys,
+        walks=walks,
     )
 
 
@@ -244,7 +252,7 @@ VERBS: Final = catalogue(
         writes=True,
     ),
     _verb(_deadletter_drop, "Drop a dead letter.", LetterFields, DroppedReply, writes=True, destroys=True),
-    _verb(_rescue, "Copy the whole SQLite store into a new file.", RescueFields, RescuePart),
+    _verb(_rescue, "Copy the whole SQLite store into a new file.", RescueFields, RescuePart, walks=True),
     _verb(_ready, "Succeed if a write would be accepted now.", CallFields, ReadyReply),
 )
 """The verbs for operators."""

@@ -63,6 +63,7 @@ def _verb(
     *,
     writes: bool = False,
     destroys: bool = False,
+    walks: bool = False,
 ) -> Verb:
     return Verb(
         name=name,
@@ -73,13 +74,19 @@ def _verb(
         writes=writes or name in WRITES,
         destroys=destroys,
         in_order=name in WRITES,
+        walks=walks,
     )
 
 
 VERBS: Final = catalogue(
     _verb("create_table", "Make a table.", of.CreateTableFields, to.ChangedTableReply),
     _verb(
-        "drop_table", "Drop a table with its items.", of.TableWriteFields, to.DroppedTableReply, destroys=True
+        "drop_table",
+        "Drop a table with its items.",
+        of.TableWriteFields,
+        to.DroppedTableReply,
+        destroys=True,
+        walks=True,
     ),
     _verb("describe_table", "Describe a table.", of.TableCallFields, to.TableReply),
     _verb("list_tables", "List the tables of the plugin.", CallFields, to.TablesReply),
@@ -87,13 +94,21 @@ VERBS: Final = catalogue(
     _verb("get_item", "Return an item by its key.", of.GetItemFields, to.ItemReply),
     _verb("update_item", "Change attributes of an item.", of.UpdateItemFields, to.WrittenItemReply),
     _verb("delete_item", "Remove an item.", of.ItemWriteFields, to.DeletedItemReply, destroys=True),
-    _verb("query", "Return items of a partition, in order.", of.QueryFields, to.ItemPageReply),
-    _verb("scan", "Return items of a whole table.", of.WalkFields, to.ItemPageReply),
-    _verb("create_index", "Make an index and fill it.", of.CreateIndexFields, to.ChangedTableReply),
-    _verb("drop_index", "Drop an index.", of.DropIndexFields, to.DroppedTableReply, destroys=True),
-    _verb("query_index", "Return items by an indexed value.", of.QueryIndexFields, to.ItemPageReply),
-    _verb("check_index", "Compare an index with the items.", of.CheckIndexFields, to.CheckIndexReply),
-    _verb("batch_get_item", "Return items by their keys.", of.BatchGetItemFields, to.ItemsReply),
+    _verb("query", "Return items of a partition, in order.", of.QueryFields, to.ItemPageReply, walks=True),
+    _verb("scan", "Return items of a whole table.", of.WalkFields, to.ItemPageReply, walks=True),
+    _verb(
+        "create_index", "Make an index and fill it.", of.CreateIndexFields, to.ChangedTableReply, walks=True
+    ),
+    _verb(
+        "drop_index", "Drop an index.", of.DropIndexFields, to.DroppedTableReply, destroys=True, walks=True
+    ),
+    _verb(
+        "query_index", "Return items by an indexed value.", of.QueryIndexFields, to.ItemPageReply, walks=True
+    ),
+    _verb(
+        "check_index", "Compare an index with the items.", of.CheckIndexFields, to.CheckIndexReply, walks=True
+    ),
+    _verb("batch_get_item", "Return items by their keys.", of.BatchGetItemFields, to.ItemsReply, walks=True),
     _verb(
         "batch_write_item",
         "Put and remove items, each for itself.",
@@ -117,6 +132,7 @@ VERBS: Final = catalogue(
         of.TableCallFields,
         RemovedReply,
         writes=True,
+        walks=True,
     ),
     _verb("changes", "Return changes of items after a version.", of.ItemChangesFields, to.ItemChangesReply),
     Verb(

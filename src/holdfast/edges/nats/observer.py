@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from holdfast.edges.calls import FAMILIES
 from holdfast.edges.nats.asked import asked
 from holdfast.edges.nats.slow import KEPT, SlowLog
 from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
@@ -74,11 +75,7 @@ class Observer:
     """
 
     WALKS: Final = frozenset(
-        {
-            *("list", "changes", "history", "get_many", "query", "scan", "query_index", "batch_get_item"),
-            *("create_index", "drop_index", "check_index", "drop_table", "sweep_expired_ttl", "rescue"),
-            "delete_prefix",
-        }
+        name for verbs in FAMILIES.values() for name, verb in verbs.items() if verb.walks
     )
 
     def __init__(
