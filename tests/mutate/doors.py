@@ -26,8 +26,8 @@ PLANTS: Final = (
     Plant(
         "a write overtakes the deletion by prefix that was sent before it",
         "edges/nats/service.py",
-        "            request.writes = False  #",
-        "            request.writes = True  #",
+        "writes=verb is not None and verb.in_order,",
+        "writes=verb is not None and verb.writes,",
         ("tests/edges/nats/test_delete_prefix.py",),
     ),
     Plant(

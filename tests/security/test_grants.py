@@ -254,7 +254,7 @@ def test_read_is_every_verb_that_writes_nothing() -> None:
 def test_the_page_lists_the_verbs_of_read() -> None:
     """The how-to names every verb that `read` grants, and no other."""
     page = (ROOT / "docs" / "howto" / "isolate-plugins.md").read_text(encoding="utf-8")
-    found = re.search(r"`read` grants `([^`]*)` of keys and of a project, and `([^`]*)`\s+of tables", page)
+    found = re.search(r"`read` grants `([^`]*)` of keys and of a project, and\s+`([^`]*)`\s+of tables", page)
     assert found is not None
     assert {*found[1].split(), "ready"} == grants.READING["kv"] == grants.READING["semantic"]
     assert set(found[2].split()) == grants.READING["table"]

@@ -154,6 +154,18 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
             **PROVENANCE,
         },
     ),
+    ("set", {"key": "tmp:1", "value": 1}),
+    (
+        "delete_prefix",
+        {
+            "prefix": "tmp:",
+            "limit": 5,
+            "cursor": None,
+            "dry_run": False,
+            "fence": {"lock": "l", "token": 3},
+            **PROVENANCE,
+        },
+    ),
     (
         "batch",
         {
@@ -338,6 +350,7 @@ OPERATORS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("sweep", {}),
     ("upkeep", {}),
     ("rescue", {"path": "{path}"}),
+    ("slowlog", {"limit": 5, "before": None, "instance": None}),
 ]
 
 POLICY: Final = [name for name, _ in OPERATORS].index("set_policy")

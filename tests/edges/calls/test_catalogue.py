@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
+from holdfast.edges.nats.slow import SlowLog
 from holdfast.kv import KV
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from tests.edges.calls.script import SCRIPT
@@ -101,6 +103,7 @@ async def called(store: holdfast.Store, family: str, verb: Verb, fields: Noted) 
     """Have a verb answered as a door would."""
     if family == "admin":
         fields["principal"] = "test"
+        fields["slow_log"] = partial(SlowLog().page, instance="one")
         return await verb.answer(store, fields)
     if family == "table":
         call = store.table_calls("table/trivia", writer="trivia")
@@ -125,7 +128,7 @@ async def test_every_field_that_is_read_is_declared(tmp_path: Path) -> None:
     seen["admin", "rescue"].add("number")  # asked for instead of a path
     for (family, name), names in seen.items():
         declared = FAMILIES[family][name].shape.names
-        assert names - {"principal", "timeout"} <= declared, (family, name)
+        assert names - {"principal", "slow_log", "timeout"} <= declared, (family, name)
         assert declared - BY_THE_DOOR - WITHOUT_EFFECT <= names | BY_THE_DOOR, (family, name)
 
 

@@ -136,6 +136,15 @@ class SetManyFields(KeyWriteFields, kw_only=True):
     items: Annotated[list[SetItem], Meta(description="At most 1,000 items, each with the fields of a set.")]
 
 
+class DeletePrefixFields(WriteFields, kw_only=True):
+    """The fields of `delete_prefix`; a `request_id` is refused, since repeating the call does no harm."""
+
+    prefix: Annotated[str, Meta(description="Remove the keys that begin with this.")]
+    limit: Limit | UnsetType = UNSET
+    cursor: Cursor | UnsetType = UNSET
+    dry_run: Annotated[bool | UnsetType, Meta(description="Return the keys and remove nothing.")] = UNSET
+
+
 class DeleteManyFields(KeyWriteFields, kw_only=True):
     """The fields of `delete_many`."""
 
@@ -233,6 +242,15 @@ class ListReply(Struct, kw_only=True, forbid_unknown_fields=True):
     entries: Annotated[list[ListedEntry] | UnsetType, Meta(description="With `values`, their entries.")] = (
         UNSET
     )
+
+
+class DeletePrefixReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `delete_prefix`."""
+
+    keys: Annotated[list[str], Meta(description="The keys that were removed, or would be.")]
+    count: Count
+    truncated: Truncated
+    cursor: NextCursor
 
 
 class ChangesReply(Struct, kw_only=True, forbid_unknown_fields=True):

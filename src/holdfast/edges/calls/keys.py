@@ -24,6 +24,8 @@ from holdfast.edges.calls.key_fields import (
     DeletedReply,
     DeleteManyFields,
     DeleteManyReply,
+    DeletePrefixFields,
+    DeletePrefixReply,
     EntryReply,
     EscalateFields,
     EscalateReply,
@@ -46,7 +48,7 @@ from holdfast.edges.calls.key_fields import (
 )
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.fields import required
-from holdfast.key_calls import WRITES
+from holdfast.key_calls import WRITES, provenance
 from holdfast.watch import changes_after
 from holdfast.wire.refusals import error_fields
 from holdfast.wire.replies import change_fields, changes_fields, default_fields, shown_entry, stats_fields
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.kv import KV
+    from holdfast.model import Page
     from holdfast.store import Store
 
 
@@ -99,15 +102,30 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
         spec_ref=fields.get("spec_ref"),
         expires_before=fields.get("expires_before"),
     )
-    answer: dict[str, Any] = {
+    answer = _page(page)
+    if page.entries is not None:
+        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
+    return answer
+
+
+def _page(page: Page) -> dict[str, Any]:
+    return {
         "keys": page.keys,
         "count": page.count,
         "truncated": page.truncated,
         "cursor": page.cursor,
     }
-    if page.entries is not None:
-        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
-    return answer
+
+
+async def _delete_prefix(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    page = await kv.delete_prefix(
+        required(fields, "prefix"),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        dry_run=switch(fields, "dry_run"),
+        **provenance(fields),
+    )
+    return _page(page)
 
 
 async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,6 +249,16 @@ VERBS: Final = catalogue(
         DeleteManyFields,
         DeleteManyReply,
         destroys=True,
+    ),
+    Verb(
+        name="delete_prefix",
+        help="Remove the keys that begin with a prefix, a page at a time.",
+        fields=DeletePrefixFields,
+        reply=DeletePrefixReply,
+        answer=_delete_prefix,
+        writes=True,
+        destroys=True,
+        walks=True,
     ),
     _writing("batch", "Do all of several writes or none.", BatchFields, BatchReply, destroys=True),
     _writing("escalate", "Keep a write that was given up as a dead letter.", EscalateFields, EscalateReply),

@@ -22,7 +22,7 @@ from holdfast.edges.calls.fields import (
     Truncated,
     WriteFields,
 )
-from holdfast.model import AuditEntry, Letter, Policy, Semantics, Stats, TrashEntry
+from holdfast.model import AuditEntry, Letter, Policy, Semantics, SlowRequest, Stats, TrashEntry
 
 Namespace = Annotated[str, Meta(description="The full name of the namespace, such as `kv/trivia`.")]
 Prefix = Annotated[str, Meta(description="Only keys that begin with this.")]
@@ -132,6 +132,28 @@ class RescueFields(CallFields, kw_only=True):
     number: Annotated[
         int | UnsetType, Meta(description="The number in an earlier reply; asks how far that copy is.")
     ] = UNSET
+
+
+class SlowlogFields(CallFields, kw_only=True):
+    """The fields of `slowlog`."""
+
+    limit: Annotated[int | UnsetType, Meta(description="The most to return; at most 200.")] = UNSET
+    before: Annotated[
+        int | UnsetType, Meta(description="Only requests with a smaller number: `next` of an earlier reply.")
+    ] = UNSET
+    instance: Annotated[
+        str | UnsetType, Meta(description="The instance that is asked; others answer without requests.")
+    ] = UNSET
+
+
+class SlowlogReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `slowlog`."""
+
+    requests: Annotated[list[SlowRequest], Meta(description="Slow requests, newest first.")]
+    count: Count
+    next: Annotated[int | None, Meta(description="The `before` of the following call; null at the end.")]
+    slow: Annotated[int, Meta(description="Slow requests since the instance was started.")]
+    instance: Annotated[str, Meta(description="The instance that answered.")]
 
 
 class NamespacesReply(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -35,6 +35,8 @@ from holdfast.edges.calls.operator_fields import (
     RescueFields,
     RetriedReply,
     SetPolicyFields,
+    SlowlogFields,
+    SlowlogReply,
     TrashFields,
     TrashReply,
 )
@@ -185,6 +187,12 @@ async def _rescue(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.structs.asdict(part)
 
 
+async def _slowlog(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The door keeps the slow log, and puts what shows a page of it among the fields."""
+    page: dict[str, Any] = fields["slow_log"](fields)
+    return page
+
+
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
     return {"ready": True}
@@ -253,6 +261,7 @@ VERBS: Final = catalogue(
     ),
     _verb(_deadletter_drop, "Drop a dead letter.", LetterFields, DroppedReply, writes=True, destroys=True),
     _verb(_rescue, "Copy the whole SQLite store into a new file.", RescueFields, RescuePart, walks=True),
+    _verb(_slowlog, "Return the requests that took long, newest first.", SlowlogFields, SlowlogReply),
     _verb(_ready, "Succeed if a write would be accepted now.", CallFields, ReadyReply),
 )
 """The verbs for operators."""

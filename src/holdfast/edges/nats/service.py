@@ -409,7 +409,11 @@ class NatsService:
         return True
 
     def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
-        known = {**fields, "principal": self._principal(subjects.OPERATOR.lower(), request.user)}
+        known = {
+            **fields,
+            "principal": self._principal(subjects.OPERATOR.lower(), request.user),
+            "slow_log": partial(self._observer.slow_log.page, instance=self._micro.id),
+        }
         self._spawn(request, verb.answer(self._store, known))
         return True
 
