@@ -82,9 +82,12 @@ CAMPAIGNS: Final = {
         500,
     ),
     "cost": (
-        ["tests/robustness/test_cost.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        [
+            *("tests/robustness/test_cost.py", "tests/robustness/test_cost_search.py"),
+            *("--timeout=0", "-s", "-p", "no:xdist"),
+        ],
         {"HOLDFAST_COST_ROUNDS": "{rounds}"},
-        1_000,
+        40,
     ),
     "cancellation": (
         ["tests/robustness/test_cancellation.py", "--timeout=0"],

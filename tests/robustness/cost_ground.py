@@ -22,6 +22,7 @@ from holdfast.edges.nats.service import NatsService, Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from holdfast.rows import Record
     from holdfast.store import Store
 
 MOST_BYTES: Final = 65_536
@@ -87,17 +88,21 @@ class StandIn:
 class Scales:
     """Weighs requests to one plugin of a service."""
 
-    def __init__(self, store: Store, line: StandIn) -> None:
-        self.store = store
+    def __init__(self, ground: Ground, line: StandIn) -> None:
+        self._ground = ground
         self._line = line
 
     async def weigh(self, family: str, verb: str, fields: dict[str, Any]) -> Weight:
-        """Make a request and say what it came to. It is made twice, since memory is slow to count."""
+        """Make a request and say what it came to. It is made twice, since memory is slow to count.
+
+        What it changes is put back each time, so that the next request finds as much.
+        """
         payload = json.dumps(fields, separators=(",", ":")).encode()
         assert len(payload) <= MOST_BYTES, f"the request has {len(payload)} bytes"
         with pieces() as timed:
             await self._answer(family, verb, payload)
             taken = list(timed)  # this very turn, in which the reply is looked at here, is not over
+        await self._ground.restore()
         gc.collect()
         tracemalloc.start()
         try:
@@ -105,6 +110,7 @@ class Scales:
             memory = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
+        await self._ground.restore()
         return Weight(answer, max(taken), sum(taken), memory)
 
     async def _answer(self, family: str, verb: str, payload: bytes) -> dict[str, Any]:
@@ -135,16 +141,20 @@ def pieces() -> Iterator[list[float]]:
 
 @contextlib.asynccontextmanager
 async def scales(url: str = "sqlite:///:memory:") -> AsyncIterator[Scales]:
-    """A service with a plugin that has stored whatever makes requests dear."""
+    """A service with a plugin that has stored whatever makes requests expensive."""
     async with holdfast.open(url, reap=False) as store:
-        await hostile(store)
+        ground = Ground(store)
+        await ground.lay()
+        gc.collect()
+        gc.freeze()  # as a service does: the lists of this test are large to go through again and again
         line: Any = StandIn()
         service = NatsService(store, line, Settings(events=False), Observer(slow=1e9, slow_walk=1e9))
         await service.start()
         try:
-            yield Scales(store, line)
+            yield Scales(ground, line)
         finally:
             await service.stop()
+            gc.unfreeze()
 
 
 SHAPES: Final[dict[str, Any]] = {
@@ -159,23 +169,118 @@ SHAPES: Final[dict[str, Any]] = {
     "names": {str(number): 1 for number in range(34_000)},
 }
 """Attributes of items of nearly 400 KB, each of another kind."""
+TWINS: Final[dict[str, Any]] = {
+    "ints": [1] * 20_000,
+    "lists": [[]] * 18_000,
+    "objects": [{"": []}] * 6_000,
+    "members": {str(number): [] for number in range(5_000)},
+}
+"""Values that fit into a request, each stored as well, so that a comparison has to look at all of both."""
+INDEXABLE: Final = [{"name": name, "type": "string"} for name in ("tag", "p", "l")]
+"""The attributes of large items that an index may be about."""
 KEYS: Final = 160
 """How many keys of 64 KB there are: more than one request may look at."""
 ITEMS: Final = 24
 """How many items of nearly 400 KB there are beside the shapes, all with one value in an index."""
+MINE: Final = "ground"
+"""Who has written what an attack finds."""
 
 
-async def hostile(store: Store) -> None:
-    """Store what makes requests dear."""
-    kv, tables = store.kv("attacker"), store.tables("attacker")
-    for number in range(KEYS):
-        deep = json.loads("[" * 60 + "1" + "]" * 60)
-        value = [deep] * 520 if number % 2 else "x" * 65_000
-        await kv.set(f"k{number}", value, ttl=100_000 if number % 3 else None)
-    await tables.create_table("t", partition_key=("p", "string"))
-    for name, shape in SHAPES.items():
-        await tables.put_item("t", {"p": name, "l": shape})
-    await tables.create_table("large", partition_key=("p", "string"), ttl_attribute="until")
-    await tables.create_index("large", "by", key=("tag", "string"))
-    for number in range(ITEMS):
-        await tables.put_item("large", {"p": f"i{number}", "tag": "x", "l": [[1]] * 99_000})
+class Ground:
+    """What makes requests expensive, stored for a plugin, and stored again where a request has changed it.
+
+    Args:
+        store: Where it is stored.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._kv, self._tables = store.kv("attacker"), store.tables("attacker")
+        self._store = store
+        self._values = {f"k{number}": _value(number) for number in range(KEYS)} | {"spare": 1}
+        self._items = _items()
+        self._changed: set[tuple[str, str]] = set()
+
+    async def lay(self) -> None:
+        """Store all of it."""
+        await self._store.set_policy(self._kv.namespace, {"trash": True})
+        await asyncio.gather(*map(self._set, self._values))
+        for table in self._items:
+            await self._create(table)
+        await self._tables.create_index("large", "by", key=("tag", "string"))
+        await self._tables.create_index("large", "old", key=("tag", "string"))
+        self._store.listen(self._note)
+
+    async def restore(self) -> None:
+        """Store what has been changed since."""
+        for _ in range(3):  # changes are told of a little later than callers are answered
+            await asyncio.sleep(0)
+        changed, self._changed = self._changed, set()
+        await asyncio.gather(*(self._set(name) for space, name in changed if self._is_mine(space, name)))
+        for namespace, name in changed:
+            table, _, key = name.partition(":")
+            if namespace == self._tables.namespace and table in self._items:
+                [partition] = json.loads(key)
+                await self._put(table, partition)
+        await self._restore_tables()
+
+    async def _restore_tables(self) -> None:
+        there = await self._tables.list_tables()
+        if "gone" not in there:
+            await self._create("gone")
+        if "new" in there:
+            await self._tables.drop_table("new")
+        indexes = {index["name"] for index in (await self._tables.describe_table("large"))["indexes"]}
+        if "new" in indexes:
+            await self._tables.drop_index("large", "new")
+        if "old" not in indexes:
+            await self._tables.create_index("large", "old", key=("tag", "string"))
+
+    def _is_mine(self, namespace: str, key: str) -> bool:
+        return namespace == self._kv.namespace and key in self._values
+
+    def _note(self, journal: list[Record]) -> None:
+        self._changed |= {
+            (record.namespace, record.key)
+            for record in journal
+            if record.op != "set" or record.last_writer != MINE
+        }
+
+    async def _set(self, key: str) -> None:
+        ttl = 100_000 if key[-1] in "369" else None
+        await self._kv.set(key, self._values[key], ttl=ttl, writer=MINE)
+
+    async def _create(self, table: str) -> None:
+        await self._tables.create_table(table, partition_key=("p", "string"), ttl_attribute="until")
+        for partition in self._items[table]:
+            await self._put(table, partition)
+
+    async def _put(self, table: str, partition: str) -> None:
+        if (item := self._items[table].get(partition)) is not None:
+            await self._tables.put_item(table, item, writer=MINE)
+        else:
+            await self._tables.delete_item(table, partition, writer=MINE)
+
+
+def _value(number: int) -> Any:
+    return [json.loads("[" * 60 + "1" + "]" * 60)] * 520 if number % 2 else "x" * 65_000
+
+
+def _items() -> dict[str, dict[str, dict[str, Any]]]:
+    """The items of each table, by their key."""
+    tables: dict[str, dict[str, Any]] = {
+        "t": {name: {"l": shape} for name, shape in SHAPES.items()},
+        "large": {f"i{number}": {"tag": "x", "l": [[1]] * 99_000} for number in range(ITEMS)},
+        "twins": {name: {"l": twin} for name, twin in TWINS.items()}
+        | {f"many {name}": {"l": [_altered(twin)] * 6} for name, twin in TWINS.items()},
+        "gone": {f"i{number}": {"l": [[1]] * 99_000} for number in range(4)},
+        "due": {f"i{number}": {"until": 1, "l": [[1]] * 99_000} for number in range(ITEMS)},
+    }
+    return {
+        table: {partition: {"p": partition, **item} for partition, item in items.items()}
+        for table, items in tables.items()
+    }
+
+
+def _altered(twin: Any) -> Any:
+    """A value that differs from another at its very end."""
+    return {**twin, "": 0} if isinstance(twin, dict) else [*twin[:-1], 0]
