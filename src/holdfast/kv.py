@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.commands import Command
+    from holdfast.engine import Filter, Selected
     from holdfast.model import Change, Semantics
     from holdfast.recipes.counter import Counter
     from holdfast.recipes.flag import Flag
@@ -182,6 +183,18 @@ class KV:
             spec_ref=spec_ref,
             expires_before=expires_before,
         )
+        found = await self.select(prefix, limit=limit, cursor=cursor, values=values, wanted=wanted)
+        return Page(
+            keys=found.keys,
+            truncated=found.last is not None,
+            cursor=None if found.last is None else cursor_after(found.last),
+            entries=list(map(_read, found.keys, found.rows)) if values else None,
+        )
+
+    async def select(
+        self, prefix: str, *, limit: int | None, cursor: str | None, values: bool, wanted: Filter | None
+    ) -> Selected:
+        """The rows of a page that `list` shows, for a door that passes values on as they are stored."""
         prefix = self.verbs.prefix(prefix)
         query = Scan(
             namespace=self.namespace,
@@ -193,13 +206,7 @@ class KV:
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=values,
         )
-        found = await self.store.select(query, wanted)
-        return Page(
-            keys=found.keys,
-            truncated=found.last is not None,
-            cursor=None if found.last is None else cursor_after(found.last),
-            entries=list(map(_read, found.keys, found.rows)) if values else None,
-        )
+        return await self.store.select(query, wanted)
 
     async def incr(
         self,

@@ -6,6 +6,7 @@ validates, decides or does I/O. It is long because every noun of the library is 
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.rows import Record, Row
 
 _ITEM: Final = "of an item"
+LONG: Final = 32_768
+"""From how many characters on a value is read without looking for garbage meanwhile."""
 _LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
@@ -496,7 +499,7 @@ def look_over(key: str, row: Row) -> msgspec.Raw:
 
 def _value(text: str, key: str) -> Any:
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(text) if len(text) < LONG else _decoded(text)
     except (msgspec.DecodeError, RecursionError):
         pass
     if _LONGEST_NEGATIVE.search(text):  # msgspec takes the sign for one digit too many
@@ -505,6 +508,17 @@ def _value(text: str, key: str) -> Any:
         except (ValueError, RecursionError):
             pass
     raise _unreadable(key)
+
+
+def _decoded(text: str) -> Any:
+    """A long value. Of a hundred thousand new lists none is garbage, and to look for it doubles the time."""
+    if not gc.isenabled():
+        return msgspec.json.decode(text)
+    gc.disable()
+    try:
+        return msgspec.json.decode(text)
+    finally:
+        gc.enable()
 
 
 def _unreadable(key: str) -> DatabaseError:

@@ -27,7 +27,7 @@ TEXT: Final = 512
 """How many characters are compared in a step."""
 NAMED: Final = 1_000
 """From how many steps on it is noted what they were for: what costs less is counted with what follows."""
-SLICE: Final = 100_000
+SLICE: Final = 50_000
 """After how many steps whoever reads on the event loop lets others have a turn."""
 
 

@@ -27,7 +27,7 @@ PLANTS: Final = (
     Plant(
         "what a dear condition took is not counted",
         "decide/judging.py",
-        "    draft.account.follow(verdict.account)\n",
+        "    draft.account.follow(sliced.account)\n",
         "",
         _WORK,
     ),

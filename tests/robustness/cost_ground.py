@@ -29,6 +29,10 @@ MOST_BYTES: Final = 65_536
 """How large a request may be that is weighed."""
 
 
+PATIENCE_MS: Final = 100_000
+"""For how long an answer is waited for: a busy machine is no reason to refuse a request."""
+
+
 class Weight(NamedTuple):
     """What a request came to: its answer, milliseconds of the loop in one piece and in all, and bytes."""
 
@@ -97,7 +101,7 @@ class Scales:
 
         What it changes is put back each time, so that the next request finds as much.
         """
-        payload = json.dumps(fields, separators=(",", ":")).encode()
+        payload = json.dumps({"deadline_ms": PATIENCE_MS} | fields, separators=(",", ":")).encode()
         assert len(payload) <= MOST_BYTES, f"the request has {len(payload)} bytes"
         with pieces() as timed:
             await self._answer(family, verb, payload)

@@ -267,7 +267,7 @@ KEY_REQUESTS: Final[dict[str, Callable[[Dice], Fields]]] = {
     "set_many": _set_many,
     "delete": _change_key,
     "delete_many": lambda dice: {"keys": keys(dice)} | remembered(dice),
-    "delete_prefix": lambda dice: {"prefix": dice.pick("k", "z", "k1"), "limit": 10_000},
+    "delete_prefix": lambda dice: {"prefix": dice.one_of(("z", "k", "k1")), "limit": 10_000},
     "incr": _change_key,
     "set_ttl": lambda dice: _change_key(dice) | {"ttl_seconds": 100_000},
     "remove_ttl": _change_key,

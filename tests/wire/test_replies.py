@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats, change_of, entry_of, look_over
+from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats, change_of, look_over
 from holdfast.rows import Record, Row
 from holdfast.testing.exact import refusal
 from holdfast.wire.replies import (
@@ -25,7 +25,6 @@ from holdfast.wire.replies import (
     record_of,
     row_fields,
     row_of,
-    shown_entry,
     stats_fields,
     stored_fields,
 )
@@ -85,16 +84,10 @@ def test_what_a_get_shows_of_a_full_entry() -> None:
 
 
 @pytest.mark.parametrize("row", [PLAIN, FULL], ids=["plain", "full"])
-def test_both_ways_of_showing_agree(row: Row) -> None:
-    """A row that is answered at once looks like an entry that had to be waited for."""
-    assert over(row_fields("k", row)) == over(shown_entry(entry_of("k", row)))
+def test_what_a_get_shows_is_the_row(row: Row) -> None:
+    """A row that was shown is the same again for a client; its value is passed on as it is stored."""
+    assert isinstance(row_fields("k", row)["value"], msgspec.Raw)
     assert row_of(over(row_fields("k", row))) == row
-    assert row_of(over(shown_entry(entry_of("k", row)))) == row
-
-
-def test_what_is_not_there_has_no_value() -> None:
-    """A missing entry is exists:false and nothing else."""
-    assert shown_entry(None) == {"exists": False}
 
 
 def test_what_a_write_answers() -> None:

@@ -123,8 +123,8 @@ class Draft:
     `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
     signed here, with their rows. `command` is that of the group which is being applied, and `charged` what it
     has been charged with so far; what its parts do is charged to it.
-    `expired` says that an entry was found to have passed its deadline, and `verdicts` are those of conditions
-    that take long.
+    `expired` says that an entry was found to have passed its deadline, `slices` are what takes long and is
+    not done in one piece, and `updates` those that were read of commands.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys, defaults: Policy | None = None) -> None:
@@ -148,7 +148,8 @@ class Draft:
         self.command: Command | None = None
         self.charged: Account | None = None
         self.expired = False
-        self.verdicts: dict[tuple[int, int], Any] = {}
+        self.slices: dict[tuple[int, int], Any] = {}
+        self.updates: dict[int, tuple[Command, Any]] = {}
         self._began = 0
         self._undo: list[tuple[Address, bool, Row | None]] = []
         self._blind: set[Address] = set()

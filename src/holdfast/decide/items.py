@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.judging import meets
+from holdfast.decide.judging import changed, meets
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
 from holdfast.errors import (
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.decide.draft import Draft, Loaded, Needs
     from holdfast.tables.indexes import IndexEntry
     from holdfast.tables.schema import TableSchema
+    from holdfast.tables.updates import Update
 
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
 
@@ -92,11 +93,22 @@ def _put(draft: Draft, command: PutItem) -> ItemDone:
 
 def _update(draft: Draft, command: UpdateItem) -> ItemDone:
     place = Place(draft, command)
-    update = update_of(place.schema, set=command.set, remove=command.remove, add=command.add)
+    update = _update_of(draft, command, place.schema)
     _expect(draft, place, command)
-    before = place.item
-    after = updated(place.named if before is None else before, update, work=draft.account)
+    if place.row is None:
+        after = updated(place.named, update, work=draft.account)
+    else:
+        after = changed(draft, command, place.row, update)
     return _store(draft, command, place, after)
+
+
+def _update_of(draft: Draft, command: UpdateItem, schema: TableSchema) -> Update:
+    """The update that a command asks for, read once however many slices the command takes."""
+    if (known := draft.updates.get(id(command))) is None:
+        update = update_of(schema, set=command.set, remove=command.remove, add=command.add)
+        known = draft.updates[id(command)] = command, update
+    read: Update = known[1]
+    return read
 
 
 def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:

@@ -1,8 +1,8 @@
-"""Conditions of writes, judged in slices where that takes long.
+"""Conditions and updates of items, in slices where they take long.
 
-Law: a condition is judged once for the row that it is about, and what is found and counted is the same in
-slices as in one piece. A command that has changed nothing yet is paused by being taken back, and later
-applied once more: what was judged by then is known.
+Law: a condition is judged once for the row that it is about, an update is computed once, and what is found
+and counted is the same in slices as in one piece. A command that has changed nothing yet is paused by being
+taken back, and later applied once more: what was found by then is known.
 """
 
 from __future__ import annotations
@@ -13,36 +13,49 @@ from holdfast.decide.account import Account
 from holdfast.decide.draft import Paused
 from holdfast.errors import TooExpensive
 from holdfast.tables.conditions import comparisons_in, holds, judged
+from holdfast.tables.updates import actions_in, updated, updating
 from holdfast.work import SLICE, TEST
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from holdfast.decide.draft import Draft
     from holdfast.rows import Row
+    from holdfast.tables.commands import UpdateItem
     from holdfast.tables.conditions import Condition
+    from holdfast.tables.updates import Update
 
 
-class Verdict:
-    """A condition that is being judged, and what came of it; it keeps alive what it is known by."""
+class Sliced:
+    """Work on a row that is being done, and what came of it; it keeps alive what it is known by."""
 
-    def __init__(self, draft: Draft, condition: Condition, row: Row) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        about: tuple[object, Row],
+        work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+    ) -> None:
         assert draft.command is not None
-        self.about = condition, row
+        self.about = about
         self.account = Account(draft.command)
         self.account.follow(draft.account)
-        self.answer: bool | TooExpensive | None = None
-        self._slices = self._judge(draft, condition, row)
+        self.answer: Any = None
+        self._slices = self._begin(draft, about[1], work)
 
-    def _judge(self, draft: Draft, condition: Condition, row: Row) -> Generator[None, None, bool]:
+    def _begin(
+        self,
+        draft: Draft,
+        row: Row,
+        work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+    ) -> Generator[None, None, Any]:
         self.account.read(row)
         item: dict[str, Any] = draft.items.attributes(row)
         if self.account.pausing():
             yield
-        return (yield from judged(condition, item, self.account))
+        return (yield from work(item, self.account))
 
     def go_on(self) -> bool:
-        """Judge for one more slice if there is no answer yet; whether there is one now."""
+        """Work for one more slice if there is no answer yet; whether there is one now."""
         if self.answer is None:
             try:
                 next(self._slices)
@@ -65,14 +78,40 @@ def meets(draft: Draft, row: Row | None, condition: Condition) -> bool:
     if comparisons_in(condition) * (16 * TEST + row.size) <= SLICE:
         draft.account.read(row)
         return holds(condition, draft.items.attributes(row), work=draft.account)
-    name = id(condition), id(row)
-    verdict = draft.verdicts.get(name)
-    if verdict is None:
-        verdict = draft.verdicts[name] = Verdict(draft, condition, row)
-    while not verdict.go_on():
+    return _in_slices(draft, condition, row, lambda item, account: judged(condition, item, account)) is True
+
+
+def changed(draft: Draft, command: UpdateItem, row: Row, update: Update) -> dict[str, Any]:
+    """The item of a row after an update.
+
+    Raises:
+        ValidationError: See `updated`.
+        TooExpensive: It would take more work than the command may.
+        Paused: A slice of work is over before it is computed.
+    """
+    if actions_in(update) * (16 * TEST + row.size) <= SLICE:
+        draft.account.read(row)
+        return updated(draft.items.attributes(row), update, work=draft.account)
+    after: dict[str, Any] = _in_slices(
+        draft, command, row, lambda item, account: updating(item, update, account)
+    )
+    return after
+
+
+def _in_slices(
+    draft: Draft,
+    what: object,
+    row: Row,
+    work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+) -> Any:
+    name = id(what), id(row)
+    sliced = draft.slices.get(name)
+    if sliced is None:
+        sliced = draft.slices[name] = Sliced(draft, (what, row), work)
+    while not sliced.go_on():
         if draft.unchanged:
             raise Paused
-    draft.account.follow(verdict.account)
-    if isinstance(verdict.answer, TooExpensive):
-        raise verdict.answer
-    return verdict.answer is True
+    draft.account.follow(sliced.account)
+    if isinstance(sliced.answer, TooExpensive):
+        raise sliced.answer
+    return sliced.answer

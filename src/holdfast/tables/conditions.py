@@ -310,7 +310,7 @@ def same(one: Any, other: Any, work: Work) -> bool:
 
 
 def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
-    work.spend(NODE * count)
+    work.spend(TEST + NODE * count)
     return all(same(one, other, work) for one, other in pairs)
 
 

@@ -33,6 +33,8 @@ from holdfast.tables.paths import (
 from holdfast.work import NODE, STEP, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from holdfast.tables.schema import TableSchema
 
 MAX_ACTIONS: Final = 1_000
@@ -106,11 +108,28 @@ def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None
             `add` meets what it can't be added to.
         TooExpensive: It would take more work than there may be.
     """
-    work = work or Work()
+    slices = updating(item, update, work or Work())
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            after: dict[str, Any] = done.value
+            return after
+
+
+def actions_in(update: Update) -> int:
+    """How many actions an update has."""
+    return len(update.set) + len(update.remove) + len(update.add)
+
+
+def updating(item: Mapping[str, Any], update: Update, work: Work) -> Generator[None, None, dict[str, Any]]:
+    """Compute what `updated` returns, and yield after every slice of work, so that others have a turn."""
     places = [*(path for path, _ in update.set), *update.remove, *(path for path, _ in update.add)]
     work.begin("the paths of the update")
     work.spend(sum(NODE + _STEP * len(path) for path in places))
     after: dict[str, Any] = _opened(dict(item), tree_of(places), work)
+    if work.pausing():
+        yield
     for path, value in sorted(update.set, key=lambda pair: in_order(pair[0])):
         if not isinstance(value, IfNotExists):
             assign(after, path, value, field="set")
@@ -118,11 +137,16 @@ def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None
             assign(after, path, value.value, field="set")
     work.begin("the adds of the update")
     for path, value in sorted(update.add, key=lambda pair: in_order(pair[0])):
-        assign(after, path, _sum(lookup(item, path), value, path, work), field="add")
+        total = yield from _sum(lookup(item, path), value, path, work)
+        assign(after, path, total, field="add")
     work.begin("the removes of the update")
     for path in sorted(update.remove, key=in_order, reverse=True):
         work.spend(_moved(lookup(after, path[:-1])))
         discard(after, path)
+        if work.pausing():
+            yield
+    if work.pausing():  # before the item is written, which takes as long again
+        yield
     return after
 
 
@@ -206,9 +230,9 @@ def _check_values(update: Update) -> None:
                 )
 
 
-def _sum(found: Any, value: Any, path: Path, work: Work) -> Any:
+def _sum(found: Any, value: Any, path: Path, work: Work) -> Generator[None, None, Any]:
     if isinstance(value, (list, tuple)):
-        return _union(found, value, path, work)
+        return (yield from _union(found, value, path, work))
     if found is MISSING:
         return value
     if type_of(found) != "number":
@@ -221,13 +245,23 @@ def _sum(found: Any, value: Any, path: Path, work: Work) -> Any:
     return total
 
 
-def _union(found: Any, value: Sequence[Any], path: Path, work: Work) -> list[Any]:
-    work.spend(NODE * len(value) + (3 * len(found) if isinstance(found, list) else 0))
+def _union(found: Any, value: Sequence[Any], path: Path, work: Work) -> Generator[None, None, list[Any]]:
+    work.spend(NODE * len(value))
+    if work.pausing():
+        yield
     if found is MISSING or found == []:
         return list(dict.fromkeys(value))
+    members = len(found) if isinstance(found, list) else 0
+    work.spend(members)
     if not _is_set(found) or type_of(found[0]) != type_of(value[0]):
         raise _not_addable(path, "a list of such members")
+    if work.pausing():
+        yield
+    work.spend(members)
     present = set(found)
+    if work.pausing():
+        yield
+    work.spend(members)
     return [*found, *(member for member in dict.fromkeys(value) if member not in present)]
 
 

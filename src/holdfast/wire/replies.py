@@ -102,17 +102,6 @@ def seen_fields(seen: Entry | SeenEntry | None) -> dict[str, Any] | None:
     return entry_fields(msgspec.structs.replace(entry_of(seen.key, seen.row, value=False), value=seen.json))
 
 
-def shown_entry(entry: Entry | None) -> dict[str, Any]:
-    """An entry as a get shows it, or that there is none."""
-    if entry is None:
-        return {"exists": False}
-    fields = {"exists": True} | (entry_fields(entry) or {})
-    del fields["key"], fields["purpose"]
-    return {
-        name: field for name, field in fields.items() if field is not None or name in ("value", "expires_at")
-    }
-
-
 def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
     """An entry as a conflict showed it."""
     if fields is None:

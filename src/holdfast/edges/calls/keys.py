@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
+from holdfast.cursors import cursor_after
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.edges.calls.fields import CallFields, ReadyReply, StatsReply
 from holdfast.edges.calls.key_fields import (
@@ -49,20 +50,23 @@ from holdfast.edges.calls.key_fields import (
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.fields import required
 from holdfast.key_calls import WRITES, provenance
+from holdfast.selection import filter_of
 from holdfast.watch import changes_after
 from holdfast.wire.refusals import error_fields
-from holdfast.wire.replies import change_fields, changes_fields, default_fields, shown_entry, stats_fields
+from holdfast.wire.replies import change_fields, changes_fields, default_fields, row_fields, stats_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.kv import KV
-    from holdfast.model import Page
+    from holdfast.rows import Row
     from holdfast.store import Store
 
 
 async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return shown_entry(await kv.get(required(fields, "key")))
+    key = kv.verbs.key(required(fields, "key"))
+    row, _ = await kv.store.get_at(kv.namespace, key)
+    return _shown(key, row)
 
 
 async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,15 +74,28 @@ async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    found = await kv.get_many(required(fields, "keys"))
+    wanted = kv.verbs.get_many(required(fields, "keys"))
+    rows = await kv.store.get_all(kv.namespace, wanted.legal)
+    shown = [_result(key, row) for key, row in zip(wanted.legal, rows, strict=True)]
     return {
-        "results": [
-            {"success": False, **error_fields(entry)}
-            if isinstance(entry, HoldfastError)
-            else {"success": True, **shown_entry(entry)}
-            for entry in found
-        ]
+        "results": [_refused(one) if isinstance(one, HoldfastError) else one for one in wanted.merge(shown)]
     }
+
+
+def _shown(key: str, row: Row | None) -> dict[str, Any]:
+    """Return an entry with its value as it is stored, or that there is none."""
+    return {"exists": False} if row is None else row_fields(key, row)
+
+
+def _result(key: str, row: Row | None) -> dict[str, Any]:
+    try:
+        return {"success": True, **_shown(key, row)}
+    except HoldfastError as error:
+        return _refused(error)
+
+
+def _refused(error: HoldfastError) -> dict[str, Any]:
+    return {"success": False, **error_fields(error)}
 
 
 def switch(fields: Mapping[str, Any], name: str) -> bool:
@@ -91,30 +108,29 @@ def switch(fields: Mapping[str, Any], name: str) -> bool:
 
 async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     values = switch(fields, "values")
-    page = await kv.list(
-        fields.get("prefix", ""),
-        limit=fields.get("limit"),
-        cursor=fields.get("cursor"),
-        values=values,
+    wanted = filter_of(
         purpose=fields.get("purpose"),
         producer=fields.get("producer"),
         writer=fields.get("last_writer"),
         spec_ref=fields.get("spec_ref"),
         expires_before=fields.get("expires_before"),
     )
-    answer = _page(page)
-    if page.entries is not None:
-        answer["entries"] = [{"key": entry.key, **shown_entry(entry)} for entry in page.entries]
+    found = await kv.select(
+        fields.get("prefix", ""),
+        limit=fields.get("limit"),
+        cursor=fields.get("cursor"),
+        values=values,
+        wanted=wanted,
+    )
+    answer = _page(found.keys, None if found.last is None else cursor_after(found.last))
+    if values:
+        pairs = zip(found.keys, found.rows, strict=True)
+        answer["entries"] = [{"key": key, **row_fields(key, row)} for key, row in pairs]
     return answer
 
 
-def _page(page: Page) -> dict[str, Any]:
-    return {
-        "keys": page.keys,
-        "count": page.count,
-        "truncated": page.truncated,
-        "cursor": page.cursor,
-    }
+def _page(keys: list[str], cursor: str | None) -> dict[str, Any]:
+    return {"keys": keys, "count": len(keys), "truncated": cursor is not None, "cursor": cursor}
 
 
 async def _delete_prefix(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +141,7 @@ async def _delete_prefix(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
         dry_run=switch(fields, "dry_run"),
         **provenance(fields),
     )
-    return _page(page)
+    return _page(page.keys, page.cursor)
 
 
 async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:

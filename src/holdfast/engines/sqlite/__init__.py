@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INLINE_ROWS: Final = 128
-"""Up to how many rows are loaded on the loop itself; more go to the reader's thread."""
+INLINE_BYTES: Final = 524_288
+"""Up to how many rows, and bytes of values, are loaded on the loop itself; the reader's thread loads more."""
 LOOKS_PER_TURN: Final = 32
 """After how many looks for a group the loop gets a turn."""
 PART_ROWS: Final = 25
@@ -378,7 +379,11 @@ class SqliteEngine:
     ) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
             return await self._aside(queries.load_rows, wanted, room)
-        return await self._look(lambda connection: queries.load_rows(connection, wanted, room))
+        most = INLINE_BYTES if len(wanted) > 1 else 0
+        try:
+            return await self._look(lambda file: queries.load_rows(file, wanted, room, most=most))
+        except queries.Rest as rest:
+            return rest.rows | await self._aside(queries.load_rows, rest.wanted, room)
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""

@@ -31,6 +31,15 @@ class Room:
         self.left = left
 
 
+class Rest(Exception):
+    """Values are large: what was loaded so far, and what there is still to load."""
+
+    def __init__(self, rows: dict[Address, Row], wanted: dict[Address, bool]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.wanted = wanted
+
+
 def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
     """Rows as they are."""
     return connection.execute(sql, parameters).fetchall()
@@ -43,12 +52,19 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
 
 
 def load_rows(
-    connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None
+    connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None, *, most: int = 0
 ) -> dict[Address, Row]:
     """Rows by address; of one without a deadline the value only where it is wanted.
 
+    Args:
+        connection: Where to look.
+        wanted: The addresses, and whether the value is wanted.
+        room: How many bytes may be loaded.
+        most: After how many bytes to stop, and leave the rest for another time; 0 is never.
+
     Raises:
         TooExpensive: There is no room for the values.
+        Rest: There is more.
     """
     if len(wanted) == 1:
         [address] = wanted
@@ -59,31 +75,40 @@ def load_rows(
     for address, shown in wanted.items():
         alike[address.space == KV, shown].append(address)
     rows: dict[Address, Row] = {}
+    whole = True
     for (entries, shown), addresses in alike.items():
         for start in range(0, len(addresses), statements.MAX_ROWS):
             some = addresses[start : start + statements.MAX_ROWS]
             sql, parameters = statements.load(some, entries=entries, shown=shown)
-            if room is None:
+            if room is None and not (most and shown):
                 found = connection.execute(sql, parameters).fetchall()
             else:
-                found = _bounded(connection.cursor().execute(sql, parameters), room)
+                found, whole = _bounded(connection.cursor().execute(sql, parameters), room, most)
             for values in found:
                 rows[some[values[0]]] = statements.row(values[2:], values[1])
+            if not whole:
+                raise Rest(rows, {one: shown for one, shown in wanted.items() if one not in rows})
     return rows
 
 
-def _bounded(cursor: sqlite3.Cursor, room: Room) -> list[Any]:
-    """What is found, read no further than there is room for its values."""
+def _bounded(cursor: sqlite3.Cursor, room: Room | None, most: int) -> tuple[list[Any], bool]:
+    """What is found, read no further than there is room for its values; and whether that is all."""
     found: list[Any] = []
+    loaded = 0
     try:
-        while some := cursor.fetchmany(16):
-            room.left -= sum([len(values[2]) for values in some if values[2] is not None])
-            if room.left < 0:
-                raise too_much_loaded()
-            found += some
+        for values in cursor:
+            size = 0 if values[2] is None else len(values[2])
+            loaded += size
+            if room is not None:
+                room.left -= size
+                if room.left < 0:
+                    raise too_much_loaded()
+            found.append(values)
+            if most and loaded > most:
+                return found, False
     finally:
         cursor.close()
-    return found
+    return found, True
 
 
 def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
