@@ -69,7 +69,8 @@ CAMPAIGNS: Final = {
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
             "tests/robustness/test_quota.py",
-            "tests/security/test_audit_keys.py",
+            *("tests/security/test_audit_keys.py", "tests/security/test_audit_past.py"),
+            "tests/edges/cli/test_audit_anchor.py",
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
         {
