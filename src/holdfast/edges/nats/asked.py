@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.intake import Request
     from holdfast.wire.subjects import Route
 
+MOST_READ: Final = 131_072
+"""How many bytes a request may have that is read once more for a line. Of others only the subject tells."""
 SHOWN: Final = 10
 """How many keys a line names of a request that is about several."""
 _SEVERAL: Final = ("keys", "items", "writes")
@@ -33,6 +35,8 @@ def asked(request: Request) -> dict[str, Any]:
         "key": request.key,
         "request_id": None,
     }
+    if len(request.payload) > MOST_READ:
+        return told
     try:
         fields = route.dialect.fields(request.payload)
     except HoldfastError:

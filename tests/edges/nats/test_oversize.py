@@ -1,0 +1,64 @@
+"""Requests that are too large to be served: they are refused before anybody reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.edges.nats import service
+from holdfast.edges.nats.service import MOST_SINGLE
+from holdfast.wire import dialects, payload
+
+if TYPE_CHECKING:
+    from tests.edges.nats.ground import Caller
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all payloads that were read."""
+    sizes: list[int] = []
+    fields_of = payload.fields_of
+
+    def noted(given: bytes) -> dict[str, Any]:
+        sizes.append(len(given))
+        return fields_of(given)
+
+    monkeypatch.setattr(dialects, "fields_of", noted)
+    return sizes
+
+
+@pytest.mark.parametrize("verb", ["set", "get", "delete", "unheard_of"])
+async def test_a_large_request_about_one_key_is_not_read(caller: Caller, read: list[int], verb: str) -> None:
+    """It gets VALUE_TOO_LARGE at the price of its size, and whoever asks next is served."""
+    refused = await caller.ask(f"db.kv.trivia.{verb}", {"key": "k", "value": "x" * MOST_SINGLE})
+    assert (refused["error_code"], refused["retryable"]) == ("VALUE_TOO_LARGE", False)
+    assert str(MOST_SINGLE) in refused["message"]
+    assert max(read, default=0) < MOST_SINGLE
+    assert (await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1}))["success"]
+
+
+async def test_control_a_service_that_reads_all(
+    caller: Caller, read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the limit the request is read, and only then refused."""
+    monkeypatch.setattr(service, "MOST_SINGLE", 10**9)
+    refused = await caller.ask("db.kv.trivia.set", {"key": "k", "value": "x" * MOST_SINGLE})
+    assert refused["error_code"] == "VALUE_TOO_LARGE"
+    assert max(read) > MOST_SINGLE
+
+
+async def test_a_value_at_its_limit_fits_however_it_is_spelled(caller: Caller) -> None:
+    """Six bytes for each letter and as much white space are no reason to refuse a value of 64 KB."""
+    request = b'{"key": "k",%b "value": "%b"}' % (b" " * 100_000, rb"\u0061" * 65_534)
+    answer = json.loads((await caller.client.request("db.kv.trivia.set", request, timeout=30)).data)
+    assert answer["success"]
+    assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == "a" * 65_534
+
+
+async def test_a_large_request_about_many_keys_is_read(caller: Caller) -> None:
+    """Several values may have more than one could."""
+    items = [{"key": f"k{number}", "value": "\u00e9" * 25_000} for number in range(5)]
+    answer = await caller.ask("db.kv.trivia.set_many", {"items": items})
+    assert [one["success"] for one in answer["results"]] == [True] * 5
