@@ -88,7 +88,7 @@ CAMPAIGNS: Final = {
             *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
         {"HOLDFAST_COST_ROUNDS": "{rounds}"},
-        40,
+        25,
     ),
     "cancellation": (
         ["tests/robustness/test_cancellation.py", "--timeout=0"],

@@ -183,30 +183,13 @@ class KV:
             spec_ref=spec_ref,
             expires_before=expires_before,
         )
-        found = await self.select(prefix, limit=limit, cursor=cursor, values=values, wanted=wanted)
+        found = await selected(self, prefix, limit=limit, cursor=cursor, values=values, wanted=wanted)
         return Page(
             keys=found.keys,
             truncated=found.last is not None,
             cursor=None if found.last is None else cursor_after(found.last),
             entries=list(map(_read, found.keys, found.rows)) if values else None,
         )
-
-    async def select(
-        self, prefix: str, *, limit: int | None, cursor: str | None, values: bool, wanted: Filter | None
-    ) -> Selected:
-        """The rows of a page that `list` shows, for a door that passes values on as they are stored."""
-        prefix = self.verbs.prefix(prefix)
-        query = Scan(
-            namespace=self.namespace,
-            space=KV_SPACE,
-            start=prefix,
-            stop=successor(prefix),
-            after=None if cursor is None else last_seen(cursor, prefix),
-            limit=rules.limit(limit),
-            max_bytes=rules.MAX_TRANSFER_BYTES,
-            values=values,
-        )
-        return await self.store.select(query, wanted)
 
     async def incr(
         self,
@@ -688,6 +671,24 @@ class KV:
 def _entry(result: object) -> Entry:
     assert isinstance(result, Stored)
     return entry_of(result.key, result.row)
+
+
+async def selected(
+    kv: KV, prefix: str, *, limit: int | None, cursor: str | None, values: bool, wanted: Filter | None
+) -> Selected:
+    """The rows of a page that `KV.list` shows, for a door that passes values on as they are stored."""
+    prefix = kv.verbs.prefix(prefix)
+    query = Scan(
+        namespace=kv.namespace,
+        space=KV_SPACE,
+        start=prefix,
+        stop=successor(prefix),
+        after=None if cursor is None else last_seen(cursor, prefix),
+        limit=rules.limit(limit),
+        max_bytes=rules.MAX_TRANSFER_BYTES,
+        values=values,
+    )
+    return await kv.store.select(query, wanted)
 
 
 def _deleted(result: object) -> bool:

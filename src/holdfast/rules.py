@@ -68,7 +68,7 @@ _SURE_BITS: Final = 14_284  # an integer of no more bits has at most 4,300 digit
 _PLAIN: Final = frozenset({str, bool, type(None)})
 _SCALAR: Final = _PLAIN | {int, float}
 _JSON: Final = _SCALAR | {list, dict}
-LONG: Final = 4_096
+_LONG: Final = 4_096
 """From how many bytes on a value is looked over level by level."""
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
 _QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
@@ -178,7 +178,7 @@ def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value
             f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)",
             field=field,
         )
-    if size < LONG or not _is_plain(value):
+    if size < _LONG or not _is_plain(value):
         _walk(value, MAX_NESTING, field=field)  # only now: a value may be too large by far
     return encoded.decode(), size
 

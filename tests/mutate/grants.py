@@ -24,7 +24,7 @@ PLANTS: Final = (
     Plant(
         "who may only read may delete by prefix",
         "edges/nats/grants.py",
-        '"kv": frozenset(calls.READS),',
+        "@@",
         '"kv": frozenset(calls.READS) | {"delete_prefix"},',
         _GRANTS,
     ),

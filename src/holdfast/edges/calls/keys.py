@@ -50,6 +50,7 @@ from holdfast.edges.calls.key_fields import (
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.fields import required
 from holdfast.key_calls import WRITES, provenance
+from holdfast.kv import selected
 from holdfast.selection import filter_of
 from holdfast.watch import changes_after
 from holdfast.wire.refusals import error_fields
@@ -115,7 +116,8 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
         spec_ref=fields.get("spec_ref"),
         expires_before=fields.get("expires_before"),
     )
-    found = await kv.select(
+    found = await selected(
+        kv,
         fields.get("prefix", ""),
         limit=fields.get("limit"),
         cursor=fields.get("cursor"),
