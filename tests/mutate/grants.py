@@ -24,8 +24,8 @@ PLANTS: Final = (
     Plant(
         "who may only read may delete by prefix",
         "edges/nats/grants.py",
-        "@@",
-        '"kv": frozenset(calls.READS) | {"delete_prefix"},',
+        "family: reading(family) for family",
+        'family: reading(family) | {"delete_prefix"} for family',
         _GRANTS,
     ),
     Plant(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import model, rules
 from holdfast.decide import draft, judging
-from holdfast.edges.nats import calls
+from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import INLINE_BYTES, queries
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
 from holdfast.testing.exact import refusal
@@ -299,7 +299,7 @@ async def test_a_service_passes_values_on_as_they_are_stored(
         raise AssertionError(f"the value of {key} was made")
 
     monkeypatch.setattr(model, "_value", none_is_made)
-    answer = await calls.READS[verb](kv, {"key": "k", "keys": ["k", "none"], "values": True})
+    answer = await keys.VERBS[verb].answer(kv, {"key": "k", "keys": ["k", "none"], "values": True})
     monkeypatch.undo()
     shown = msgspec.json.decode(msgspec.json.encode(answer))
     [entry, *others] = {"get": [shown], "get_many": shown.get("results"), "list": shown.get("entries")}[verb]
