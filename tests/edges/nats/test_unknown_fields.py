@@ -110,7 +110,7 @@ async def test_a_refusal_carries_the_warning_too(caller: Caller) -> None:
 
 async def test_many_unknown_fields_stay_bounded(running: Running, caller: Caller) -> None:
     """However many fields are unknown and however long their names, the warning is short."""
-    fields = {f"{number:05}" * 100: 1 for number in range(2_000)}
+    fields = {f"{number:05}" * 100: 1 for number in range(900)}
     answer = await answered(caller, "db.kv.trivia.list", fields)
     assert answer.fields["success"] is True
     assert answer.headers[HEADER].endswith(f" and {MOST - NAMED} more")
