@@ -153,8 +153,8 @@ async def _computing() -> int:
 async def test_no_flood_harms_another_plugin(tmp_path: Path, mode: Mode) -> None:
     """Beside each flood of the list every request of another plugin is answered with success.
 
-    In the campaign, the slowest of a hundred takes at most three times as long as alone. Where a bare echo
-    beside the same flood takes longer by a greater factor, that factor is the machine's, and is the bound.
+    In the campaign, the slowest of a hundred takes at most three times as long as alone. The factor of a bare
+    echo beside the same flood is printed too: it shows how much of that is the machine's doing.
     """
     async with place(tmp_path, mode) as at:
         await at.asked_while(asyncio.create_task(_alone()))
@@ -174,7 +174,7 @@ async def test_no_flood_harms_another_plugin(tmp_path: Path, mode: Mode) -> None
                 f"cut off {cut} times\n    echo: {echo}, {machine:.1f} times"
             )
             assert seen.errors == [], kind
-    assert all(own <= max(RATIO, machine) for own, machine in ratios.values()), ratios
+    assert all(own <= RATIO for own, _ in ratios.values()), ratios
 
 
 @pytest.mark.parametrize("connections", ["128", "0"])
