@@ -423,14 +423,20 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The limits and lifetimes that an operator sets for a namespace. A field that is None has its default.
 
-    Attributes: quota_keys: Largest number of keys. quota_bytes: Largest number of bytes kept, of all kinds
-    but the audit. rate_limit: Requests a second that each process which serves the namespace accepts.
-    ttl_default: Seconds until an entry expires that is put without a ttl. ttl_min: Shortest ttl that is
-    accepted. ttl_max: Longest ttl that is accepted. ttl_required: Whether every entry must have a deadline.
-    trash: Whether entries that are deleted or expire can be restored; by default, those with semantics can.
-    trash_retention: Seconds for which they can be restored. journal_retention: Seconds for which the journal
-    keeps a change. audit: Whether changes are audited; by default, those of the semantic family are.
-    audit_retention: Seconds for which the audit keeps a record; for ever if None.
+    Attributes:
+        quota_keys: Largest number of keys.
+        quota_bytes: Largest number of bytes kept, of all kinds but the audit.
+        rate_limit: Requests a second that each process which serves the namespace accepts.
+        ttl_default: Seconds until an entry expires that is put without a ttl.
+        ttl_min: Shortest ttl that is accepted.
+        ttl_max: Longest ttl that is accepted.
+        ttl_required: Whether every entry must have a deadline.
+        trash: Whether entries that are deleted or expire can be restored; by default, those with semantics
+            can.
+        trash_retention: Seconds for which they can be restored.
+        journal_retention: Seconds for which the journal keeps a change.
+        audit: Whether changes are audited; by default, those of the semantic family are.
+        audit_retention: Seconds for which the audit keeps a record; for ever if None.
     """
 
     quota_keys: int | None = None

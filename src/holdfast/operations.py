@@ -415,12 +415,16 @@ class Operations(ABC):
     async def slowlog(
         self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
     ) -> SlowPage:
-        """The requests that took a running service long, the newest first, for operators.
+        """List the slow requests of a running service, newest first. For operators.
 
         Args:
-            before: Go on before this number, which a page gave as its `next`; then also name its instance.
-            limit: At most so many, 1 to 10,000; a page also ends after 200.
-            instance: Which instance of the service is meant, if there are several; else any answers.
+            before: Return older requests than this number, the `next` of an earlier page. Then also pass the
+                instance of that page.
+            limit: Return at most this many, 1 to 10,000. A page never has more than 200.
+            instance: The instance of the service to ask, if there are several. By default, any answers.
+
+        Returns:
+            A page of slow requests.
 
         Raises:
             Unsupported: The store is not reached through a service.

@@ -526,7 +526,7 @@ class Store(Operations):
 
     @property
     def remover(self) -> Remover | None:
-        """What removes keys by prefix for this store; None if the store does so itself."""
+        """The engine, if it removes keys by prefix itself; else None."""
         engine = self._reading()
         return engine if isinstance(engine, Remover) else None
 
