@@ -44,7 +44,7 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
-from holdfast.kv import KV
+from holdfast.handles.kv import KV
 from holdfast.model import (
     KEEP,
     AuditEntry,
@@ -79,8 +79,8 @@ from holdfast.registry import open, register_engine
 from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from holdfast.recipes.identifiers import request_id
-    from holdfast.table import ReaperHandle, Tables
+    from holdfast.handles.recipes.identifiers import request_id
+    from holdfast.handles.tables import ReaperHandle, Tables
     from holdfast.tables.conditions import attr
     from holdfast.tables.updates import if_not_exists
 
@@ -155,11 +155,11 @@ __all__ = [
 ]
 
 _ON_DEMAND = {
-    "ReaperHandle": "holdfast.table",
-    "Tables": "holdfast.table",
+    "ReaperHandle": "holdfast.handles.tables",
+    "Tables": "holdfast.handles.tables",
     "attr": "holdfast.tables.conditions",
     "if_not_exists": "holdfast.tables.updates",
-    "request_id": "holdfast.recipes.identifiers",
+    "request_id": "holdfast.handles.recipes.identifiers",
 }
 
 __version__ = "0.1.0"

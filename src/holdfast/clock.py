@@ -40,7 +40,7 @@ class SystemClock:
     """Ticks with the machine's steady clock, from an instant that it was told.
 
     The wall clock is looked at once, when this is made. What happens to it later moves nothing. Any thread
-    may ask for the time; one store sets it (`holdfast.timekeeper`).
+    may ask for the time; one store sets it (`holdfast.pipeline.timekeeper`).
 
     Args:
         wall: Tells the wall clock's time, in seconds since 1970.

@@ -57,11 +57,11 @@ from holdfast.rows import Ends
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
+    from holdfast.audit.keyring import Keyring
     from holdfast.clock import Reading
     from holdfast.commands import Command, Origin
     from holdfast.decide import Outcome
-    from holdfast.keyring import Keyring
     from holdfast.model import AuditPage, LetterPage, Page, Rescued, SlowPage, TrashPage
     from holdfast.rows import Address, Namespace, Record, Row
 
@@ -409,7 +409,7 @@ class TableDoor(Protocol):
     """What an engine also has whose other side answers calls about tables."""
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a call: see `holdfast.table_calls`."""
+        """The answer to a call: see `holdfast.handles.table_calls`."""
         ...
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast import extras, masking
+from holdfast.audit.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.errors import ValidationError
-from holdfast.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.store import Store
 
 if TYPE_CHECKING:

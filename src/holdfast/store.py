@@ -14,22 +14,22 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast import rules
-from holdfast.batcher import Batcher
 from holdfast.clock import SystemClock
 from holdfast.commands import Get, Got
 from holdfast.engine import Later, Remover, TableDoor
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
-from holdfast.groups import Groups
-from holdfast.kv import KV
-from holdfast.operations import Operations
-from holdfast.rates import Rates
+from holdfast.handles.kv import KV
+from holdfast.operators.operations import Operations
+from holdfast.pipeline.batcher import Batcher
+from holdfast.pipeline.commits import Groups
+from holdfast.pipeline.listing import select
+from holdfast.pipeline.rates import Rates
+from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
+from holdfast.pipeline.view import View
+from holdfast.pipeline.watch import Bell
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
-from holdfast.selection import select
-from holdfast.timekeeper import UNSURE, Timekeeper
-from holdfast.verbs import Verbs, id_maker
-from holdfast.view import View
-from holdfast.watch import Bell
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
         Selected,
         Swept,
     )
+    from holdfast.handles.tables import Tables
     from holdfast.model import Policy
-    from holdfast.reaper import Reaper
-    from holdfast.rescues import Rescues
+    from holdfast.operators.rescues import Rescues
     from holdfast.rows import Record
-    from holdfast.table import Tables
+    from holdfast.upkeep.reaper import Reaper
 
 GET_AT_ONCE = 128
 """How many of the keys of a call are read at a time, since each value may be large."""
@@ -118,7 +118,7 @@ class Store(Operations):
     @cached_property
     def _reaper(self) -> Reaper:
         """What notices expiry, and is imported by who does: a process that only reads has no use for it."""
-        from holdfast.reaper import Reaper
+        from holdfast.upkeep.reaper import Reaper
 
         reaper = Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
         reaper.found = self._rates.learn
@@ -138,7 +138,7 @@ class Store(Operations):
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
-                from holdfast.table_upkeep import keep_finishing
+                from holdfast.upkeep.tables import keep_finishing
 
                 finishing = keep_finishing(self, self._sweep_interval)
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
@@ -216,7 +216,7 @@ class Store(Operations):
         Raises:
             InvalidPluginName: The name breaks this rule.
         """
-        from holdfast.table import Tables
+        from holdfast.handles.tables import Tables
 
         namespace = f"table/{rules.plugin_name(plugin)}"
         return Tables(namespace, self.table_calls(namespace), self._take_charge)
@@ -234,8 +234,8 @@ class Store(Operations):
         Returns:
             A function that takes a verb and its fields and returns the fields of the answer.
         """
-        from holdfast.table_calls import TableCalls
-        from holdfast.tables.verbs import TableVerbs
+        from holdfast.handles.table_calls import TableCalls
+        from holdfast.verbs.tables import TableVerbs
 
         engine = self._engine
         if isinstance(engine, TableDoor):
@@ -244,7 +244,7 @@ class Store(Operations):
         return TableCalls(self, verbs).call
 
     async def _finish_indexes(self) -> None:
-        from holdfast.table_upkeep import finish_indexes
+        from holdfast.upkeep.tables import finish_indexes
 
         await finish_indexes(self)
 
@@ -252,7 +252,7 @@ class Store(Operations):
         self, door: TableDoor, namespace: str, verb: str, fields: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Have a call answered elsewhere, where nobody knows who writes through this store."""
-        from holdfast.tables.verbs import WRITES
+        from holdfast.verbs.tables import WRITES
 
         if verb in WRITES and self._writer and fields.get("last_writer") is None:
             fields = {**fields, "last_writer": self._writer}
@@ -261,7 +261,7 @@ class Store(Operations):
     @cached_property
     def rescues(self) -> Rescues:
         """Copies of this store that callers of a service ask for."""
-        from holdfast.rescues import Rescues
+        from holdfast.operators.rescues import Rescues
 
         return Rescues(self.rescue, self._take_charge)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import statements
+from holdfast.engines.sqlite import sql as statements
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from holdfast.handles.tables import Tables
     from holdfast.rows import Record
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 PATIENCE = 20.0
 

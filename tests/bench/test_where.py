@@ -12,14 +12,14 @@ OUTSIDE = "run (uvloop/__init__.py:92);NatsService._take (holdfast/edges/nats/se
 @pytest.mark.parametrize(
     ("innermost", "part"),
     [
-        ("load_rows (holdfast/engines/sqlite/queries.py:1)", "SQL"),
+        ("load_rows (holdfast/engines/sqlite/reads.py:1)", "SQL"),
         ("Writer._finish (holdfast/engines/sqlite/writer.py:1)", "commit"),
         ("decide (holdfast/decide/entries.py:1)", "decide"),
         ("encode (holdfast/wire/replies.py:1)", "encode"),
         ("route (holdfast/wire/subjects.py:1)", "decode"),
         ("Reader.feed (holdfast/bus/protocol.py:1)", "bus"),
         ("Session._send (holdfast/bus/session.py:1)", "loop and sockets"),
-        ("Batcher.add (holdfast/batcher.py:1)", "queue"),
+        ("Batcher.add (holdfast/pipeline/batcher.py:1)", "queue"),
     ],
 )
 def test_a_sample_belongs_to_the_innermost_part(innermost: str, part: str) -> None:

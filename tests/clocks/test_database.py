@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import reaper, table_upkeep
 from holdfast.errors import QuotaExceeded, Unavailable
 from holdfast.testing.exact import present, refusal
+from holdfast.upkeep import reaper, tables
 from tests.clocks.world import HOUR
 from tests.edges.nats.ground import calling, serving
 
@@ -258,10 +258,10 @@ async def test_no_items_are_swept_while_the_time_is_not_known(
         swept.set()
         return 0
 
-    monkeypatch.setattr(table_upkeep, "BEAT", 0.001)
-    monkeypatch.setattr(table_upkeep, "sweep_tables", sweep)
+    monkeypatch.setattr(tables, "BEAT", 0.001)
+    monkeypatch.setattr(tables, "sweep_tables", sweep)
     async with database.opened(world.machine()) as store:
-        reaping = asyncio.create_task(table_upkeep.reap_tables(store, HOUR))
+        reaping = asyncio.create_task(tables.reap_tables(store, HOUR))
         await asyncio.sleep(0.05)
         assert not swept.is_set()
         await database.passes(6)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import timekeeper
 from holdfast.errors import Unavailable, VersionConflict
+from holdfast.pipeline import timekeeper
 from holdfast.testing.exact import present, refusal
 from tests.clocks.world import HOUR
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import timekeeper
 from holdfast.clock import Reading, SystemClock
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Unavailable
+from holdfast.pipeline import timekeeper
 from holdfast.store import Store
 
 if TYPE_CHECKING:

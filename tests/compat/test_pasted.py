@@ -13,7 +13,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.schema import Column
 
 from holdfast.compat.rosey import BotDatabase, PluginKVStorage
-from holdfast.engines.orm import sqlite_statement
+from holdfast.engines.sql.orm import sqlite_statement
 from tests.compat.conftest import add, row
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.compat.rosey import BotDatabase, PluginKVStorage
-from holdfast.engines import orm
+from holdfast.engines.sql import orm
 from holdfast.errors import Unavailable
 from tests.compat.conftest import add
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.edges.cli.exit_codes import exit_code
-from holdfast.edges.config import read_config
-from holdfast.edges.settings import SETTINGS
+from holdfast.edges.settings.read import read_config
+from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError
 from holdfast.registry import engine_for
 from tests.deploy.files import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from holdfast.edges.settings import Config
+    from holdfast.edges.settings.table import Config
 
 OLDEST: Final = {"nats": (2, 14), "postgres": (14,)}
 """The oldest releases that Holdfast works with."""

@@ -10,7 +10,7 @@ from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
-from holdfast.edges.settings_pages import toml
+from holdfast.edges.settings.pages import toml
 from holdfast.extras import DISTRIBUTION
 from tests.distribution.environments import ROOT, Built, build
 
@@ -66,9 +66,9 @@ def test_the_wheel_has_all_that_a_store_needs(built: Built) -> None:
     assert shipped == toml() == (ROOT / "holdfast.toml.dist").read_text(encoding="utf-8")
     for name in (
         "py.typed",
-        "engines/ddl/sqlite.sql",
-        "engines/ddl/postgresql.sql",
-        "engines/migrations/env.py",
+        "engines/sql/ddl/sqlite.sql",
+        "engines/sql/ddl/postgresql.sql",
+        "engines/sql/migrations/env.py",
     ):
         assert f"holdfast/{name}" in names
     assert {name.partition("/")[0] for name in names} == {

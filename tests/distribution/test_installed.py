@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
-from holdfast.engines.migrate import downgrade_sqlite
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
+from holdfast.engines.sql.migrate import downgrade_sqlite
 from tests.distribution.environments import PATIENCE, Environment, clean, interpreter
 from tests.distribution.test_contents import project
 from tests.edges.running import Up, holdfast_up
@@ -90,7 +90,7 @@ def test_the_base_names_the_extra_of_everything_else(install: Install, tmp_path:
     cases = {
         "import holdfast; holdfast.open('postgresql://localhost/x')": "Unsupported .* asyncpg: .*[postgres]'",
         "import holdfast.compat.rosey": "ModuleNotFoundError .* aiosqlite: .*[compat]'",
-        "import holdfast.engines.orm": "ModuleNotFoundError .* sqlalchemy: .*[migrate]'",
+        "import holdfast.engines.sql.orm": "ModuleNotFoundError .* sqlalchemy: .*[migrate]'",
         "from holdfast.bus import login; login._signed('seed', 'n')": "Unsupported .* nkeys: .*[nats]'",
     }
     for code, expected in cases.items():

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.edges.calls import tables
 from holdfast.edges.calls.pages import BLOCKS, own_fields, page
-from holdfast.table import Tables
+from holdfast.handles.tables import Tables
 from holdfast.tables.spelling import Expecting, Walk
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs/reference"

@@ -14,7 +14,7 @@ from holdfast.advice import ADVICE
 from holdfast.edges.cli.exit_codes import EXIT_CODES
 from holdfast.edges.error_pages import fields_of, reference
 from holdfast.errors import error_classes
-from holdfast.wire.refusals import NUMBERS
+from holdfast.wire.errors import NUMBERS
 from tests.docs.sources import trees
 from tests.docs.test_reference import read, section, table_rows
 

@@ -15,8 +15,8 @@ import pytest
 
 import holdfast
 from holdfast import errors, model, registry, rules
-from holdfast.engines import schema
-from holdfast.wire.refusals import NUMBERS
+from holdfast.engines.sql import schema
+from holdfast.wire.errors import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"

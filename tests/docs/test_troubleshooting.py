@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
+from holdfast.audit.keyring import Keyring
 from holdfast.clock import ManualClock
 from holdfast.edges import cli
 from holdfast.engines.memory import MemoryEngine
-from holdfast.engines.migrate import downgrade_sqlite
-from holdfast.keyring import Keyring
+from holdfast.engines.sql.migrate import downgrade_sqlite
 from holdfast.wire import payload, subjects
 from tests.docs.sources import Template, templates
 from tests.docs.test_reference import read

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.config import read_config
-from holdfast.edges.metrics import Metrics
-from holdfast.edges.nats.connect import Link
-from holdfast.edges.nats.observer import Observer
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.nats.link import Link
+from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.settings.read import read_config
 from tests.edges.running import plain_client
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.edges.addresses import public_url, service_url
-from holdfast.edges.config import read_config
+from holdfast.edges.settings.addresses import public_url, service_url
+from holdfast.edges.settings.read import read_config
 from holdfast.engines.remote.address import remote_address
 
 

@@ -13,9 +13,9 @@ import holdfast
 from holdfast import errors
 from holdfast.clock import ManualClock
 from holdfast.commands import Delete, DropLetter, Escalate, Kept, Many, Origin, Results, Set
-from holdfast.edges import gauges
-from holdfast.edges.metrics import Metrics
-from holdfast.edges.outcomes import OUTCOMES, PURPOSES, purpose_label, writes_of
+from holdfast.edges.monitoring import gauges
+from holdfast.edges.monitoring.labels import OUTCOMES, PURPOSES, purpose_label, writes_of
+from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.engines.memory import MemoryEngine
 from holdfast.model import purpose_of
 from holdfast.rows import KV
@@ -222,7 +222,7 @@ async def test_no_more_locks_are_known_than_the_bound(at: InMemory, monkeypatch:
 
 async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many namespaces and locks there are, requests are served while they are looked at."""
-    monkeypatch.setattr("holdfast.survey.PART", 1)
+    monkeypatch.setattr("holdfast.operators.holdings.PART", 1)
     for number in range(5):
         await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
     turns = 0
@@ -333,7 +333,7 @@ async def test_failed_sweeps_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(engine, "due", sometimes)
     monkeypatch.setattr(engine, "falling_due", nothing)  # the sweep alone is counted
-    monkeypatch.setattr("holdfast.reaper.TICK", 0.0)
+    monkeypatch.setattr("holdfast.upkeep.reaper.TICK", 0.0)
     async with Store(engine, clock=clock, sweep_interval=0.001) as store:
         at = Measured(store)
         await asyncio.wait_for(done.wait(), PATIENCE)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.config import read_config
 from holdfast.edges.http import app as module
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
-from holdfast.edges.metrics import Metrics
-from holdfast.edges.nats.connect import Link
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.nats.link import Link
+from holdfast.edges.settings.read import read_config
 from holdfast.errors import Unavailable, ValidationError
 from tests.edges.running import free_port, get, until_status
 

@@ -15,7 +15,7 @@ from holdfast.edges.http import connections
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.server import http_server
-from holdfast.edges.metrics import Metrics
+from holdfast.edges.monitoring.metrics import Metrics
 from tests.edges.running import free_port, get, holdfast_up
 
 if TYPE_CHECKING:

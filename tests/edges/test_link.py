@@ -11,11 +11,11 @@ import pytest
 import holdfast
 from holdfast.bus import servers
 from holdfast.bus.login import Login
-from holdfast.edges.config import read_config
-from holdfast.edges.nats import connect as module
-from holdfast.edges.nats.connect import Link, login
-from holdfast.edges.nats.permissions import new_credentials
+from holdfast.edges.nats import link as module
+from holdfast.edges.nats.link import Link, login
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.settings.read import read_config
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from tests.edges.nats.ground import until
 from tests.edges.running import ask, free_port, holdfast_up, plain_client

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges import logs
+from holdfast.edges.monitoring import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

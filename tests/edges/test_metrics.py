@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from holdfast.edges.metrics import VERBS, Metrics
-from holdfast.edges.nats.intake import IN_COMPANY
-from holdfast.edges.nats.observer import Operation
-from holdfast.recipes.retry import Retry
+from holdfast.edges.monitoring.metrics import VERBS, Metrics
+from holdfast.edges.nats.lines import IN_COMPANY
+from holdfast.edges.nats.request_log import Operation
+from holdfast.handles.recipes.retry import Retry
 from tests.edges.measuring import measured
 from tests.edges.running import ask
 

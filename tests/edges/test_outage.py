@@ -11,12 +11,12 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges import outage as looking
-from holdfast.edges.config import read_config
-from holdfast.edges.metrics import Metrics
-from holdfast.edges.nats.connect import Link
-from holdfast.edges.outage import OutageWatch
+from holdfast.edges.monitoring import outage as looking
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.monitoring.outage import OutageWatch
+from holdfast.edges.nats.link import Link
 from holdfast.edges.serve import _watched
+from holdfast.edges.settings.read import read_config
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.store import Store

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.edges import settings_pages
-from holdfast.edges.cli.up import up
-from holdfast.edges.config import read_config, shown
+from holdfast.edges.cli.commands.up import up
 from holdfast.edges.nats.service import Settings
 from holdfast.edges.serve import defaults_of, settings_of
-from holdfast.edges.settings import SETTINGS
+from holdfast.edges.settings import pages
+from holdfast.edges.settings.read import read_config, shown
+from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError
 from holdfast.model import Policy
 
@@ -219,8 +219,8 @@ def test_the_flags_are_those_of_the_table() -> None:
 def test_the_example_files_show_the_table() -> None:
     """The example files name every setting with its default; used as they are they change nothing."""
     toml, example = (ROOT / "holdfast.toml.dist").read_text(), (ROOT / "config.json.dist").read_text()
-    assert toml == settings_pages.toml()
-    assert example == settings_pages.example()
+    assert toml == pages.toml()
+    assert example == pages.example()
     uncommented = tomllib.loads(re.sub(r"^#(?=\w+ = )", "", toml, flags=re.MULTILINE))
     paths = {f"{title}.{name}" for title, section in uncommented.items() for name in section}
     assert paths == {setting.about.path for setting in SETTINGS.values()}
@@ -239,4 +239,4 @@ def test_the_example_files_can_be_used(folder: Path, name: str) -> None:
 
 def test_the_reference_shows_the_table() -> None:
     """The page of settings has the table's rows, as they are."""
-    assert settings_pages.markdown() in (ROOT / "docs/reference/settings.md").read_text()
+    assert pages.markdown() in (ROOT / "docs/reference/settings.md").read_text()

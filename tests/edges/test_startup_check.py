@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges import serve
-from holdfast.edges.config import read_config
+from holdfast.edges.settings.read import read_config
 from tests.edges.running import Up
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pytest
 
 import holdfast
 from holdfast.edges import cli
-from holdfast.edges.config import read_config
 from holdfast.edges.greeting import PLACEHOLDER, greeting, program
+from holdfast.edges.settings.read import read_config
 from tests.edges.running import PATIENCE, Up, holdfast_up
 from tests.nats import nats_server
 

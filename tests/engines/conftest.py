@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
+from holdfast.audit.keyring import Keyring
 from holdfast.engine import Engine
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.keyring import Keyring
 from holdfast.testing import AUDIT_KEY
 from tests.postgres import Server
 

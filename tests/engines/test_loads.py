@@ -13,7 +13,7 @@ from holdfast.engine import JournalQuery
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import TooExpensive
 from holdfast.store import Store
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -15,14 +15,14 @@ import asyncpg
 import pytest
 
 from holdfast import errors
+from holdfast.audit.keyring import Keyring
 from holdfast.commands import Stored, Trim
 from holdfast.engine import JournalQuery, Scan
-from holdfast.engines import migrate
-from holdfast.engines.layout import SCHEMA_REVISION
 from holdfast.engines.postgres import PostgresEngine, connections, transaction
-from holdfast.keyring import Keyring
+from holdfast.engines.sql import migrate
+from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.rows import KV, TRASH, Address
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

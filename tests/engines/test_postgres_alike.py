@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from holdfast.audit import AUDIT
+from holdfast.audit.chain import AUDIT
+from holdfast.audit.keyring import Keyring
 from holdfast.commands import Command, Expire, ExpireRun, Get, Trim
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.errors import HoldfastError, VersionConflict
-from holdfast.keyring import Keyring
 from holdfast.model import KEEP
 from holdfast.rows import GUARD, KV, REQUEST, TRASH, Address
 from holdfast.testing import AUDIT_KEY
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import errors
-from holdfast.engines.postgres.translate import may_have_committed, server, translate, unreachable
+from holdfast.engines.postgres.errors import may_have_committed, server, translate, unreachable
 
 
 @pytest.mark.parametrize(

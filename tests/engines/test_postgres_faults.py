@@ -22,7 +22,7 @@ from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import OutcomeUnknown, Transient, Unavailable, VersionConflict
 from holdfast.rows import KV, TRASH, Address
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

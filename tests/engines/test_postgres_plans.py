@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.engines.postgres import statements
+from holdfast.engines.postgres import sql
 from holdfast.engines.postgres.connections import Connections
-from holdfast.engines.postgres.opening import prepare
-from holdfast.engines.postgres.saving import Part, save
+from holdfast.engines.postgres.save_sql import Part, save
+from holdfast.engines.postgres.setup import prepare
 
 NOW: Final = 1_700_000_000_123
 
@@ -21,15 +21,15 @@ NOW: Final = 1_700_000_000_123
 @pytest.mark.parametrize(
     ("statement", "parameters", "searches"),
     [
-        (statements.READ_KV, (["p"], ["k"]), 1),
-        (statements.READ_OTHERS, (["n"], ["s"], [b"k"]), 1),
+        (sql.READ_KV, (["p"], ["k"]), 1),
+        (sql.READ_OTHERS, (["n"], ["s"], [b"k"]), 1),
         (
-            statements.load(kv=True, others=True, alike=False),
+            sql.load(kv=True, others=True, alike=False),
             ("n", "p", ["k"], [True], "n", ["s"], [b"k"], [True], 1),
             3,
         ),
         (
-            statements.load(kv=True, others=True, alike=True),
+            sql.load(kv=True, others=True, alike=True),
             ("n", "p", ["k"], True, "n", ["s"], [b"k"], False, 1),
             3,
         ),
@@ -38,19 +38,19 @@ NOW: Final = 1_700_000_000_123
             ("n", 7, None, "p", ["k"], "n", ["s"], [b"k"]),
             3,
         ),
-        (statements.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
-        (statements.scan_others(values=False, bounded=False, after=False), (NOW, 9, 9, b"", "n", "s"), 1),
-        (statements.OWNERS, ("s",), 2),
-        (statements.due_kv(one=True), (NOW, 9, "p"), 1),
-        (statements.FALLING_DUE, (NOW, NOW + 1000, 9), 1),
-        (statements.OVERDUE, (NOW, 9, "p", 9), 1),
+        (sql.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),
+        (sql.scan_others(values=False, bounded=False, after=False), (NOW, 9, 9, b"", "n", "s"), 1),
+        (sql.OWNERS, ("s",), 2),
+        (sql.due_kv(one=True), (NOW, 9, "p"), 1),
+        (sql.FALLING_DUE, (NOW, NOW + 1000, 9), 1),
+        (sql.OVERDUE, (NOW, 9, "p", 9), 1),
         (
             save(Part("touch_namespace"), Part("drop_run"), Part("record_run")),
             ("n", 7, None, "p", NOW, 9, "n", 9, NOW),
             3,
         ),
-        (statements.due_others(one=True), (NOW, 9, "s", "n"), 2),
-        (statements.journal(bounded=True, key=True, newest_first=True), ("n", 0, "k", 9, "l", "k"), 3),
+        (sql.due_others(one=True), (NOW, 9, "s", "n"), 2),
+        (sql.journal(bounded=True, key=True, newest_first=True), ("n", 0, "k", 9, "l", "k"), 3),
     ],
 )
 async def test_rows_are_found_by_an_index(

@@ -22,8 +22,8 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
+from holdfast.handles.tables import Tables
 from holdfast.store import Store
-from holdfast.table import Tables
 from tests.edges.nats.ground import Running, serving, until
 from tests.engines.test_remote import instead_of_a_service, silence
 

@@ -17,12 +17,12 @@ import pytest
 
 from holdfast.commands import Expire, ExpireRun, Removed
 from holdfast.engine import JournalQuery, Scan
-from holdfast.engines.layout import WALK
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.sql.layout import WALK
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.rows import KV, Address
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

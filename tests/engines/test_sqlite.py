@@ -13,8 +13,9 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engines.sqlite import SqliteEngine, statements
-from holdfast.engines.sqlite.translate import translated
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
 
 if TYPE_CHECKING:

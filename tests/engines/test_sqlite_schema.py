@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.engines import migrate
-from holdfast.engines.layout import SCHEMA_REVISION
+from holdfast.engines.sql import migrate
+from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sqlite import setup
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.engine import Scan, Scanned
-from holdfast.engines.postgres import statements as postgres
-from holdfast.engines.sqlite import SqliteEngine, statements
+from holdfast.engines.postgres import sql as postgres
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import sql as statements
 from holdfast.rows import Address
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast import reaper
 from holdfast.clock import ManualClock
 from holdfast.errors import HoldfastError
 from holdfast.model import KEEP
+from holdfast.upkeep import reaper
 from tests.machine import steps
 from tests.machine.ledger import Plain, Refusal
 from tests.machine.oracle import Oracle
@@ -30,7 +30,7 @@ from tests.machine.targets import Memory
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
     from tests.machine.targets import Target
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import table_walks
 from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
+from holdfast.handles import table_pages
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
 from holdfast.tables.commands import FillIndex
@@ -126,12 +126,12 @@ def between_leaves_out_its_end(patch: pytest.MonkeyPatch) -> None:
 
 def page_turns_round(patch: pytest.MonkeyPatch) -> None:
     """A page that continues another goes in its direction."""
-    step = table_walks._step
+    step = table_pages._step
 
     def wrong(namespace: Any, space: Any, keys: Any, after: Any, reverse: bool, **more: Any) -> Any:
         return step(namespace, space, keys, after, reverse and after is None, **more)
 
-    patch.setattr(table_walks, "_step", wrong)
+    patch.setattr(table_pages, "_step", wrong)
 
 
 def effect_repeated(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from holdfast.model import Item, ItemChange
 from tests.machine.table_items import INDEXES, KEYS, TTL, Plain, text_of
 
 if TYPE_CHECKING:
+    from holdfast.handles.tables import Tables
     from holdfast.model import ItemPage
-    from holdfast.table import Tables
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

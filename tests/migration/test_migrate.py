@@ -19,8 +19,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import holdfast
-from holdfast.engines import layout, migrate
-from holdfast.engines.migrate import Need, needed
+from holdfast.engines.sql import layout, migrate
+from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def test_an_unknown_revision_is_refused() -> None:
 def test_known_revisions_are_the_migrations() -> None:
     """What is known without Alembic is what Alembic finds: one line of revisions up to the newest."""
     config = Config()
-    config.set_main_option("script_location", "holdfast.engines:migrations")
+    config.set_main_option("script_location", "holdfast.engines.sql:migrations")
     config.set_main_option("path_separator", "os")
     scripts = ScriptDirectory.from_config(config)
     assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == layout.KNOWN_REVISIONS
@@ -154,7 +154,7 @@ def test_known_revisions_are_the_migrations() -> None:
 def test_deciding_imports_neither_alembic_nor_sqlalchemy() -> None:
     """Opening a store that is up to date does not pay for libraries that only a migration needs."""
     program = (
-        "import sys; from holdfast.engines.migrate import needed; needed('0001'); "
+        "import sys; from holdfast.engines.sql.migrate import needed; needed('0001'); "
         "sys.exit(bool({'alembic', 'sqlalchemy', 'asyncpg'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

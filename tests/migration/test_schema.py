@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast.engines import layout, migrate, schema
+from holdfast.engines.sql import layout, migrate, schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

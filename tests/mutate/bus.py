@@ -11,7 +11,7 @@ from tests.mutate.plant import Plant
 
 _PROTOCOL: Final = ("tests/bus/test_protocol.py",)
 _BUS: Final = ("tests/bus/test_session.py", "tests/bus")
-_GUARD: Final = ("tests/edges/nats/test_guard.py",)
+_GUARD: Final = ("tests/edges/nats/test_reply_guard.py",)
 _LINKS: Final = ("tests/edges/nats/test_links.py",)
 _INTAKE: Final = (
     "tests/edges/nats/test_intake.py",
@@ -161,56 +161,56 @@ PLANTS: Final = (
     ),
     Plant(
         "a mapped reply may have anything behind it",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         "mapped.fullmatch(reply)",
         "mapped.match(reply)",
         _GUARD,
     ),
     Plant(
         "a mapped reply may begin otherwise",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         r"_R_\.{_TOKENS}",
         r"_R_.{_TOKENS}",
         _GUARD,
     ),
     Plant(
         "an inbox may have anything behind it",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         "rest.fullmatch(reply[len(inbox) :])",
         "rest.match(reply[len(inbox) :])",
         _GUARD,
     ),
     Plant(
         "a plugin's inbox is that of longer names too",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         "{owner.replace('/', '.')}.\"",
         "{owner.replace('/', '.')}\"",
         _GUARD,
     ),
     Plant(
         "trusted callers reach the operators' inbox",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         'if inbox == "_INBOX." and reply.startswith(_RESERVED):',
         "if not inbox and reply.startswith(_RESERVED):",
         _GUARD,
     ),
     Plant(
         "a reply may go to the system",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         'never = ("$", *(f"{prefix}." for prefix in prefixes))',
         'never = tuple(f"{prefix}." for prefix in prefixes)',
         _GUARD,
     ),
     Plant(
         "a reply may go to our own subjects",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         'not f"{name}.".startswith(never)',
         "not name.startswith(never)",
         _GUARD,
     ),
     Plant(
         "a reply may go to a wildcard",
-        "edges/nats/guard.py",
+        "edges/nats/reply_guard.py",
         r'r"[^\s.*>]+(?:\.[^\s.*>]+)*"',
         r'r"[^\s.]+(?:\.[^\s.]+)*"',
         _GUARD,
@@ -224,42 +224,42 @@ PLANTS: Final = (
     ),
     Plant(
         "a line takes one request too many",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "len(line.waiting) >= limits.waiting",
         "len(line.waiting) > limits.waiting",
         _INTAKE,
     ),
     Plant(
         "what waits is not bounded in bytes",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "or line.waiting_bytes + size > limits.waiting_bytes",
         "or line.waiting_bytes + size < 0",
         _INTAKE,
     ),
     Plant(
         "a write passes a read of the same plugin",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "(line.reading and line.waiting[0].writes)",
         "(line.reading and not line.waiting[0])",
         _INTAKE,
     ),
     Plant(
         "what is done stays under way",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "        self._under_way -= 1\n        self._queue(line)\n",
         "        self._queue(line)\n",
         _INTAKE,
     ),
     Plant(
         "one plugin has every turn",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "if line.begun >= OWN_TURN or",
         "if line.begun < 0 or",
         _INTAKE,
     ),
     Plant(
         "large requests count as small ones",
-        "edges/nats/intake.py",
+        "edges/nats/lines.py",
         "weight = 1 + (size >> LARGE)",
         "weight = 1",
         _INTAKE,
@@ -280,7 +280,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a request is answered over the common connection",
-        "edges/nats/answers.py",
+        "edges/nats/replies.py",
         "self._send(request.client, request.reply, payload, error, dialect, warning=request.warning)",
         "self._send(self._client, request.reply, payload, error, dialect, warning=request.warning)",
         _LINKS,
@@ -294,7 +294,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a link takes what operators ask",
-        "edges/nats/listening.py",
+        "edges/nats/subscriptions.py",
         'if family in ("kv", "table", "semantic")',
         "if family",
         _LINKS,
@@ -322,14 +322,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a turn's time stands still",
-        "edges/nats/turn.py",
+        "edges/nats/turn_clock.py",
         "            asyncio.get_running_loop().call_soon(self._end)\n",
         "",
-        ("tests/edges/nats/test_turn.py",),
+        ("tests/edges/nats/test_turn_clock.py",),
     ),
     Plant(
         "an answer too large for the server is sent",
-        "edges/nats/answers.py",
+        "edges/nats/replies.py",
         "        if len(payload) > most:\n            error = error",
         "        if len(payload) > 64 * most:\n            error = error",
         _SERVICE,

@@ -18,7 +18,7 @@ _TRY: Final = ("tests/edges/test_try.py", "-k", "not dev_up")
 PLANTS: Final = (
     Plant(
         "deleting by prefix removes what was written meanwhile",
-        "verbs.py",
+        "verbs/keys.py",
         "self._delete(part, key, version or None)",
         "self._delete(part, key, None)",
         ("tests/edges/nats/test_delete_prefix.py",),
@@ -32,7 +32,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a flood fills the slow log",
-        "edges/nats/observer.py",
+        "edges/nats/request_log.py",
         """        if not self._lines.may_be_written(owner, verb, "slow"):
             return
 """,
@@ -63,21 +63,21 @@ PLANTS: Final = (
     ),
     Plant(
         "an older store without the tools is a bare import error",
-        "engines/migrate.py",
+        "engines/sql/migrate.py",
         '    with extras.needed("migrate", _PURPOSES[direction]):\n        from alembic import command\n',
         "    with contextlib.nullcontext():\n        from alembic import command\n",
         _EXTRAS,
     ),
     Plant(
         "config init replaces a file unasked",
-        "edges/cli/config_init.py",
+        "edges/cli/commands/config_init.py",
         'require_free(path, force=force, field="path")',
         'require_free(path, force=True, field="path")',
         _INIT,
     ),
     Plant(
         "config init lets others read the file",
-        "edges/cli/config_init.py",
+        "edges/cli/commands/config_init.py",
         'open(private.create(unfinished), "w", encoding="utf-8")',
         'open(unfinished, "w", encoding="utf-8")',
         _INIT,
@@ -126,7 +126,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a caller is not warned of an unknown field",
-        "edges/nats/answers.py",
+        "edges/nats/replies.py",
         'return {"Holdfast-Warning": warning} if warning else {}',
         "return {}",
         _UNKNOWN,

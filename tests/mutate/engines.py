@@ -10,7 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _MEMORY: Final = ("tests/conformance/test_memory.py", "tests/engines/test_runs.py", "-k", "not postgres")
-_FILE: Final = ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_recent.py")
+_FILE: Final = ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_last_written.py")
 _OTHERS: Final = ("tests/engines/test_sqlite_others.py", *_FILE)
 _SQLITE: Final = (*_FILE, "tests/conformance/test_sqlite.py::TestSqlite")
 _RUNS: Final = ("tests/engines/test_runs.py", "-k", "sqlite")
@@ -67,28 +67,28 @@ PLANTS: Final = (
     ),
     Plant(
         "the older generation outlives a run",
-        "engines/sqlite/recent.py",
+        "engines/sqlite/last_written.py",
         "            self._before.clear()\n",
         "",
         _FILE,
     ),
     Plant(
         "the older generation comes first",
-        "engines/sqlite/recent.py",
+        "engines/sqlite/last_written.py",
         "newer.get(address) or older.get(address)",
         "older.get(address) or newer.get(address)",
         _FILE,
     ),
     Plant(
         "what is removed is still known",
-        "engines/sqlite/recent.py",
+        "engines/sqlite/last_written.py",
         "                self._before.pop(address, None)\n",
         "",
         _FILE,
     ),
     Plant(
         "what grew too large is still known as it was",
-        "engines/sqlite/recent.py",
+        "engines/sqlite/last_written.py",
         "            if row is not None and row.size <= LARGEST:\n"
         "                self._rows[address] = row\n"
         "            else:\n",
@@ -99,21 +99,21 @@ PLANTS: Final = (
     ),
     Plant(
         "namespaces are remembered without end",
-        "engines/sqlite/recent.py",
+        "engines/sqlite/last_written.py",
         "self._namespaces.keep(namespace.name, namespace)",
         "self._namespaces[namespace.name] = namespace",
         _FILE,
     ),
     Plant(
         "memory outlives a failed commit",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "                self._recent = Recent()  # nobody here knows what was kept\n",
         "",
         _FILE,
     ),
     Plant(
         "memory learns before the commit",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "            outcome = await self._decide(commands, now)\n",
         "            outcome = await self._decide(commands, now)\n            self._recent.learn(outcome)\n",
         _SQLITE,
@@ -122,7 +122,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a value that was left out is taken for known",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "if (row := known.get(address)) is None or row.value is None",
         "if known.get(address) is None",
         _SQLITE,
@@ -171,21 +171,21 @@ PLANTS: Final = (
     ),
     Plant(
         "a page never says that there is more",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "now, query.limit + 1], query)",
         "now, query.limit], query)",
         _SQLITE,
     ),
     Plant(
         "a listing backwards loses its bound",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "(stop is None or _later(stop, after))",
         "stop is None",
         ("tests/engines/test_sqlite_others.py", "tests/engines/test_table_plans.py", *_SQLITE),
     ),
     Plant(
         "several gets show what has expired",
-        "engines/sqlite/__init__.py",
+        "engines/sqlite/engine.py",
         "        rows = [found.get(address) for address in addresses]\n"
         "        return [row if row is not None and row.alive(now) else None for row in rows]",
         "        return [found.get(address) for address in addresses]",
@@ -200,21 +200,21 @@ PLANTS: Final = (
     ),
     Plant(
         "a run removes one entry too few",
-        "engines/sqlite/statements.py",
+        "engines/sqlite/sql.py",
         "run.first, run.first + run.count)",
         "run.first, run.first + run.count - 1)",
         _RUNS,
     ),
     Plant(
         "a deadline is still there when it was taken away",
-        "engines/sqlite/statements.py",
+        "engines/sqlite/sql.py",
         "for name in names if name not in key.split",
         "for name in names[:width] if name not in key.split",
         _SQLITE,
     ),
     Plant(
         "a listing shows an entry at its deadline",
-        "engines/sqlite/statements.py",
+        "engines/sqlite/sql.py",
         "(expires_at IS NULL OR expires_at > ?)",
         "(expires_at IS NULL OR expires_at >= ?)",
         _SQLITE,

@@ -30,14 +30,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a user with few verbs may use all",
-        "edges/nats/permissions.py",
+        "edges/nats/server_config.py",
         'for verb in ([">"] if who.verbs is None else who.verbs_of(family))',
         'for verb in [">"]',
         _GRANTS,
     ),
     Plant(
         "users with few verbs shut out the one with all",
-        "edges/nats/permissions.py",
+        "edges/nats/server_config.py",
         "{whole: None} if whole in self._users else {}",
         "{}",
         _GRANTS,
@@ -58,14 +58,14 @@ PLANTS: Final = (
     ),
     Plant(
         "an account has any number of connections",
-        "edges/nats/permissions.py",
+        "edges/nats/server_config.py",
         '"limits": {"max_connections": self._connections},',
         '"limits": {"max_connections": 65_536},',
         _LIMITS,
     ),
     Plant(
         "the server keeps what nobody reads",
-        "edges/nats/server_config.py",
+        "edges/nats/server_settings.py",
         '"max_pending": PENDING if connections is None else PENDING_UNCOUNTED,',
         '"max_pending": 67_108_864,',
         _LIMITS,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
-    from holdfast.recipes.lock import Lock
+    from holdfast.handles.recipes.lock import Lock
 
 PATIENCE = 60.0
 OWNER = "holder:process"

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.errors import IndexNotFound, TableExists, ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.table import Tables
+    from holdfast.handles.tables import Tables
 
 WRITERS = 8
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 from nats.errors import Error as NatsError
 
-from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from tests.edges.running import Up, holdfast_up, plain_client
 from tests.robustness import echo_process
 from tests.robustness.flooding_neighbour import KINDS, flooding
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from holdfast.edges.nats.permissions import Credentials, Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "0.3"))
 RATIO: Final = float(os.environ.get("HOLDFAST_FLOOD_RATIO", "inf"))

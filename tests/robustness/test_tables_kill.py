@@ -22,8 +22,8 @@ from tests.robustness.table_process import WRITERS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.handles.tables import Tables
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.decide import Loaded, decide, needs
-from holdfast.engines.sqlite import SqliteEngine, statements
+from holdfast.engines.sqlite import SqliteEngine, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ async def acknowledge_early(
     self: SqliteEngine, commands: Sequence[Command], now: Callable[[], int]
 ) -> Outcome:
     """The planted bug: decide, answer, and commit a little later, in order."""
-    backlog: list[list[statements.Statement]] = self.__dict__.setdefault("backlog", [])
+    backlog: list[list[sql.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
     loaded = Loaded(namespaces={}, rows={})
     await self._load(needs(commands), loaded)
@@ -53,7 +53,7 @@ async def acknowledge_early(
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now())
     versions.update({namespace.name: namespace.revision for namespace in outcome.namespaces})
-    backlog.append(statements.save(outcome))
+    backlog.append(sql.save(outcome))
     if len(backlog) > 20:
         for plan in backlog:
             await self._writer.run(partial(self._writer.commit, plan, 1))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.protocol import block
-from holdfast.edges.nats.permissions import SERVICE
+from holdfast.edges.nats.server_config import SERVICE
 from holdfast.wire.subjects import OPERATOR, QUEUE
 from tests.nats import Wire, connection
 from tests.security.bus import BOT, FORGED, KEY_VERBS, OPS, OWNERS, verb_subjects

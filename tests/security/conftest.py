@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from holdfast.edges.nats.permissions import Mode
+from holdfast.edges.nats.server_config import Mode
 from tests.security.bus import Bus, running_bus
 from tests.security.responders import Responder, holdfast_service, stand_in
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import holdfast
 from holdfast import rules
 from holdfast.edges.nats.links import Links
-from holdfast.edges.nats.observer import Observer
-from holdfast.edges.nats.permissions import SERVICE
+from holdfast.edges.nats.request_log import Observer
+from holdfast.edges.nats.server_config import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import InvalidPluginName
 from holdfast.wire.subjects import MOST_LINKS, OPERATOR, QUEUE
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.edges.nats.observer import Operation
-    from holdfast.edges.nats.permissions import Credentials, Permissions
+    from holdfast.edges.nats.request_log import Operation
+    from holdfast.edges.nats.server_config import Credentials, Permissions
 
     Heard: TypeAlias = Message | Msg
     Answering: TypeAlias = Callable[[Heard], Iterator[tuple[str, bytes]]]

@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import audit, chains, keyring
-from holdfast.audit import AuditRecord, Head
+from holdfast.audit import chain as audit
+from holdfast.audit import keyring, verify
+from holdfast.audit.chain import AuditRecord, Head
 from tests.unit.audit_ground import RECORDS, Ground, Table, key_of
 
 if TYPE_CHECKING:
@@ -319,8 +320,8 @@ async def test_control_without_the_range_of_keys(
     """With the mend switched off the same attack passes for a whole audit."""
     await ATTACKS[case](Attacker(ground.table))
     assert (await ground.found())[0] is not None
-    monkeypatch.setattr(chains, "_out_of_force", lambda keys, head: None)
-    monkeypatch.setattr(chains.Chain, "_wrongly_signed", lambda chain, record: None)
+    monkeypatch.setattr(verify, "_out_of_force", lambda keys, head: None)
+    monkeypatch.setattr(verify.Chain, "_wrongly_signed", lambda chain, record: None)
     assert await ground.found() == (None, "whole")
 
 

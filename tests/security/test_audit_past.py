@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pytest
 
 import holdfast
-from holdfast import audit_values
+from holdfast.operators import audit_values
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import Table
 

@@ -23,7 +23,7 @@ import holdfast
 from holdfast.edges import cli
 from holdfast.edges.nats.server import find
 from holdfast.errors import PermissionDenied
-from tests.edges.test_connect import CERTIFICATE, KEY
+from tests.edges.test_link import CERTIFICATE, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.edges.nats.server import find
 from tests.docs.test_bus_pages import needs_openssl
-from tests.edges.test_connect import CERTIFICATE, KEY
+from tests.edges.test_link import CERTIFICATE, KEY
 from tests.security.test_config_command import Said, config
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from holdfast.edges.nats.listening import Listening
-from holdfast.edges.nats.permissions import (
+from holdfast.edges.nats.server import find
+from holdfast.edges.nats.server_config import (
     SERVICE,
     Kind,
     Mode,
@@ -21,7 +21,7 @@ from holdfast.edges.nats.permissions import (
     credentials_of,
     new_credentials,
 )
-from holdfast.edges.nats.server import find
+from holdfast.edges.nats.subscriptions import Listening
 from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.wire.subjects import OPERATOR, QUEUE
 

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli import run
-from holdfast.edges.nats.permissions import new_credentials
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.testing.exact import refusal
 from tests.nats import nats_server
 from tests.security.bus import permissions
@@ -20,7 +20,7 @@ from tests.security.test_operator import address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.edges.nats.permissions import Mode
+    from holdfast.edges.nats.server_config import Mode
 
 
 async def test_another_plugin_is_denied_at_once(mode: Mode) -> None:

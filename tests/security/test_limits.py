@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from holdfast.edges.nats.permissions import Permissions, new_credentials
-from holdfast.edges.nats.server_config import CONNECTIONS, PENDING, PENDING_UNCOUNTED
+from holdfast.edges.nats.server_config import Permissions, new_credentials
+from holdfast.edges.nats.server_settings import CONNECTIONS, PENDING, PENDING_UNCOUNTED
 from holdfast.errors import ValidationError
 from tests.nats import Wire, nats_server
 from tests.security.test_configuration import text_of
 from tests.security.unread import MEGABYTE, REPLY, Cost, attack
 
 if TYPE_CHECKING:
-    from holdfast.edges.nats.permissions import Mode
+    from holdfast.edges.nats.server_config import Mode
 
 MANY: Final = int(os.environ.get("HOLDFAST_UNREAD_CONNECTIONS", "0"))
 """How many connections the campaign opens; 0 for the small attack of the suite."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import holdfast
-from holdfast.edges.nats.observer import Observer
-from holdfast.edges.nats.permissions import SERVICE, Permissions, new_credentials
+from holdfast.edges.nats.request_log import Observer
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, Unavailable
 from holdfast.testing.exact import refusal
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.edges.nats.permissions import Credentials, Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 USERS: Final = ("trivia", "quote-db", "acme/web", OPERATOR)
 PATIENCE: Final = 20.0

@@ -26,7 +26,7 @@ from holdfast.clock import ManualClock
 from holdfast.errors import Unavailable
 from tests.bus.scribe import scribe
 from tests.edges.nats.ground import PATIENCE, Running, serving, until
-from tests.edges.test_connect import CERTIFICATE, KEY
+from tests.edges.test_link import CERTIFICATE, KEY
 from tests.nats import nats_server
 from tests.security.middle import Middle, middle
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.edges.nats.permissions import Permissions, new_credentials
-from holdfast.edges.nats.server_config import CONNECTIONS
+from holdfast.edges.nats.server_config import Permissions, new_credentials
+from holdfast.edges.nats.server_settings import CONNECTIONS
 from tests.nats import Wire, connection, nats_server
 from tests.security.responders import holdfast_service
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Connection
-    from holdfast.edges.nats.permissions import Mode
+    from holdfast.edges.nats.server_config import Mode
 
 MEGABYTE: Final = 1_048_576
 KEYS: Final = tuple(f"large{number}" for number in range(8))

@@ -10,8 +10,8 @@ import heapq
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import holdfast.lookout
-import holdfast.reaper
+import holdfast.upkeep.lookout
+import holdfast.upkeep.reaper
 from holdfast.commands import ExpireRun
 from holdfast.engines.memory import MemoryEngine
 
@@ -86,8 +86,8 @@ class Time:
     def rule(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the time that the reaper and its look-out go by."""
         for module, sleep in (
-            (holdfast.reaper, self.reaper_sleeps),
-            (holdfast.lookout, self.lookout_sleeps),
+            (holdfast.upkeep.reaper, self.reaper_sleeps),
+            (holdfast.upkeep.lookout, self.lookout_sleeps),
         ):
             parts: dict[str, Any] = {"sleep": sleep, "gather": asyncio.gather}
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=self.monotonic))

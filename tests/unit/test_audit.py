@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast import auditing
-from holdfast.audit import AuditRecord
+from holdfast.audit.chain import AuditRecord
 from holdfast.clock import ManualClock
+from holdfast.operators import audit as auditing
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import COLUMNS, RECORDS, Ground, Table, key_of
 

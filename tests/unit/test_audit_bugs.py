@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.audit import AUDIT, AuditRecord, hash_with, sealed
+from holdfast.audit.chain import AUDIT, AuditRecord, hash_with, sealed
 from holdfast.clock import ManualClock
 from holdfast.decide import audit, entries, keys, upkeep
 from holdfast.decide import decision as heart

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.audit.keyring import FileKeyring, Keyring, add_key
 from holdfast.commands import BindKey, Removed
-from holdfast.keyring import FileKeyring, Keyring, add_key
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import RECORDS, Ground, Table
 from tests.unit.test_audit_outside import OLD

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast import audit_values
 from holdfast.clock import ManualClock
+from holdfast.operators import audit_values
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import Table
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.batcher import ALONE, MAX_GROUP, MAX_GROUP_BYTES, Batcher, Done
 from holdfast.commands import (
     Batch,
     Delete,
@@ -27,6 +26,7 @@ from holdfast.commands import (
     SetPolicy,
 )
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
+from holdfast.pipeline.batcher import ALONE, MAX_GROUP, MAX_GROUP_BYTES, Batcher, Done
 from holdfast.rows import Row
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast.groups
-import holdfast.reaper
+import holdfast.pipeline.commits
+import holdfast.upkeep.reaper
 from holdfast.clock import ManualClock
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Unavailable
@@ -37,8 +37,8 @@ class Engine(MemoryEngine):
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every expired entry makes a crowd, and a part holds three records."""
-    monkeypatch.setattr(holdfast.reaper, "CROWD", 1)
-    monkeypatch.setattr(holdfast.groups, "PART", 3)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "CROWD", 1)
+    monkeypatch.setattr(holdfast.pipeline.commits, "PART", 3)
 
 
 async def _expired(store: Store, clock: ManualClock) -> None:

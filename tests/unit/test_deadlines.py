@@ -16,10 +16,10 @@ from holdfast.commands import Get
 from holdfast.decide import Loaded, decide
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, Timeout
-from holdfast.groups import too_late
+from holdfast.pipeline.commits import too_late
 from holdfast.rows import Namespace
 from holdfast.store import Store
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from holdfast.commands import Deleted, Expire, Get, Got, Removed, Stored, Trim
 from holdfast.decide import Decision, Loaded, decide, needs
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

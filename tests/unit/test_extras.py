@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Unsupported, extras
-from holdfast.engines.migrate import downgrade_postgres, downgrade_sqlite
+from holdfast.engines.sql.migrate import downgrade_postgres, downgrade_sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-import holdfast.reaper
+import holdfast.upkeep.reaper
 from holdfast.clock import ManualClock
 from holdfast.commands import Kept, Origin
 from holdfast.tables.commands import CreateIndex
@@ -98,7 +98,7 @@ async def test_entries_that_expire_in_runs(
     store: holdfast.Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What goes in a run is given back, and the records that it leaves are counted."""
-    monkeypatch.setattr(holdfast.reaper, "CROWD", 3)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "CROWD", 3)
     kv = store.kv("p")
     crowd: list[dict[str, Any]] = [{"key": f"ключ {n}", "value": n, "ttl": 1} for n in range(20)]
     await kv.set_many(crowd, writer="кто", spec_ref="§ 1")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.audit.keyring import NO_KEYS, FileKeyring, Keyring, add_key, parse_keys
 from holdfast.clock import ManualClock
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.keyring import NO_KEYS, FileKeyring, Keyring, add_key, parse_keys
 from holdfast.registry import keyring_for
 from holdfast.store import Store
 from tests.unit.audit_ground import Table

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from holdfast import rules
+from holdfast.audit.keyring import NO_KEYS, Keyring
 from holdfast.commands import Deleted, Kept
 from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
 from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
-from holdfast.keyring import NO_KEYS, Keyring
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
     from holdfast.commands import Command, Escalate
 
 NAME = "kv/a"

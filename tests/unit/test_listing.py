@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.engines.memory import MemoryEngine
-from holdfast.selection import STEP, STEPS
+from holdfast.pipeline.listing import STEP, STEPS
 from holdfast.store import Store
 
 if TYPE_CHECKING:

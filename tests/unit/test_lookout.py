@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast.lookout
+import holdfast.upkeep.lookout
 from holdfast.clock import ManualClock
 from holdfast.engine import Capabilities
 from holdfast.errors import Unavailable
-from holdfast.lookout import GATHERING, HORIZON
 from holdfast.store import Store
+from holdfast.upkeep.lookout import GATHERING, HORIZON
 from tests.unit.reaper_ground import Engine, Time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 MEANT = {"purpose": "session"}
 
@@ -96,7 +96,7 @@ async def test_a_crowd_of_plain_entries_does_not_delay_them(
     store: Store, engine: Engine, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a sweep of plain entries goes on and on, those with semantics are noticed within a second."""
-    monkeypatch.setattr(holdfast.reaper, "RUN", 4)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "RUN", 4)
     engine.run_takes = 0.2
     await store.kv("crowd").set_many([{"key": f"{n}", "value": 1, "ttl": 1} for n in range(1000)])
     writing = asyncio.create_task(write(store, time, 40, every=0.3))
@@ -150,7 +150,7 @@ async def test_more_are_due_than_are_asked_for_at_once(
     store: Store, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that are due at the same time are noticed, a part at a time, without a pause between the parts."""
-    monkeypatch.setattr(holdfast.lookout, "LOOK", 7)
+    monkeypatch.setattr(holdfast.upkeep.lookout, "LOOK", 7)
     for n in range(50):
         await store.kv("a").set(f"k{n}", n, ttl=2, semantics=MEANT)
     await reap(store, time, 2.5)

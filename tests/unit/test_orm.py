@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast.clock import ManualClock
-from holdfast.engines import layout, orm
-from holdfast.engines.orm import Now, PluginKVStorage, sqlite_statement
+from holdfast.engines.sql import layout, orm
+from holdfast.engines.sql.orm import Now, PluginKVStorage, sqlite_statement
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

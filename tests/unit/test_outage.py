@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.errors import Busy, Escalated, OutcomeUnknown, Unavailable, VersionConflict
-from holdfast.outage import Alert, Outage
-from holdfast.recipes.retry import Retry
+from holdfast.handles.recipes.retry import Retry
+from holdfast.pipeline.outage import Alert, Outage
 from holdfast.store import Store
 from tests.unit.recipes.faults import Faulty
 

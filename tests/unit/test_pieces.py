@@ -19,7 +19,8 @@ import holdfast
 from holdfast import model, rules
 from holdfast.decide import draft, judging
 from holdfast.edges.calls import keys
-from holdfast.engines.sqlite import INLINE_BYTES, queries
+from holdfast.engines.sqlite import reads
+from holdfast.engines.sqlite.engine import INLINE_BYTES
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
 from holdfast.testing.exact import refusal
 from holdfast.work import SLICE, Work
@@ -142,12 +143,12 @@ async def test_large_values_are_loaded_beside_the_loop(
 ) -> None:
     """Of many large values the loop loads half a megabyte; the reader's thread loads the rest."""
     loads: list[tuple[int, int]] = []
-    load_rows = queries.load_rows
+    load_rows = reads.load_rows
 
     def noted(file: Any, wanted: Any, room: Any = None, *, most: int = 0) -> Any:
         try:
             rows = load_rows(file, wanted, room, most=most)
-        except queries.Rest as rest:
+        except reads.Rest as rest:
             loads.append((most, sum(row.size for row in rest.rows.values())))
             raise
         loads.append((most, sum(row.size for row in rows.values())))
@@ -157,7 +158,7 @@ async def test_large_values_are_loaded_beside_the_loop(
     keys = [f"k{number}" for number in range(60)]
     for key in keys:
         await kv.set(key, "x" * 60_000)
-    monkeypatch.setattr(queries, "load_rows", noted)
+    monkeypatch.setattr(reads, "load_rows", noted)
     result = await kv.delete_many(keys[:40], request_id="r")
     assert result == [True] * 40
     assert max(size for most, size in loads if most) <= INLINE_BYTES + 60_002

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.audit import AUDIT, address_of
+from holdfast.audit.chain import AUDIT, address_of
+from holdfast.audit.keyring import Keyring
 from holdfast.clock import ManualClock
 from holdfast.decide import Decision, Loaded, needs
-from holdfast.keyring import Keyring
 from holdfast.rows import KV, Address, Namespace
-from holdfast.verbs import Verbs
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

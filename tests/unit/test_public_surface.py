@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import KV
-from holdfast.verbs import Provenance
+from holdfast.verbs.keys import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "register_engine", "request_id"),
@@ -174,7 +174,12 @@ def test_everything_public_is_explained() -> None:
 def test_importing_is_cheap() -> None:
     """Whoever imports the package pays for no driver, migration tool, test tool, lock, table or decision."""
     heavy = ("sqlalchemy", "alembic", "asyncpg", "nats", "pytest", "hypothesis", "uvloop")
-    own = ("holdfast.recipes.lock", "holdfast.recipes.flag", "holdfast.tables", "holdfast.decide.decision")
+    own = (
+        "holdfast.handles.recipes.lock",
+        "holdfast.handles.recipes.flag",
+        "holdfast.tables",
+        "holdfast.decide.decision",
+    )
     code = f"import holdfast, sys; print([name for name in {heavy + own!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

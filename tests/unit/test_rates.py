@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.rates import Bucket, Rates
+from holdfast.pipeline.rates import Bucket, Rates
 from holdfast.rows import Namespace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import holdfast.reaper
+import holdfast.upkeep.reaper
 from holdfast import rules
 from holdfast.clock import ManualClock
 from holdfast.commands import Expire, ExpireRun
@@ -182,8 +182,8 @@ async def test_many_are_removed_bit_by_bit(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many are due, a sweep removes all of them, a few at a time."""
-    monkeypatch.setattr(holdfast.reaper, "LOOK", 7)
-    monkeypatch.setattr(holdfast.reaper, "CHUNK", 3)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 7)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "CHUNK", 3)
     for plugin in ("a", "b"):
         await store.kv(plugin).set_many([{"key": f"{n}", "value": 1, "ttl": 1} for n in range(25)])
     groups: list[int] = []
@@ -198,9 +198,9 @@ async def test_a_crowd_goes_in_runs(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many plain entries of a namespace go together; few, and those with semantics, go one by one."""
-    monkeypatch.setattr(holdfast.reaper, "LOOK", 20)
-    monkeypatch.setattr(holdfast.reaper, "CROWD", 5)
-    monkeypatch.setattr(holdfast.reaper, "RUN", 4)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 20)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "CROWD", 5)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "RUN", 4)
     crowd = [{"key": f"{n}", "value": 1, "ttl": 1} for n in range(10)]
     await store.kv("plain").set_many(crowd)
     meant = [{**one, "key": f"m{one['key']}", "semantics": {"purpose": "config"}} for one in crowd]
@@ -223,7 +223,7 @@ async def test_a_row_that_can_not_go_does_not_hold_the_sweep(
     store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When nothing of what is due can be removed, the sweep ends instead of asking for ever."""
-    monkeypatch.setattr(holdfast.reaper, "LOOK", 1)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 1)
     await store.kv("a").set("k", 1, ttl=1)
     clock.advance(1)
     due = await engine.due("kv", clock.now(), limit=1)
@@ -265,7 +265,7 @@ async def test_only_so_many_requests_are_remembered(
 ) -> None:
     """A namespace remembers its last requests up to a number; the oldest are forgotten first."""
     monkeypatch.setattr(rules, "MAX_REQUESTS", 3)
-    monkeypatch.setattr(holdfast.reaper, "LOOK", 2)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 2)
     kv, other = store.kv("a"), store.kv("b")
     for number in range(10):
         await kv.incr("n", request_id=f"r{number}")
@@ -281,7 +281,7 @@ async def test_only_so_many_requests_are_remembered(
 async def test_only_so_many_changes_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal holds the last changes up to a number, also when they are all of today."""
     monkeypatch.setattr(rules, "MAX_JOURNAL", 5)
-    monkeypatch.setattr(holdfast.reaper, "LOOK", 4)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 4)
     kv = store.kv("a")
     for number in range(12):
         await kv.set("k", number)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.audit.keyring import Keyring
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Unsupported, ValidationError
-from holdfast.keyring import Keyring
 from holdfast.registry import DRIVERS, ENGINES, ENTRY_POINTS, engine_for
 from holdfast.testing.exact import refusal
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 import holdfast
-import holdfast.table_upkeep
+import holdfast.upkeep.tables
 from holdfast.clock import ManualClock
 from holdfast.commands import Removed
 from holdfast.edges import serve
-from holdfast.edges.settings import Config
+from holdfast.edges.settings.table import Config
 from holdfast.engine import Scan
 from holdfast.errors import Busy, Unavailable
 from holdfast.store import Store
-from holdfast.table_upkeep import finish_indexes, reap_tables, sweep_tables
 from holdfast.tables.commands import Defined, FillIndex, Purge
-from holdfast.tables.verbs import TableVerbs
+from holdfast.upkeep.tables import finish_indexes, reap_tables, sweep_tables
+from holdfast.verbs.tables import TableVerbs
 
 PATIENCE = 20.0
 NOW = 1_700_000_000
@@ -193,7 +193,7 @@ async def test_the_reaper_goes_on_after_an_error(
     await expiring(store, "trivia", items=3)
     clock.advance(1)
     sleeps = Sleeps(2)
-    monkeypatch.setattr(holdfast.table_upkeep, "asyncio", SimpleNamespace(sleep=sleeps.sleep))
+    monkeypatch.setattr(holdfast.upkeep.tables, "asyncio", SimpleNamespace(sleep=sleeps.sleep))
     namespaces, failing = store.namespaces, [True]
 
     async def sometimes() -> Any:

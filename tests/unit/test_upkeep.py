@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.audit import AUDIT
+from holdfast.audit.chain import AUDIT
+from holdfast.audit.keyring import Keyring
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide import Loaded, decide
-from holdfast.keyring import Keyring
 from holdfast.rows import KV, REQUEST, TRASH, Address, Ends, Namespace, Overdue, Row, Run
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 NAMESPACE = "kv/p"
 NOW = 1_000

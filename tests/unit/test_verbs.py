@@ -15,7 +15,7 @@ from holdfast.commands import Batch, Check, Delete, Fence, Guard, Incr, Many, Or
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Semantics
 from holdfast.testing.exact import refusal
-from holdfast.verbs import Verbs, id_maker
+from holdfast.verbs.keys import Verbs, id_maker
 
 NAME = "kv/a"
 MADE = Origin(writer="me", request_id="made")

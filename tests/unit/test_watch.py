@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-import holdfast.watch
+import holdfast.pipeline.watch
 from holdfast.clock import ManualClock
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import DatabaseError, Unavailable
+from holdfast.pipeline.watch import Bell
 from holdfast.store import Store
 from holdfast.testing.exact import refusal
-from holdfast.watch import Bell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -69,7 +69,7 @@ def following(store: Store, **given: Any) -> AsyncGenerator[Change]:
 
 async def test_a_bell_that_rang_while_nobody_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that comes while a watch is busy with the one before wakes it at once, and once."""
-    monkeypatch.setattr(holdfast.watch, "LOOK_AGAIN", 3600)
+    monkeypatch.setattr(holdfast.pipeline.watch, "LOOK_AGAIN", 3600)
     bell = Bell(lambda: None)
     bell.ring()
     bell.ring()
@@ -86,7 +86,7 @@ async def test_a_bell_that_rang_while_nobody_waited(monkeypatch: pytest.MonkeyPa
 
 async def test_it_looks_by_itself(store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that nobody rang for is seen all the same, by looking again after a while."""
-    monkeypatch.setattr(holdfast.watch, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(holdfast.pipeline.watch, "LOOK_AGAIN", 0.001)
     async with asyncio.timeout(10), aclosing(following(store, since=0)) as changes:
         coming = asyncio.ensure_future(anext(changes))
         await engine.looked.wait()
@@ -99,7 +99,7 @@ async def test_it_waits_for_a_storage_that_is_out_of_reach(
     store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A storage that is away for a while interrupts nothing: the watch goes on where it was."""
-    monkeypatch.setattr(holdfast.watch, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(holdfast.pipeline.watch, "LOOK_AGAIN", 0.001)
     kv = store.kv("a")
     await kv.set("before", 1)
     async with asyncio.timeout(10), aclosing(following(store, since=0)) as changes:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import rules
+from holdfast.audit.keyring import NO_KEYS
 from holdfast.decide import Decision, Loaded, decide, further, judging, needs
 from holdfast.decide.account import KEPT, Account, Items
 from holdfast.decide.schemas import schema_address
 from holdfast.errors import ConditionFailed, DatabaseError, TooExpensive, VersionConflict, peek
-from holdfast.keyring import NO_KEYS
 from holdfast.model import SeenEntry, SeenItem
 from holdfast.rows import KV, Address, Namespace, Row
 from holdfast.tables.commands import ItemsDone
@@ -26,9 +26,9 @@ from holdfast.tables.items import named_key
 from holdfast.tables.projection import compiled, project
 from holdfast.tables.schema import table_schema
 from holdfast.tables.updates import update_of, updated
-from holdfast.tables.verbs import TableVerbs
 from holdfast.testing.exact import refusal
-from holdfast.verbs import Verbs
+from holdfast.verbs.keys import Verbs
+from holdfast.verbs.tables import TableVerbs
 from holdfast.work import SLICE, Work, reading, searching
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import KeyNotFound
 from holdfast.wire.dialects import ADMIN, DEEPEST, PAYLOAD, PLUGIN, SEMANTIC
-from holdfast.wire.refusals import error_fields
+from holdfast.wire.errors import error_fields
 
 EXAMPLES = settings(
     deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]

@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.model import Conflict, Entry, Semantics
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC
-from holdfast.wire.refusals import ERRORS, error_fields, error_of
+from holdfast.wire.errors import ERRORS, error_fields, error_of
 
 AT = datetime(2026, 11, 3, 12, 30, 15, 250_000, tzinfo=UTC)
 PROMISED = {

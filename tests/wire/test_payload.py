@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidJson, MissingField, ValidationError, ValueTooLarge
-from holdfast.key_calls import write_of
+from holdfast.handles.key_calls import write_of
 from holdfast.testing.exact import refusal
-from holdfast.verbs import Verbs
+from holdfast.verbs.keys import Verbs
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.payload import decode, fields_of
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast.commands import Change, Deleted, Expire, Kept, Many, Results, Stored, Versions
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.key_calls import WRITES, write_of
+from holdfast.handles.key_calls import WRITES, write_of
 from holdfast.model import KEEP
 from holdfast.rows import Row
-from holdfast.verbs import Verbs
+from holdfast.verbs.keys import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.refusals import ERRORS
+from holdfast.wire.errors import ERRORS
 from holdfast.wire.writes import escalation, message_of, result_of
 
 EXAMPLES = settings(

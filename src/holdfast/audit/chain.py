@@ -13,8 +13,8 @@ A signature covers the text as it is stored. Records and heads of earlier versio
 covers what the text means.
 
 Law: pure functions over records and keys. Values are never here, only their hashes. What is recorded and when
-is known to `holdfast.decide`, where keys come from to `holdfast.keyring`, what a break is to
-`holdfast.chains`.
+is known to `holdfast.decide`, where keys come from to `holdfast.audit.keyring`, what a break is to
+`holdfast.audit.verify`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import (
+from holdfast.audit.chain import (
     ROTATED,
     SAID,
     WIDTH,
@@ -26,7 +26,7 @@ from holdfast.errors import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.audit import AuditRecord, Keys
+    from holdfast.audit.chain import AuditRecord, Keys
     from holdfast.rows import Row
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import msgspec
 
 from holdfast import rules
-from holdfast.engines.orm import builtin_errors, json_text
+from holdfast.engines.sql.orm import builtin_errors, json_text
 from holdfast.errors import HoldfastError, OutcomeUnknown, Unavailable, ValidationError, ValueTooLarge
-from holdfast.fields import ttl_field
+from holdfast.verbs.fields import ttl_field
 from holdfast.wire.dialects import PLUGIN
-from holdfast.wire.refusals import error_of
+from holdfast.wire.errors import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

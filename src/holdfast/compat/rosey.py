@@ -24,15 +24,15 @@ from holdfast.bus.errors import BusError
 from holdfast.compat.client import DatabaseClient
 from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.engines.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement
+from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, DatabaseError, HoldfastError, Unavailable, ValidationError
-from holdfast.fields import ttl_field
-from holdfast.kv import KV
+from holdfast.handles.kv import KV
 from holdfast.model import value_of
-from holdfast.reaper import LONGEST_PAUSE, SLOW_SWEEP
 from holdfast.registry import engine_for
 from holdfast.store import Store
+from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
+from holdfast.verbs.fields import ttl_field
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:

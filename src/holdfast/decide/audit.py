@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import (
+from holdfast.audit.chain import (
     ANEW,
     AUDIT,
     FORM,

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from holdfast import rules
+from holdfast.audit.keyring import NO_KEYS
 from holdfast.commands import Batch, Change, Fence, Many
 from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused
 from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
-from holdfast.keyring import NO_KEYS
 from holdfast.rows import GUARD, Address
 from holdfast.work import SLICE, too_much_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
     from holdfast.commands import Command, Result
     from holdfast.decide.draft import Loaded, Outcome
     from holdfast.errors import HoldfastError

@@ -20,7 +20,7 @@ from holdfast.rows import KV, OVERHEAD, Address, Ends, Namespace, Overdue, Recor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.audit import Head, Keys
+    from holdfast.audit.chain import Head, Keys
     from holdfast.commands import Command, Result
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.audit import hash_of
+from holdfast.audit.chain import hash_of
 from holdfast.commands import Deleted, DropLetter, Escalate, Kept
 from holdfast.errors import HoldfastError, QuotaExceeded
 from holdfast.model import Escalation

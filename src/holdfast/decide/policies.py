@@ -15,7 +15,7 @@ from holdfast.errors import QuotaExceeded, ValidationError
 from holdfast.model import Parts, Policy
 
 if TYPE_CHECKING:
-    from holdfast.audit import Head
+    from holdfast.audit.chain import Head
     from holdfast.commands import Command
     from holdfast.decide.draft import Draft
     from holdfast.rows import Namespace

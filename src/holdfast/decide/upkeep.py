@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.audit import Head, address_of, record_of
+from holdfast.audit.chain import Head, address_of, record_of
 from holdfast.commands import BindKey, Done, Expire, ExpireRun, PruneAudit, Recount, Removed, SetPolicy, Trim
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
 from holdfast.decide.entries import expire, expire_run, need_trash

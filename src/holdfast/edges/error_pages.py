@@ -26,7 +26,7 @@ from holdfast.errors import (
     VersionConflict,
     error_classes,
 )
-from holdfast.wire.refusals import NUMBERS
+from holdfast.wire.errors import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,12 @@ from urllib.parse import quote as escaped
 from urllib.parse import urlencode
 
 from holdfast import masking
-from holdfast.edges.config import open_mode, shown, variable_of
+from holdfast.edges.settings.read import open_mode, shown, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.edges.settings import Config
+    from holdfast.edges.settings.table import Config
     from holdfast.errors import HoldfastError
     from holdfast.model import Stats
 

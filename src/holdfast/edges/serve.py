@@ -20,32 +20,32 @@ import msgspec
 
 import holdfast
 from holdfast import private
-from holdfast.edges import logs
-from holdfast.edges.addresses import public_url
-from holdfast.edges.config import keys_of, shown
+from holdfast.audit.keyring import FileKeyring
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.server import http_server
-from holdfast.edges.metrics import Metrics
-from holdfast.edges.nats.connect import Link
-from holdfast.edges.nats.intake import Limits
+from holdfast.edges.monitoring import logs
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.monitoring.outage import OutageWatch
+from holdfast.edges.nats.lines import Limits
+from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
-from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.edges.outage import OutageWatch
+from holdfast.edges.settings.addresses import public_url
+from holdfast.edges.settings.read import keys_of, shown
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError
-from holdfast.keyring import FileKeyring
 from holdfast.registry import engine_for
 from holdfast.store import Store
-from holdfast.table_upkeep import reap_tables
+from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from holdfast.edges.settings import Config
+    from holdfast.edges.settings.table import Config
 
 __all__ = ["mappings", "serve", "settings_of", "shown"]
 

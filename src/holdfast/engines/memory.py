@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
 from holdfast import rules
+from holdfast.audit.keyring import Keyring
 from holdfast.decide import Loaded, decide, further, needs
 from holdfast.decide.weights import envelope, record_weight, summed
 from holdfast.engine import (
@@ -24,13 +25,12 @@ from holdfast.engine import (
     no_hint,
     row_size,
 )
-from holdfast.keyring import Keyring
 from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.model import Policy

@@ -13,10 +13,10 @@ import msgspec
 from holdfast import rules
 from holdfast.commands import Change, Deleted, Results, Stored
 from holdfast.errors import HoldfastError, MissingField, ValidationError
-from holdfast.fields import Several, as_object, required, ttl_field
 from holdfast.model import look_over
-from holdfast.verbs import Verbs
-from holdfast.wire.refusals import ERRORS, error_fields
+from holdfast.verbs.fields import Several, as_object, required, ttl_field
+from holdfast.verbs.keys import Verbs
+from holdfast.wire.errors import ERRORS, error_fields
 from holdfast.wire.replies import row_fields, stored_fields
 from holdfast.wire.writes import BARE, escalation
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
-from holdfast.cursors import cursor_after, last_seen
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
+from holdfast.pipeline.listing import filter_of
+from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
-from holdfast.selection import filter_of
-from holdfast.watch import changes_after, watch
+from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command
     from holdfast.engine import Filter, Selected
+    from holdfast.handles.recipes.counter import Counter
+    from holdfast.handles.recipes.flag import Flag
+    from holdfast.handles.recipes.lock import Lock
+    from holdfast.handles.recipes.progress import Progress
+    from holdfast.handles.recipes.retry import Retry
+    from holdfast.handles.recipes.update import Updating
     from holdfast.model import Change, Semantics
-    from holdfast.recipes.counter import Counter
-    from holdfast.recipes.flag import Flag
-    from holdfast.recipes.lock import Lock
-    from holdfast.recipes.progress import Progress
-    from holdfast.recipes.retry import Retry
-    from holdfast.recipes.update import Updating
     from holdfast.rows import Row
     from holdfast.store import Store
-    from holdfast.verbs import Provenance, Verbs
+    from holdfast.verbs.keys import Provenance, Verbs
 
 T = TypeVar("T")
 
@@ -362,7 +362,7 @@ class KV:
         Raises:
             ValidationError: The prefix is empty, or a `request_id` is given.
         """
-        from holdfast.recipes.prefix import delete_prefix
+        from holdfast.handles.recipes.prefix import delete_prefix
 
         return await delete_prefix(self, prefix, limit, cursor, dry_run=dry_run, **provenance)
 
@@ -499,7 +499,7 @@ class KV:
         Example:
             `lock = kv.lock("import/users", ttl=60)`
         """
-        from holdfast.recipes.lock import Lock
+        from holdfast.handles.recipes.lock import Lock
 
         return Lock(self, name, ttl=ttl, timeout=timeout, owner=owner)
 
@@ -522,7 +522,7 @@ class KV:
         Example:
             `progress = kv.checkpoint("import/users", order=lambda done: done["row"])`
         """
-        from holdfast.recipes.progress import Progress
+        from holdfast.handles.recipes.progress import Progress
 
         return Progress(self, name, purpose="checkpoint", order=order, owner=owner)
 
@@ -542,7 +542,7 @@ class KV:
         Raises:
             ValidationError: The name breaks its rule.
         """
-        from holdfast.recipes.progress import Progress
+        from holdfast.handles.recipes.progress import Progress
 
         return Progress(self, name, purpose="cursor", order=order, owner=owner)
 
@@ -559,7 +559,7 @@ class KV:
         Raises:
             ValidationError: The name breaks its rule.
         """
-        from holdfast.recipes.counter import Counter
+        from holdfast.handles.recipes.counter import Counter
 
         return Counter(self, name, ttl=ttl)
 
@@ -581,7 +581,7 @@ class KV:
         Example:
             `dark = kv.flag("dark-mode", default=False)`
         """
-        from holdfast.recipes.flag import Flag
+        from holdfast.handles.recipes.flag import Flag
 
         return Flag(self, name, default, owner=owner)
 
@@ -591,7 +591,7 @@ class KV:
 
         `await kv.retry.update(key, change)` reads, computes and sets until no other writer has interfered.
         """
-        from holdfast.recipes.retry import Retry
+        from holdfast.handles.recipes.retry import Retry
 
         return Retry(self)
 
@@ -617,7 +617,7 @@ class KV:
         Example:
             `await kv.update("hits", lambda hits: hits + 1, default=0)`
         """
-        from holdfast.recipes.update import update
+        from holdfast.handles.recipes.update import update
 
         return await update(self, key, change, **options)
 
@@ -640,7 +640,7 @@ class KV:
         Example:
             `key = await kv.hashed_key("users/", "Alice Example <alice@mail.example>")`
         """
-        from holdfast.recipes.identifiers import hashed_key
+        from holdfast.handles.recipes.identifiers import hashed_key
 
         return await hashed_key(self, prefix, identifier)
 
@@ -653,7 +653,7 @@ class KV:
         Returns:
             The identifier, or None if `hashed_key` did not make this key.
         """
-        from holdfast.recipes.identifiers import original_of
+        from holdfast.handles.recipes.identifiers import original_of
 
         return await original_of(self, key)
 

@@ -15,10 +15,7 @@ from holdfast import rules
 from holdfast.bounded import Bounded
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
-from holdfast.fields import as_object, required, several
-from holdfast.model import item_of, stored_item
-from holdfast.rows import Address
-from holdfast.table_answers import (
+from holdfast.handles.table_fields import (
     change_fields,
     item_fields,
     items_fields,
@@ -26,7 +23,7 @@ from holdfast.table_answers import (
     table_fields,
     written_fields,
 )
-from holdfast.table_walks import (
+from holdfast.handles.table_pages import (
     AT_ONCE,
     Wanted,
     check_index,
@@ -38,6 +35,9 @@ from holdfast.table_walks import (
     sweep,
     tables_at,
 )
+from holdfast.model import item_of, stored_item
+from holdfast.pipeline.watch import changes_after
+from holdfast.rows import Address
 from holdfast.tables.commands import ItemDone
 from holdfast.tables.images import table_prefix
 from holdfast.tables.items import named_key, partition_of
@@ -45,8 +45,8 @@ from holdfast.tables.projection import project, projection_of
 from holdfast.tables.ranges import Range, beginning_with, sort_range
 from holdfast.tables.schema import index_name, stream_view, table_name, with_index
 from holdfast.tables.ttl import seconds_left
-from holdfast.tables.verbs import WRITES, TableVerbs, legal_key, optional_condition
-from holdfast.watch import changes_after
+from holdfast.verbs.fields import as_object, required, several
+from holdfast.verbs.tables import WRITES, TableVerbs, legal_key, optional_condition
 from holdfast.work import Work
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.commands import Result
+    from holdfast.handles.table_pages import Shown
+    from holdfast.pipeline.view import View
     from holdfast.rows import Row
     from holdfast.store import Store
-    from holdfast.table_walks import Shown
     from holdfast.tables.schema import Index, TableSchema
-    from holdfast.view import View
 
 _EVERYTHING: Final = Range(b"", None)
 KNOWN_TABLES: Final = 64

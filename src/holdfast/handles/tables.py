@@ -1,8 +1,8 @@
 """The handle on the tables of a plugin.
 
 Law: a handle is bound to one namespace and can't leave it. It gives calls their Python form; what they mean
-is settled in `holdfast.table_calls`, here or at a service. It is long because every verb documents what it
-takes, and a write says by `return_values` which type it returns.
+is settled in `holdfast.handles.table_calls`, here or at a service. It is long because every verb documents
+what it takes, and a write says by `return_values` which type it returns.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.audit import (
+from holdfast.audit.chain import (
     AUDIT,
     REMOVED,
     Head,
@@ -22,18 +22,18 @@ from holdfast.audit import (
     record_of,
     same,
 )
-from holdfast.audits import unlike
-from holdfast.chains import Break, Chain, head_break
+from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.decide.policies import audited
 from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan, ends_of
 from holdfast.errors import DatabaseError, ValidationError
 from holdfast.model import AuditEntry, AuditPage, Verdict, moment
+from holdfast.pipeline.audits import unlike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from holdfast.audit import AuditRecord
+    from holdfast.audit.chain import AuditRecord
     from holdfast.engine import Engine, Scanned
     from holdfast.model import Compared
     from holdfast.rows import Namespace
@@ -176,7 +176,7 @@ class Audit:
         Raises:
             Unsupported: The storage is behind a service.
         """
-        from holdfast.audit_values import compare
+        from holdfast.operators.audit_values import compare
 
         return await compare(self._engine, self._namespace, self._now)
 

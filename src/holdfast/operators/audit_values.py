@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast import rules
-from holdfast.audit import AUDIT, ROTATED, address_of, hash_with, head_of, record_of, same
+from holdfast.audit.chain import AUDIT, ROTATED, address_of, hash_with, head_of, record_of, same
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Auditor, Scan
@@ -27,7 +27,7 @@ from holdfast.tables.images import item_name, table_prefix
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from holdfast.audit import AuditRecord
+    from holdfast.audit.chain import AuditRecord
     from holdfast.engine import Engine
     from holdfast.rows import Row
 

@@ -15,7 +15,7 @@ from holdfast.commands import Deleted, Results
 from holdfast.decide.letters import letter_address
 from holdfast.engine import LetterBox, Scan
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
-from holdfast.key_calls import write_of
+from holdfast.handles.key_calls import write_of
 from holdfast.model import Letter, LetterPage
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command, Result
     from holdfast.engine import Engine
-    from holdfast.verbs import Verbs
+    from holdfast.verbs.keys import Verbs
 
 
 class Letters:

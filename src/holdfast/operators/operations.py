@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from holdfast.auditing import Audit
-    from holdfast.batcher import Batcher
     from holdfast.commands import Command, Result
     from holdfast.engine import Checkup, Engine
     from holdfast.errors import HoldfastError
-    from holdfast.groups import Groups
-    from holdfast.letters import Letters
     from holdfast.model import Entry, Rescued, SlowPage, TrashPage
-    from holdfast.outage import Outage
-    from holdfast.reaper import Reaper
-    from holdfast.survey import Survey
-    from holdfast.verbs import Provenance, Verbs
+    from holdfast.operators.audit import Audit
+    from holdfast.operators.holdings import Survey
+    from holdfast.operators.letters import Letters
+    from holdfast.pipeline.batcher import Batcher
+    from holdfast.pipeline.commits import Groups
+    from holdfast.pipeline.outage import Outage
+    from holdfast.upkeep.reaper import Reaper
+    from holdfast.verbs.keys import Provenance, Verbs
 
 
 class Operations(ABC):
@@ -96,7 +96,7 @@ class Operations(ABC):
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
-        from holdfast.survey import stats_of
+        from holdfast.operators.holdings import stats_of
 
         return [stats_of(totals) for totals in await self._reading().totals(self.now())]
 
@@ -115,7 +115,7 @@ class Operations(ABC):
         Example:
             `stats = await store.stats("kv/trivia")`
         """
-        from holdfast.survey import stats_of
+        from holdfast.operators.holdings import stats_of
 
         await self._batcher.settled(rules.namespace(namespace))
         found = await self._reading().totals(self.now(), namespace=namespace)
@@ -373,7 +373,7 @@ class Operations(ABC):
 
     def survey(self) -> Survey:
         """Get the numbers that monitoring needs, at a bounded cost."""
-        from holdfast.survey import Survey
+        from holdfast.operators.holdings import Survey
 
         return Survey(self._reading(), self.now)
 
@@ -404,7 +404,7 @@ class Operations(ABC):
         Raises:
             ValidationError: An argument breaks its rule.
         """
-        from holdfast.trash import trash_page, trash_query
+        from holdfast.operators.trash import trash_page, trash_query
 
         verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
         query = trash_query(namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values)
@@ -453,19 +453,19 @@ class Operations(ABC):
         Example:
             `verdict = await store.audit("kv/trivia").verify()`
         """
-        from holdfast.auditing import Audit
+        from holdfast.operators.audit import Audit
 
         return Audit(self._reading(), rules.namespace(namespace), self.now)
 
     async def audits(self) -> list[str]:
         """List the names of the namespaces that have an audit or should have one, in order."""
-        from holdfast.audits import audits
+        from holdfast.pipeline.audits import audits
 
         return await audits(self._reading(), self.now)
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for want of a key; None if there is none."""
-        from holdfast.key_in_force import key_trouble
+        from holdfast.pipeline.audit_key import key_trouble
 
         return await key_trouble(self._reading(), self.now)
 
@@ -477,7 +477,7 @@ class Operations(ABC):
         Returns:
             The number of audits that changed their key.
         """
-        from holdfast.key_in_force import bind_keys
+        from holdfast.pipeline.audit_key import bind_keys
 
         return await bind_keys(self._reading(), self.execute, self.now)
 
@@ -494,7 +494,7 @@ class Operations(ABC):
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        from holdfast.letters import Letters
+        from holdfast.operators.letters import Letters
 
         root = rules.semantic_root(rules.namespace(namespace))
         verbs = self.verbs(namespace, root=root, principal=principal)

@@ -12,17 +12,17 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.audit.chain import AUDIT, address_of, head_of
+from holdfast.audit.keyring import FileKeyring
 from holdfast.commands import BindKey, Removed
 from holdfast.engine import KeyKeeper
 from holdfast.errors import Busy, DatabaseError, HoldfastError
-from holdfast.keyring import FileKeyring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
-    from holdfast.audit import Head
+    from holdfast.audit.chain import Head
     from holdfast.commands import Command, Result
     from holdfast.engine import Engine
 

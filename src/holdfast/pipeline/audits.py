@@ -1,7 +1,7 @@
 """Which namespaces have an audit, and what of one can be seen to be wrong without reading its records.
 
 Law: nothing is written here, and the cost goes by the number of namespaces, not by what they hold. Records
-and signatures are verified in `holdfast.auditing`.
+and signatures are verified in `holdfast.operators.audit`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.audit import AUDIT, address_of, head_of
+from holdfast.audit.chain import AUDIT, address_of, head_of
 from holdfast.decide.policies import audited, changed_outside, policy_of
 from holdfast.engine import Auditor
 from holdfast.errors import DatabaseError
@@ -18,7 +18,7 @@ from holdfast.errors import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.audit import Head
+    from holdfast.audit.chain import Head
     from holdfast.engine import Engine
     from holdfast.rows import Namespace
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
-from holdfast.batcher import Done
+from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Change, Many
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery, KeyKeeper, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
-from holdfast.keyring import Unsettled
-from holdfast.outage import Outage
-from holdfast.report import report, report_expired
+from holdfast.pipeline.batcher import Done
+from holdfast.pipeline.outage import Outage
+from holdfast.pipeline.write_log import report, report_expired
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -90,7 +90,7 @@ class Groups:
 
     async def _settled(self, commands: list[Command]) -> Outcome:
         """Have commands done that sign something, once it is settled with the store which key does."""
-        from holdfast.key_in_force import settle
+        from holdfast.pipeline.audit_key import settle
 
         with await settle(self._engine, self._clock.now):
             return await self._engine.transact(commands, self._clock.now)
@@ -205,7 +205,7 @@ class Groups:
             try:
                 return await self._sweep(namespace, excess)
             except Unsettled:
-                from holdfast.key_in_force import settle
+                from holdfast.pipeline.audit_key import settle
 
                 with await settle(self._engine, self._clock.now):
                     return await self._sweep(namespace, excess)

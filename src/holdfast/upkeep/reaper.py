@@ -16,17 +16,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
-from holdfast.audit import AUDIT, address_of, head_of, record_of
-from holdfast.audits import suspects
+from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
 from holdfast.bounded import Bounded
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
-from holdfast.key_in_force import bind_keys
-from holdfast.leftovers import expired_items, purge
-from holdfast.lookout import Lookout
+from holdfast.pipeline.audit_key import bind_keys
+from holdfast.pipeline.audits import suspects
 from holdfast.rows import KV, REQUEST, TRASH
+from holdfast.upkeep.lookout import Lookout
+from holdfast.upkeep.purge import expired_items, purge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,6 +1,7 @@
 """What is done for tables unasked: work that was interrupted goes on, and on request expired items go.
 
-Law: as in `holdfast.reaper`. What fails is told, and tried again. What is left of a drop is seen to there.
+Law: as in `holdfast.upkeep.reaper`. What fails is told, and tried again. What is left of a drop is seen to
+there.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import HoldfastError, TableNotFound
-from holdfast.reaper import LONGEST_PAUSE, SLOW_SWEEP
-from holdfast.table_walks import Source, fill_index, sweep, tables_at
-from holdfast.timekeeper import BEAT
+from holdfast.handles.table_pages import Source, fill_index, sweep, tables_at
+from holdfast.pipeline.timekeeper import BEAT
+from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 
 if TYPE_CHECKING:
     from holdfast.model import Stats
-    from holdfast.timekeeper import Timekeeper
+    from holdfast.pipeline.timekeeper import Timekeeper
 
 _log = logging.getLogger("holdfast.reaper")
 

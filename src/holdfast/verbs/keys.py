@@ -36,9 +36,9 @@ from holdfast.commands import (
     SetTtl,
 )
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.fields import Several, as_object, required, several, ttl_field
 from holdfast.model import KEEP, Entry, Keep, Policy, Semantics, milliseconds
 from holdfast.rows import Row
+from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
 
 
 class Provenance(TypedDict, total=False):

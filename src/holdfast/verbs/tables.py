@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.fields import Several, as_object, required, several
 from holdfast.tables.commands import (
     CheckItem,
     CreateIndex,
@@ -33,6 +32,7 @@ from holdfast.tables.items import MAX_ITEM_BYTES, encode_item
 from holdfast.tables.keys import json_key
 from holdfast.tables.schema import index_name, key_attribute, table_name, table_schema
 from holdfast.tables.spelling import plain
+from holdfast.verbs.fields import Several, as_object, required, several
 
 if TYPE_CHECKING:
     from collections.abc import Callable

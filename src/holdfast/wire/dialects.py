@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.wire.errors import error_fields
 from holdfast.wire.payload import decode, fields_of
-from holdfast.wire.refusals import error_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject
-from holdfast.fields import required
+from holdfast.verbs.fields import required
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import HoldfastError
-from holdfast.fields import Several
 from holdfast.tables.items import MAX_ITEM_BYTES
-from holdfast.wire.refusals import error_of
+from holdfast.verbs.fields import Several
+from holdfast.wire.errors import error_of
 
 _MOST: Final = {"item": MAX_ITEM_BYTES}
 _ANY_SIZE: Final = 1 << 40

@@ -1,7 +1,7 @@
 """Writing verbs as messages, on the client's side: a command becomes fields, and a reply becomes its result.
 
 Law: the client says here all that a command holds. The service's side, which makes the command again from
-those fields, is `holdfast.key_calls`; a test sends every command there and back.
+those fields, is `holdfast.handles.key_calls`; a test sends every command there and back.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from holdfast.commands import (
     Stored,
     Versions,
 )
-from holdfast.verbs import Verbs, about
+from holdfast.verbs.keys import Verbs, about
+from holdfast.wire.errors import error_of
 from holdfast.wire.letters import Content, content_fields, content_text
-from holdfast.wire.refusals import error_of
 from holdfast.wire.replies import row_of
 
 if TYPE_CHECKING:

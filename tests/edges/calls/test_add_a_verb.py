@@ -28,11 +28,11 @@ from holdfast.edges.calls.keys import _writing
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
-from holdfast.fields import required
-from holdfast.key_calls import WRITES, Write, _shown_stored, provenance
-from holdfast.kv import KV
+from holdfast.handles.key_calls import WRITES, Write, _shown_stored, provenance
+from holdfast.handles.kv import KV
 from holdfast.model import Entry, value_of
-from holdfast.verbs import Provenance, Verbs
+from holdfast.verbs.fields import required
+from holdfast.verbs.keys import Provenance, Verbs
 from tests.docs.test_examples import blocks_of
 from tests.edges.nats.ground import Running, calling, serving
 

@@ -15,7 +15,7 @@ from holdfast.clock import ManualClock
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.nats.slow import SlowLog
-from holdfast.kv import KV
+from holdfast.handles.kv import KV
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from tests.edges.calls.script import SCRIPT
 from tests.edges.nats.ground import Caller, calling, serving

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.cli.bench import PLUGIN, figures
+from holdfast.edges.cli.commands.bench import PLUGIN, figures
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.edges.cli.app import app
-from holdfast.edges.cli.commands import known_commands, shown_command
+from holdfast.edges.cli.commands.commands import known_commands, shown_command
 from holdfast.edges.cli.exit_codes import EXIT_CODES
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.config import read_config
-from holdfast.edges.settings_pages import example, toml
+from holdfast.edges.settings.pages import example, toml
+from holdfast.edges.settings.read import read_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.recipes.retry import Retry
+from holdfast.handles.recipes.retry import Retry
 from tests.edges.nats.ground import serving
 
 if TYPE_CHECKING:

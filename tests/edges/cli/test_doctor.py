@@ -14,8 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.cli import checks, doctor
-from holdfast.engines.migrate import Need
+from holdfast.edges.cli import checks
+from holdfast.edges.cli.commands import doctor
+from holdfast.engines.sql.migrate import Need
 from tests.vanishing import unlinked
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from tests.edges.cli.test_doctor import written_in_the_future
 
 if TYPE_CHECKING:

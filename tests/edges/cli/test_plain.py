@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import __main__ as program_module
-from holdfast.edges.cli import reading
 from holdfast.edges.cli.app import app, command_first
+from holdfast.edges.cli.commands import get
 from holdfast.edges.cli.plain import COMMANDS, Call, leading, plain_call
 from holdfast.edges.cli.target import Target
 from tests.edges.cli.conftest import fill
@@ -78,7 +78,7 @@ def test_both_parsers_agree(name: tuple[str, ...], line: list[str], before: bool
 def test_what_is_plain(line: str, options: dict[str, Any]) -> None:
     """The forms that scripts use are read without the library, options before and after the key."""
     call = plain_call(["get", *line.split()])
-    assert call == Call(reading.get, ["k"], {"target": Target()} | options)
+    assert call == Call(get.get, ["k"], {"target": Target()} | options)
     assert _bound(call) == _bound_by_the_library(["get", *line.split()])
 
 
@@ -86,7 +86,7 @@ def test_options_before_the_command_are_plain_too() -> None:
     """Options that all commands share may stand before the command."""
     words = ["--url", "a.db", "-p", "p", "get", "k", "--json"]
     call = plain_call(words)
-    assert call == Call(reading.get, ["k"], {"target": Target(url="a.db", plugin="p", json=True)})
+    assert call == Call(get.get, ["k"], {"target": Target(url="a.db", plugin="p", json=True)})
     assert _bound(call) == _bound_by_the_library(words)
 
 
@@ -151,8 +151,8 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
         "hashlib",
         "tempfile",
         "holdfast.decide.decision",
-        "holdfast.edges.config",
-        "holdfast.reaper",
+        "holdfast.edges.settings.read",
+        "holdfast.upkeep.reaper",
         "holdfast.tables",
     )
     code = (

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.cli import completing, shell
+from holdfast.edges.cli import completing
+from holdfast.edges.cli.commands import shell
 from holdfast.edges.cli.kept import Kept
 from holdfast.edges.cli.target import HERE
 from holdfast.edges.screen import HARMFUL

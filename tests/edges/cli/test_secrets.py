@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import masking
 from holdfast.edges.cli import checks
-from holdfast.edges.config import shown
+from holdfast.edges.settings.read import shown
 from tests.edges.running import Up, free_port
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.cli import observe
+from holdfast.edges.cli.commands import stats as observe
 from holdfast.model import Stats, moment
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.cli import intake
+from holdfast.edges.cli import import_entries
 from tests.edges.cli.conftest import fill, lines
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def test_input_that_is_not_there(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of two entries."""
-    monkeypatch.setattr(intake, "MAX_BATCH", 2)
+    monkeypatch.setattr(import_entries, "MAX_BATCH", 2)
 
 
 @pytest.mark.usefixtures("small_chunks")

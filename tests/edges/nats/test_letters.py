@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import rules
-from holdfast.recipes.retry import Retry
+from holdfast.handles.recipes.retry import Retry
 from tests.edges.nats.ground import START, serving
 from tests.edges.nats.test_events import Ear
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.intake import COMPANY_SECONDS, IN_COMPANY, OWN_TURN, Intake, Limits, Request
+from holdfast.edges.nats.lines import COMPANY_SECONDS, IN_COMPANY, OWN_TURN, Intake, Limits, Request
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
-from holdfast.rates import Bucket
+from holdfast.pipeline.rates import Bucket
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
 FLOOD = 1_000

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.audit.keyring import Keyring
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
-from holdfast.keyring import Keyring
 from holdfast.registry import engine_for
 from tests.edges.nats.ground import Caller, calling, serving
 

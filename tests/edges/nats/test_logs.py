@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats import observer
+from holdfast.edges.nats import request_log
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving
@@ -193,7 +193,7 @@ async def test_a_flood_does_not_flood_the_log(
     """
     now = 100.0
     running, caller = patient
-    monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: now))
     await caller.ask_all([("db.kv.flood.set", {"key": ""})] * 300)
     await caller.ask("db.kv.quiet.set", {"key": ""})
     await caller.ask("db.kv.flood.get", {"key": ""})
@@ -215,7 +215,7 @@ async def test_the_log_is_bounded_whoever_fills_it(
 ) -> None:
     """Under ever new names, 500 lines a second are written and no more."""
     running, caller = patient
-    monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: 100.0))
     await caller.ask_all([(f"db.kv.p{number}.set", {"key": ""}) for number in range(600)])
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 500
     assert len(running.recorder.operations) == 600

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.nats import intake, observer, service
-from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats import lines as intake
+from holdfast.edges.nats import request_log, service
+from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import marks
-from holdfast.engines.sqlite import SqliteEngine, recent
-from holdfast.rates import Bucket, Buckets
+from holdfast.engines.sqlite import SqliteEngine, last_written
+from holdfast.pipeline.rates import Bucket, Buckets
 from holdfast.store import Store
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
@@ -60,7 +61,7 @@ async def test_what_serves_tables_is_bounded(running: Running, caller: Caller) -
 
 async def test_definitions_of_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin with many tables finds its items, though few definitions are kept in mind."""
-    monkeypatch.setattr("holdfast.table_calls.KNOWN_TABLES", 4)
+    monkeypatch.setattr("holdfast.handles.table_calls.KNOWN_TABLES", 4)
     async with holdfast.open("memory://", reap=False) as store:
         tables = store.tables("p")
         for number in range(20):
@@ -144,8 +145,8 @@ async def test_tasks_that_ended_are_let_go(running: Running) -> None:
 
 def test_lines_that_are_left_out_are_counted_for_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many plugins whose refusals are not logged, a bounded number is told apart."""
-    monkeypatch.setattr(observer, "ALL_LINES", 10)
-    lines = observer._Lines()
+    monkeypatch.setattr(request_log, "ALL_LINES", 10)
+    lines = request_log._Lines()
     written = sum(lines.may_be_written(f"p{number}", "get", "BUSY") for number in range(NAMES))
     assert written <= 20  # ten in each second that this takes
     assert len(lines._left_out) <= 11
@@ -167,7 +168,7 @@ def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_heads_of_audits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many namespaces are audited, upkeep remembers of a bounded number which head it has logged."""
-    monkeypatch.setattr("holdfast.reaper.MOST_HEADS", 4)
+    monkeypatch.setattr("holdfast.upkeep.reaper.MOST_HEADS", 4)
     async with holdfast.open("memory://", reap=False) as store:
         for number in range(20):
             await store.semantic("acme", f"p{number}").set("k", 1)
@@ -177,7 +178,7 @@ async def test_heads_of_audits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_namespaces_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes to ever new namespaces of a SQLite file stay right, though few namespaces are kept in mind."""
-    monkeypatch.setattr(recent, "MOST_NAMESPACES", 4)
+    monkeypatch.setattr(last_written, "MOST_NAMESPACES", 4)
     engine = SqliteEngine(tmp_path / "state.db")
     async with Store(engine, reap=False) as store:
         for version in (1, 2, 3):

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import rules, survey
+from holdfast import rules
+from holdfast.operators import holdings
 from holdfast.wire.replies import stats_fields
 from tests.edges.nats.ground import START
 
@@ -220,7 +221,7 @@ async def test_a_client_sees_all_namespaces(
     running: Running, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`store.namespaces()` of a program beyond the bus has them all, however small a page is."""
-    monkeypatch.setattr(survey, "STATS_BYTES", rules.MAX_TRANSFER_BYTES // 2)
+    monkeypatch.setattr(holdings, "STATS_BYTES", rules.MAX_TRANSFER_BYTES // 2)
     for number in range(5):
         await running.store.kv(f"p{number}").set("k", 1)
     async with holdfast.open(nats_server.url) as store:
@@ -229,7 +230,7 @@ async def test_a_client_sees_all_namespaces(
 
 def test_a_full_page_of_namespaces_fits_a_reply() -> None:
     """The longest names with the greatest numbers fit the reply that the largest page is sent in."""
-    most = rules.MAX_TRANSFER_BYTES // survey.STATS_BYTES
+    most = rules.MAX_TRANSFER_BYTES // holdings.STATS_BYTES
     tenant, project = "t" * 63, "p" * 59
     stats = holdfast.Stats(
         namespace=f"semantic/{tenant}/{project}9999",

@@ -10,11 +10,11 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.config import read_config
-from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.serve import mappings
+from holdfast.edges.settings.read import read_config
 from holdfast.store import Store
 from tests.edges.nats.ground import Recorder, calling
 from tests.nats import connection, nats_server

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast import rescues
 from holdfast.edges.nats.server import NatsServer
+from holdfast.operators import rescues
 from tests.edges.nats.ground import calling, serving
 from tests.vanishing import entries
 

@@ -8,13 +8,13 @@ import json
 import pytest
 from nats.aio.msg import Msg
 
-from holdfast.batcher import ALONE
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
 from holdfast.edges.nats import service
-from holdfast.edges.nats.intake import Limits
+from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.pipeline.batcher import ALONE
 from tests.edges.nats.ground import PATIENCE, Answer, Gated, calling, serving, until
 
 REQUESTS = 500

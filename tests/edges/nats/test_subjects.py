@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.bus.protocol import Message
-from holdfast.edges.nats.listening import Way
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.nats.subscriptions import Way
 from tests.edges.nats.ground import Caller, Running, calling, serving
 
 WRONG = [

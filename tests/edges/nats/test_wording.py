@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.wire.refusals import NUMBERS
+from holdfast.wire.errors import NUMBERS
 from tests.edges.nats.ground import Caller
 
 ODD: Final[list[Any]] = [None, True, False, -1, 1.5, "\u0000", [], [None], {}, {"lock": None, "token": None}]

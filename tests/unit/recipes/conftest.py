@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.recipes import lease, line
+from holdfast.handles.recipes import lease, lock_queue
 from holdfast.store import Store
 from tests.unit.recipes.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have waits look at the clock all the time, so that a test sees every step and none takes long."""
     monkeypatch.setattr(lease, "GLANCE", 0)
-    for module in (lease, line):
+    for module in (lease, lock_queue):
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 
 class Faulty(MemoryEngine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import holdfast.recipes.flag as module
+import holdfast.handles.recipes.flag as module
 from holdfast.errors import DatabaseError, Unavailable
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import ManualClock
     from holdfast.engine import JournalPage, JournalQuery
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
     from holdfast.store import Store
 

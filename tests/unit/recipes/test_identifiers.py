@@ -15,7 +15,7 @@ from holdfast.errors import ValidationError, VersionConflict
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 NOON = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 WORKFLOWS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)

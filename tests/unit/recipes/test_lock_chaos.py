@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import Fenced, HoldfastError
-from holdfast.recipes import lease
-from holdfast.recipes import lock as module
+from holdfast.handles.recipes import lease
+from holdfast.handles.recipes import lock as module
 from tests.unit.recipes.faults import Faulty, steps
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
-    from holdfast.recipes.lock import Lock
+    from holdfast.handles.kv import KV
+    from holdfast.handles.recipes.lock import Lock
     from holdfast.store import Store
 
 SEEDS = int(os.environ.get("HOLDFAST_CHAOS_SEEDS", "6"))

@@ -13,7 +13,7 @@ from tests.unit.recipes.faults import steps, until, waiting
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
     from tests.unit.recipes.faults import Faulty
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import DatabaseError, LockLost, OutcomeUnknown, Unavailable, ValidationError
-from holdfast.recipes import lock as module
-from holdfast.recipes.news import news_of
+from holdfast.handles.recipes import lock as module
+from holdfast.handles.recipes.lock_news import news_of
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until, waiting
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
     from holdfast.engine import JournalPage
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.kv import KV
-from holdfast.recipes.line import REACH
-from holdfast.recipes.news import News
+from holdfast.handles.kv import KV
+from holdfast.handles.recipes.lock_news import News
+from holdfast.handles.recipes.lock_queue import REACH
 
 LONG = 8 * REACH
 

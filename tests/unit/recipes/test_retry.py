@@ -24,7 +24,7 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
-from holdfast.recipes.retry import Retry
+from holdfast.handles.recipes.retry import Retry
 from tests.unit.recipes.faults import Faulty
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.clock import ManualClock
     from holdfast.commands import Command
     from holdfast.decide import Outcome
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 CONFLICTS = [1, 2, 4, 8, 16, 32]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.recipes import update
+from holdfast.handles.recipes import update
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast import table_walks
 from holdfast.clock import ManualClock
 from holdfast.commands import Removed
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, DatabaseError, Unavailable, ValidationError, ValueTooLarge
+from holdfast.handles import table_pages
 from holdfast.rows import DROPPED, Address
 from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.schema import KeyAttribute
-from holdfast.tables.verbs import TableVerbs
+from holdfast.verbs.tables import TableVerbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from holdfast.engines.memory import MemoryEngine
+    from holdfast.handles.tables import Tables
     from holdfast.model import ItemPage
     from holdfast.rows import Row
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 NAME = "table/p"
 
@@ -218,8 +218,8 @@ async def test_check_index_is_not_fooled_by_a_write(
 async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page looks at so much and no more; its cursor goes on where it stopped, also if it is empty."""
     await tables.create_index("t", "by", key=("tag", "string"))
-    monkeypatch.setattr(table_walks, "STEP", 4)
-    monkeypatch.setattr(table_walks, "PART", 4 * table_walks.LEAST)
+    monkeypatch.setattr(table_pages, "STEP", 4)
+    monkeypatch.setattr(table_pages, "PART", 4 * table_pages.LEAST)
     walks: list[Callable[..., Awaitable[ItemPage]]] = [
         partial(tables.query, "t", "a"),
         partial(tables.query_index, "t", "by", "x"),

@@ -22,7 +22,7 @@ from holdfast.edges.calls.schemas import (
 from holdfast.edges.calls.table_replies import ItemChangeRecord
 from holdfast.edges.calls.yaml import document_text
 from holdfast.model import Change
-from holdfast.outage import Alert
+from holdfast.pipeline.outage import Alert
 from holdfast.wire.dialects import SEMANTIC
 from holdfast.wire.subjects import FAMILIES as SUBJECTS
 from holdfast.wire.subjects import QUEUE

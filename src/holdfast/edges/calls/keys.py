@@ -1,7 +1,8 @@
 """The verbs on keys: what every door answers about the entries of a plugin or of a tenant's project.
 
-The `answer` of a verb that is `in_order` takes `holdfast.verbs.Verbs` and gives a `holdfast.key_calls.Write`,
-which the door hands over at once. That of the others takes a handle, `holdfast.KV`, and is awaited.
+The `answer` of a verb that is `in_order` takes `holdfast.verbs.keys.Verbs` and gives a
+`holdfast.handles.key_calls.Write`, which the door hands over at once. That of the others takes a handle,
+`holdfast.KV`, and is awaited.
 
 Law: an answer takes fields and gives fields. The door decides who may call it, when it is too late, and how
 the reply is spelled.
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.cursors import cursor_after
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.edges.calls.fields import CallFields, ReadyReply, StatsReply
 from holdfast.edges.calls.key_fields import (
@@ -48,18 +48,19 @@ from holdfast.edges.calls.key_fields import (
     TtlFields,
 )
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.fields import required
-from holdfast.key_calls import WRITES, provenance
-from holdfast.kv import selected
-from holdfast.selection import filter_of
-from holdfast.watch import changes_after
-from holdfast.wire.refusals import error_fields
+from holdfast.handles.key_calls import WRITES, provenance
+from holdfast.handles.kv import selected
+from holdfast.pipeline.listing import filter_of
+from holdfast.pipeline.watch import changes_after
+from holdfast.verbs.cursors import cursor_after
+from holdfast.verbs.fields import required
+from holdfast.wire.errors import error_fields
 from holdfast.wire.replies import change_fields, changes_fields, default_fields, row_fields, stats_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.rows import Row
     from holdfast.store import Store
 

@@ -42,9 +42,9 @@ from holdfast.edges.calls.operator_fields import (
 )
 from holdfast.engine import AuditPart
 from holdfast.errors import ValidationError
-from holdfast.fields import required
-from holdfast.key_calls import provenance
-from holdfast.rescues import RescuePart
+from holdfast.handles.key_calls import provenance
+from holdfast.operators.rescues import RescuePart
+from holdfast.verbs.fields import required
 from holdfast.wire.replies import entry_of_fields, stats_fields, trash_fields
 from holdfast.wire.subjects import OPERATOR
 

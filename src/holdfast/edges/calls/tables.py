@@ -2,7 +2,7 @@
 
 An `answer` takes the tables of a plugin and the fields of a call.
 
-Law: as in `holdfast.edges.calls.keys`. What a verb means is known to `holdfast.table_calls` alone.
+Law: as in `holdfast.edges.calls.keys`. What a verb means is known to `holdfast.handles.table_calls` alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from holdfast.edges.calls.fields import CallFields, StatsReply
 from holdfast.edges.calls.keys import stats_and_policy
 from holdfast.edges.calls.operator_fields import RemovedReply
 from holdfast.errors import HoldfastError
-from holdfast.tables.verbs import WRITES
-from holdfast.wire.refusals import error_fields
+from holdfast.verbs.tables import WRITES
+from holdfast.wire.errors import error_fields
 
 if TYPE_CHECKING:
     import msgspec

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
 import holdfast
+from holdfast.edges.cli.commands.get import get_ttl
 from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY
 from holdfast.edges.cli.plain import leading
-from holdfast.edges.cli.reading import get_ttl
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
@@ -47,18 +47,20 @@ def _commands(group: Group, commands: dict[str, str]) -> None:
     """Register commands of one group, each with its aliases; help shows them in this order."""
     for number, (names, path) in enumerate(commands.items()):
         name, *alias = names.split()
-        app.command(f"holdfast.edges.cli.{path}", name=name, alias=alias, group=group, sort_key=number)
+        app.command(
+            f"holdfast.edges.cli.commands.{path}", name=name, alias=alias, group=group, sort_key=number
+        )
 
 
 _commands(START, {"up": "up:up"})
 _commands(
     KEYS,
     {
-        "get": "reading:get",
+        "get": "get:get",
         "set put": "keys:set_value",
         "delete rm": "keys:delete",
         "incr": "keys:incr",
-        "list ls": "listing:list_keys",
+        "list ls": "list:list_keys",
         "tree": "tree:tree",
         "edit": "edit:edit",
         "batch": "batch:batch",
@@ -67,19 +69,19 @@ _commands(
 _commands(
     CHANGES,
     {
-        "watch": "journal:watch",
-        "history": "journal:history",
+        "watch": "changes:watch",
+        "history": "changes:history",
         "restore": "keys:restore",
-        "revert": "past:revert",
+        "revert": "revert:revert",
     },
 )
 _commands(
     OPERATE,
     {
         "doctor": "doctor:doctor",
-        "stats": "observe:stats",
-        "ping": "observe:ping",
-        "top": "observe:top",
+        "stats": "stats:stats",
+        "ping": "stats:ping",
+        "top": "stats:top",
         "slowlog": "slowlog:slowlog",
         "bench": "bench:bench",
     },
@@ -105,101 +107,101 @@ app.command(
     )
 )
 ttl.default(get_ttl)
-ttl.command("holdfast.edges.cli.reading:get_ttl", name="get")
-ttl.command("holdfast.edges.cli.ttl:set_ttl", name="set")
-ttl.command("holdfast.edges.cli.ttl:remove_ttl", name="remove")
+ttl.command("holdfast.edges.cli.commands.get:get_ttl", name="get")
+ttl.command("holdfast.edges.cli.commands.ttl:set_ttl", name="set")
+ttl.command("holdfast.edges.cli.commands.ttl:remove_ttl", name="remove")
 
 app.command(lock := App(name="lock", group=RECIPES, help="Run a program while a lock is held."))
-lock.command("holdfast.edges.cli.lock:run", name="run")
-lock.command("holdfast.edges.cli.lock:show", name="show")
+lock.command("holdfast.edges.cli.commands.lock:run", name="run")
+lock.command("holdfast.edges.cli.commands.lock:show", name="show")
 
 app.command(flag := App(name="flag", group=RECIPES, help="Values that steer programs."))
-flag.command("holdfast.edges.cli.recipes:flag_get", name="get")
-flag.command("holdfast.edges.cli.recipes:flag_set", name="set")
-flag.command("holdfast.edges.cli.recipes:flag_clear", name="clear")
+flag.command("holdfast.edges.cli.commands.recipes:flag_get", name="get")
+flag.command("holdfast.edges.cli.commands.recipes:flag_set", name="set")
+flag.command("holdfast.edges.cli.commands.recipes:flag_clear", name="clear")
 
 app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="How far some work has come."))
-checkpoint.command("holdfast.edges.cli.recipes:checkpoint_get", name="get")
-checkpoint.command("holdfast.edges.cli.recipes:checkpoint_set", name="set")
+checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_get", name="get")
+checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_set", name="set")
 
 app.command(counter := App(name="counter", group=RECIPES, help="Numbers that many add to."))
-counter.command("holdfast.edges.cli.recipes:counter_get", name="get")
-counter.command("holdfast.edges.cli.recipes:counter_add", name="add")
+counter.command("holdfast.edges.cli.commands.recipes:counter_get", name="get")
+counter.command("holdfast.edges.cli.commands.recipes:counter_add", name="add")
 
 app.command(table := App(name="table", group=TABLES, help="Tables of items, and the indexes on them."))
-table.command("holdfast.edges.cli.table:create", name="create")
-table.command("holdfast.edges.cli.table:drop", name="drop")
-table.command("holdfast.edges.cli.table:list_tables", name="list", alias="ls")
-table.command("holdfast.edges.cli.table:describe", name="describe")
-table.command("holdfast.edges.cli.table:sweep", name="sweep")
-table.command("holdfast.edges.cli.items:put", name="put")
-table.command("holdfast.edges.cli.items:get", name="get")
-table.command("holdfast.edges.cli.items:update", name="update")
-table.command("holdfast.edges.cli.items:delete", name="delete")
-table.command("holdfast.edges.cli.item_pages:query", name="query")
-table.command("holdfast.edges.cli.item_pages:scan", name="scan")
-table.command("holdfast.edges.cli.item_pages:changes", name="changes")
+table.command("holdfast.edges.cli.commands.table:create", name="create")
+table.command("holdfast.edges.cli.commands.table:drop", name="drop")
+table.command("holdfast.edges.cli.commands.table:list_tables", name="list", alias="ls")
+table.command("holdfast.edges.cli.commands.table:describe", name="describe")
+table.command("holdfast.edges.cli.commands.table:sweep", name="sweep")
+table.command("holdfast.edges.cli.commands.table_items:put", name="put")
+table.command("holdfast.edges.cli.commands.table_items:get", name="get")
+table.command("holdfast.edges.cli.commands.table_items:update", name="update")
+table.command("holdfast.edges.cli.commands.table_items:delete", name="delete")
+table.command("holdfast.edges.cli.commands.table_pages:query", name="query")
+table.command("holdfast.edges.cli.commands.table_pages:scan", name="scan")
+table.command("holdfast.edges.cli.commands.table_pages:changes", name="changes")
 
 table.command(index := App(name="index", help="Indexes on a table."))
-index.command("holdfast.edges.cli.table:create_index", name="create")
-index.command("holdfast.edges.cli.table:drop_index", name="drop")
-index.command("holdfast.edges.cli.table:check_index", name="check")
-index.command("holdfast.edges.cli.item_pages:query_index", name="query")
+index.command("holdfast.edges.cli.commands.table:create_index", name="create")
+index.command("holdfast.edges.cli.commands.table:drop_index", name="drop")
+index.command("holdfast.edges.cli.commands.table:check_index", name="check")
+index.command("holdfast.edges.cli.commands.table_pages:query_index", name="query")
 
 table.command(item_ttl := App(name="ttl", help="Read, set and remove the deadlines of items."))
-item_ttl.command("holdfast.edges.cli.items:get_ttl", name="get")
-item_ttl.command("holdfast.edges.cli.items:set_ttl", name="set")
-item_ttl.command("holdfast.edges.cli.items:remove_ttl", name="remove")
+item_ttl.command("holdfast.edges.cli.commands.table_items:get_ttl", name="get")
+item_ttl.command("holdfast.edges.cli.commands.table_items:set_ttl", name="set")
+item_ttl.command("holdfast.edges.cli.commands.table_items:remove_ttl", name="remove")
 
 app.command(
     trash := App(name="trash", group=CHANGES, help="Look through what was removed and can be restored.")
 )
-trash.command("holdfast.edges.cli.trash:list_trash", name="list", alias="ls")
+trash.command("holdfast.edges.cli.commands.trash:list_trash", name="list", alias="ls")
 
 app.command(
     deadletter := App(
         name="deadletter", group=OPERATE, help="Writes that were given up: look, do again, drop."
     )
 )
-deadletter.command("holdfast.edges.cli.deadletter:list_letters", name="list", alias="ls")
-deadletter.command("holdfast.edges.cli.deadletter:show", name="show")
-deadletter.command("holdfast.edges.cli.deadletter:retry", name="retry")
-deadletter.command("holdfast.edges.cli.deadletter:drop", name="drop")
+deadletter.command("holdfast.edges.cli.commands.deadletter:list_letters", name="list", alias="ls")
+deadletter.command("holdfast.edges.cli.commands.deadletter:show", name="show")
+deadletter.command("holdfast.edges.cli.commands.deadletter:retry", name="retry")
+deadletter.command("holdfast.edges.cli.commands.deadletter:drop", name="drop")
 
 app.command(migrate := App(name="migrate", group=MOVE, help="Move a store between revisions of its schema."))
-migrate.command("holdfast.edges.cli.migrate:up", name="up")
-migrate.command("holdfast.edges.cli.migrate:down", name="down")
-migrate.command("holdfast.edges.cli.migrate:current", name="current")
-migrate.command("holdfast.edges.cli.migrate:check", name="check")
-migrate.command("holdfast.edges.cli.clock:reset_clock", name="--reset-clock")
+migrate.command("holdfast.edges.cli.commands.migrate:up", name="up")
+migrate.command("holdfast.edges.cli.commands.migrate:down", name="down")
+migrate.command("holdfast.edges.cli.commands.migrate:current", name="current")
+migrate.command("holdfast.edges.cli.commands.migrate:check", name="check")
+migrate.command("holdfast.edges.cli.commands.reset_clock:reset_clock", name="--reset-clock")
 
 app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces, and what is asked of each."))
-namespace.command("holdfast.edges.cli.namespace:list_namespaces", name="list", alias="ls")
-namespace.command("holdfast.edges.cli.namespace:show", name="show")
-namespace.command("holdfast.edges.cli.namespace:set_policy", name="set")
-namespace.command("holdfast.edges.cli.namespace:recount", name="recount")
+namespace.command("holdfast.edges.cli.commands.namespace:list_namespaces", name="list", alias="ls")
+namespace.command("holdfast.edges.cli.commands.namespace:show", name="show")
+namespace.command("holdfast.edges.cli.commands.namespace:set_policy", name="set")
+namespace.command("holdfast.edges.cli.commands.namespace:recount", name="recount")
 
 app.command(
     audit := App(name="audit", group=OPERATE, help="Who changed what, and whether the record of it is whole.")
 )
-audit.command("holdfast.edges.cli.audit:log", name="log")
-audit.command("holdfast.edges.cli.audit:verify", name="verify")
-audit.command("holdfast.edges.cli.audit:anchor", name="anchor")
-audit.command("holdfast.edges.cli.audit:export", name="export")
-audit.command("holdfast.edges.cli.audit:rotate", name="rotate")
+audit.command("holdfast.edges.cli.commands.audit:log", name="log")
+audit.command("holdfast.edges.cli.commands.audit:verify", name="verify")
+audit.command("holdfast.edges.cli.commands.audit:anchor", name="anchor")
+audit.command("holdfast.edges.cli.commands.audit:export", name="export")
+audit.command("holdfast.edges.cli.commands.audit:rotate", name="rotate")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
-config.command("holdfast.edges.cli.config_init:init", name="init")
-config.command("holdfast.edges.cli.config:show", name="show")
+config.command("holdfast.edges.cli.commands.config_init:init", name="init")
+config.command("holdfast.edges.cli.commands.config:show", name="show")
 
 app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))
-nats.command("holdfast.edges.cli.nats:config", name="config")
+nats.command("holdfast.edges.cli.commands.nats:config", name="config")
 
 
 app.command(context := App(name="context", group=OWN, help="Short names for stores."))
-context.command("holdfast.edges.cli.context:add", name="add")
-context.command("holdfast.edges.cli.context:list_contexts", name="list", alias="ls")
-context.command("holdfast.edges.cli.context:remove", name="remove", alias="rm")
+context.command("holdfast.edges.cli.commands.context:add", name="add")
+context.command("holdfast.edges.cli.commands.context:list_contexts", name="list", alias="ls")
+context.command("holdfast.edges.cli.commands.context:remove", name="remove", alias="rm")
 
 
 def obey(arguments: Sequence[str]) -> int:

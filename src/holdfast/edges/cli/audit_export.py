@@ -15,17 +15,17 @@ import msgspec
 
 import holdfast
 from holdfast import rules
-from holdfast.audit import AuditRecord, Head, same
-from holdfast.auditing import noted_head
-from holdfast.chains import Break, Chain
+from holdfast.audit.chain import AuditRecord, Head, same
+from holdfast.audit.verify import Break, Chain
 from holdfast.edges.cli.output import file_trouble
 from holdfast.model import AuditEntry, milliseconds
+from holdfast.operators.audit import noted_head
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
 
 _LATER: Final = ("form", "principal")
 """What records of earlier versions do not have."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.cli.checks import Finding
 from holdfast.errors import HoldfastError
-from holdfast.inspection import Inspection
+from holdfast.operators.inspection import Inspection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.engine import Checkup, Engine
-    from holdfast.inspection import Inspected
+    from holdfast.operators.inspection import Inspected
     from holdfast.store import Store
 
 MEND: Final = "restore a backup; holdfast export saves what can still be read"

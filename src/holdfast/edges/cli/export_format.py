@@ -20,7 +20,7 @@ from holdfast.model import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.verbs import Verbs
+    from holdfast.verbs.keys import Verbs
 
 FORMAT: Final = 1
 """The number of this format, in the field `holdfast` of the header."""

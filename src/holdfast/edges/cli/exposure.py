@@ -11,18 +11,18 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from holdfast import private
+from holdfast.audit.keyring import FileKeyring, parse_keys
 from holdfast.edges.cli.checks import Finding
-from holdfast.edges.config import open_mode
+from holdfast.edges.settings.read import open_mode
 from holdfast.errors import HoldfastError
-from holdfast.keyring import FileKeyring, parse_keys
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.edges.settings import Config
-    from holdfast.keyring import Keyring
+    from holdfast.audit.keyring import Keyring
+    from holdfast.edges.settings.table import Config
 
 SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
 """What the names of a store's files end in."""

@@ -16,19 +16,6 @@ _WIDE = 10_000
 """No line of help is longer: for a program, a line is never broken."""
 
 
-def show(*command: str) -> int:
-    """Show what a command does and which options it has; without one, list all commands.
-
-    Parameters
-    ----------
-    command
-        The words of the command.
-    """
-    from holdfast.edges.cli.app import obey
-
-    return obey([*command, "--help"])
-
-
 class Help:
     """Chooses a style by where the help goes."""
 

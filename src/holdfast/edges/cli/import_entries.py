@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.edges.cli.lines import read_entry
+from holdfast.edges.cli.export_format import read_entry
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.model import moment
 from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, semantic_root
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
     from holdfast.store import Store
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast import private
 from holdfast.edges.cli.output import file_trouble
 from holdfast.edges.nats.grants import tokens
-from holdfast.edges.nats.permissions import SERVICE, Credentials, Kind, credentials_of, new_credentials
+from holdfast.edges.nats.server_config import SERVICE, Credentials, Kind, credentials_of, new_credentials
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY, OPERATOR
 

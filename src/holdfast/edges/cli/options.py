@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
-from holdfast.edges.cli.reading import get
+from holdfast.edges.cli.commands.get import get
 from holdfast.edges.cli.target import SHORT, Place, Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.verbs import Provenance
+    from holdfast.verbs.keys import Provenance
 
 
 def number(_: object, tokens: Sequence[Token]) -> Any:

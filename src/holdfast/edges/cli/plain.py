@@ -10,15 +10,15 @@ from dataclasses import fields
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.edges.cli import reading
+from holdfast.edges.cli.commands import get
 from holdfast.edges.cli.target import SHORT, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 COMMANDS: Final[dict[tuple[str, ...], Any]] = {
-    ("get",): reading.get,
-    ("ttl", "get"): reading.get_ttl,
+    ("get",): get.get,
+    ("ttl", "get"): get.get_ttl,
 }
 """The commands that are read here, each a function of arguments, options of its own and a target."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.cli.app import app
-from holdfast.edges.cli.commands import (
+from holdfast.edges.cli.commands.commands import (
     arguments_of,
     description,
     exit_codes,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cyclopts import Argument
 
-    from holdfast.edges.cli.commands import Known
+    from holdfast.edges.cli.commands.commands import Known
 
 _INTRODUCTION: Final = """\
 # The command line

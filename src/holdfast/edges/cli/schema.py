@@ -17,16 +17,16 @@ import msgspec
 from holdfast import masking
 from holdfast.edges.cli.output import say
 from holdfast.engine import Onlooker
-from holdfast.engines.layout import SCHEMA_REVISION
-from holdfast.engines.migrate import Need, needed
+from holdfast.engines.sql.layout import SCHEMA_REVISION
+from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.audit.keyring import Keyring
     from holdfast.engine import Engine
-    from holdfast.keyring import Keyring
 
 BASE: Final = "base"
 """The revision of a database that holds no store."""
@@ -214,15 +214,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _downgrade_file(path: Path, revision: str) -> None:
-    from holdfast.engines.migrate import downgrade_sqlite
+    from holdfast.engines.sql.migrate import downgrade_sqlite
 
     with writing(path):
         downgrade_sqlite(path, revision)
 
 
 async def _downgrade_database(dsn: str, revision: str) -> None:
-    from holdfast.engines.migrate import downgrade_postgres
-    from holdfast.engines.postgres.translate import DRIVER_ERRORS, translate
+    from holdfast.engines.postgres.errors import DRIVER_ERRORS, translate
+    from holdfast.engines.sql.migrate import downgrade_postgres
 
     try:
         await downgrade_postgres(dsn, revision)
@@ -232,7 +232,7 @@ async def _downgrade_database(dsn: str, revision: str) -> None:
 
 @contextlib.contextmanager
 def _our_errors(path: Path) -> Iterator[None]:
-    from holdfast.engines.sqlite.translate import translated
+    from holdfast.engines.sqlite.errors import translated
 
     try:
         yield

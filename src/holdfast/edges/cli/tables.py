@@ -17,7 +17,7 @@ from holdfast.edges.cli.options import WHERE, number
 from holdfast.edges.cli.output import document, line, rows, shown_time
 from holdfast.edges.cli.target import Place
 from holdfast.edges.cli.values import parse
-from holdfast.table import Tables
+from holdfast.handles.tables import Tables
 
 Hyphened: Final = Parameter(allow_leading_hyphen=True)
 

@@ -20,8 +20,8 @@ from holdfast import private, rules
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
+    from holdfast.audit.keyring import Keyring
     from holdfast.edges.cli.contexts import Context
-    from holdfast.keyring import Keyring
 
 WRITER: Final = "cli"
 """Who writes when a command does not say."""
@@ -80,7 +80,7 @@ class Place:
         return _namespace_of(context)
 
     def _configured(self) -> str:
-        from holdfast.edges.addresses import store_address
+        from holdfast.edges.settings.addresses import store_address
 
         return store_address()
 
@@ -163,7 +163,7 @@ class Place:
 
     def keys_at_hand(self) -> Keyring | None:
         """What signs the audit of a store that is opened here; a service has its own."""
-        from holdfast.edges.config import keys_of, read_config
+        from holdfast.edges.settings.read import keys_of, read_config
 
         if self.address.startswith(("nats://", "tls://")):
             return None

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from holdfast.edges.metrics import Metrics
-    from holdfast.edges.nats.connect import Link
+    from holdfast.edges.monitoring.metrics import Metrics
+    from holdfast.edges.nats.link import Link
     from holdfast.store import Store
 
 PATIENCE: Final = 2.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from holdfast.edges.labels import OTHER
-from holdfast.edges.tallies import Tally
+from holdfast.edges.monitoring.counters import Tally
+from holdfast.edges.monitoring.plugin_labels import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.edges.labels import Labels
+    from holdfast.edges.monitoring.plugin_labels import Labels
 
 ByPlugin: TypeAlias = dict[str, Tally]
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.edges.outcomes import LOCK
+from holdfast.edges.monitoring.labels import LOCK
 from holdfast.errors import HoldfastError
+from holdfast.handles.recipes.names import waits
 from holdfast.model import Parts
-from holdfast.recipes.names import waits
 from holdfast.rows import KV, Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.edges.labels import Labels
-    from holdfast.edges.tallies import Families
+    from holdfast.edges.monitoring.counters import Families
+    from holdfast.edges.monitoring.plugin_labels import Labels
+    from holdfast.operators.holdings import Holding, Survey
     from holdfast.rows import Record
     from holdfast.store import Store
-    from holdfast.survey import Holding, Survey
 
 PATIENCE: Final = 5.0
 """For how many seconds a scrape waits for the storage."""

@@ -1,7 +1,7 @@
 """Looks after the storage of a service: an outage is noticed though nobody writes, and operators are told.
 
-Law: what an outage is, and when there is an alert, is known to `holdfast.outage`. Here the storage is asked
-every few seconds, and an alert is kept until NATS has taken it.
+Law: what an outage is, and when there is an alert, is known to `holdfast.pipeline.outage`. Here the storage
+is asked every few seconds, and an alert is kept until NATS has taken it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.outage import Alert
+    from holdfast.pipeline.outage import Alert
     from holdfast.store import Store
 
 INTERVAL: Final = 5.0

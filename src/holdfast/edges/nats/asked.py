@@ -14,7 +14,7 @@ from holdfast.rules import MAX_KEY_CHARACTERS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from holdfast.edges.nats.intake import Request
+    from holdfast.edges.nats.lines import Request
     from holdfast.wire.subjects import Route
 
 MOST_READ: Final = 131_072

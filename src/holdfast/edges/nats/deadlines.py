@@ -13,7 +13,7 @@ from holdfast.rules import MAX_TTL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.nats.intake import Request
+    from holdfast.edges.nats.lines import Request
 
 FARTHEST: Final = MAX_TTL * 1000
 """How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.edges.calls import Verb
-    from holdfast.edges.nats.micro import Endpoint
+    from holdfast.edges.nats.discovery import Endpoint
     from holdfast.wire.subjects import Route
 
 TURN: Final = 128

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.edges.settings import Config
+    from holdfast.edges.settings.table import Config
 
 CONNECT_SECONDS: Final = 10.0
 """For how long the beginning of a connection is waited for."""

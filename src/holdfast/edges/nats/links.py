@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from holdfast.bus.protocol import Message
-    from holdfast.edges.nats.connect import Link
+    from holdfast.edges.nats.link import Link
     from holdfast.edges.nats.service import NatsService
 
 ASK_SECONDS: Final = 5.0

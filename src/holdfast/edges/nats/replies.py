@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bounded import Bounded
 from holdfast.bus.protocol import block
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
-from holdfast.table_answers import change_fields as item_change_fields
+from holdfast.handles.table_fields import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.refusals import NUMBERS
+from holdfast.wire.errors import NUMBERS
 from holdfast.wire.replies import record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Connection
-    from holdfast.edges.nats.intake import Request
-    from holdfast.edges.nats.observer import Observer
+    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.nats.request_log import Observer
     from holdfast.rows import Record
 
 HEADROOM = 4096

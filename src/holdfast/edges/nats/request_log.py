@@ -21,7 +21,7 @@ from holdfast.edges.nats.slow import KEPT, SlowLog
 from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
 
 if TYPE_CHECKING:
-    from holdfast.edges.nats.intake import Request
+    from holdfast.edges.nats.lines import Request
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01

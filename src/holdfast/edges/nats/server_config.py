@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from holdfast import extras, rules
-from holdfast.edges.nats import server_config
+from holdfast.edges.nats import server_settings
 from holdfast.edges.nats.grants import owners, plugin_user, tenant_user, tokens
-from holdfast.edges.nats.server_config import CONNECTIONS, LISTEN
+from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import (
     GRANTED,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.edges.nats.grants import User
-    from holdfast.edges.nats.server_config import Tls
+    from holdfast.edges.nats.server_settings import Tls
 
 Mode: TypeAlias = Literal["accounts", "permissions"]
 Kind: TypeAlias = Literal["nkeys", "passwords"]
@@ -237,11 +237,11 @@ class Permissions:
         settings = {
             "listen": self.listen,
             **({} if self.tls is None else {"tls": self.tls.block()}),
-            **server_config.limits(None if self.mode == "accounts" else self._together),
+            **server_settings.limits(None if self.mode == "accounts" else self._together),
             "accounts": {json.dumps(name): account for name, account in accounts.items()},
         }
         heading = _HEADING.format(mode=self.mode) + (_LOCAL if self.listen == LISTEN else "")
-        return heading + server_config.written(settings)
+        return heading + server_settings.written(settings)
 
     @property
     def _together(self) -> int:

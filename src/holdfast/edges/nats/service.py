@@ -26,21 +26,21 @@ from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES, keys
 from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
-from holdfast.edges.nats.answers import KNOWN_NAMES, Answers
 from holdfast.edges.nats.deadlines import deadline_of
-from holdfast.edges.nats.guard import reply_guard
-from holdfast.edges.nats.intake import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
-from holdfast.edges.nats.listening import Listening
-from holdfast.edges.nats.micro import Micro
-from holdfast.edges.nats.observer import Observer
+from holdfast.edges.nats.discovery import Micro
+from holdfast.edges.nats.lines import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
+from holdfast.edges.nats.replies import KNOWN_NAMES, Answers
+from holdfast.edges.nats.reply_guard import reply_guard
+from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.slow import KEPT
-from holdfast.edges.nats.turn import Turn
+from holdfast.edges.nats.subscriptions import Listening
+from holdfast.edges.nats.turn_clock import Turn
 from holdfast.edges.nats.users import user_of
 from holdfast.engine import Later
 from holdfast.errors import Busy, HoldfastError, InvalidSubject, RateLimited, ValueTooLarge
-from holdfast.fields import required
-from holdfast.kv import KV
-from holdfast.rates import Buckets
+from holdfast.handles.kv import KV
+from holdfast.pipeline.rates import Buckets
+from holdfast.verbs.fields import required
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
 from holdfast.wire.replies import row_fields
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from holdfast.bus.protocol import Message
     from holdfast.commands import Result
     from holdfast.edges.calls import Verb
-    from holdfast.edges.nats.listening import Way
-    from holdfast.key_calls import Write
+    from holdfast.edges.nats.subscriptions import Way
+    from holdfast.handles.key_calls import Write
     from holdfast.rows import Row
     from holdfast.store import Store
 

@@ -16,7 +16,7 @@ from holdfast.model import SlowRequest, moment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.nats.intake import Request
+    from holdfast.edges.nats.lines import Request
     from holdfast.errors import HoldfastError
 
 KEPT: Final = 128

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.edges.nats.micro import Endpoint
+from holdfast.edges.nats.discovery import Endpoint
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:

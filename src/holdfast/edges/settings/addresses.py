@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from holdfast.edges.config import read_settings
+from holdfast.edges.settings.read import read_settings
 
 if TYPE_CHECKING:
-    from holdfast.edges.settings import Config
+    from holdfast.edges.settings.table import Config
 
 _OPTIONS: Final = {
     "creds": "nats_creds",

@@ -1,8 +1,8 @@
 """The settings as text: the two example files and the tables of the reference page.
 
-    python -m holdfast.edges.settings_pages toml > holdfast.toml.dist
-    python -m holdfast.edges.settings_pages json > config.json.dist
-    python -m holdfast.edges.settings_pages markdown
+    python -m holdfast.edges.settings.pages toml > holdfast.toml.dist
+    python -m holdfast.edges.settings.pages json > config.json.dist
+    python -m holdfast.edges.settings.pages markdown
 
 Law: everything comes from the table of settings; only the arrangement is made here.
 """
@@ -15,7 +15,7 @@ from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.settings import SETTINGS, Setting
+from holdfast.edges.settings.table import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

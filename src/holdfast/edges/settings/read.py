@@ -16,9 +16,9 @@ import msgspec
 from msgspec import inspect
 
 from holdfast import masking
-from holdfast.edges.settings import SETTINGS, Config, Setting
+from holdfast.audit.keyring import FileKeyring, Keyring
+from holdfast.edges.settings.table import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
-from holdfast.keyring import FileKeyring, Keyring
 from holdfast.registry import brings_key, keyring_for
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.layout import PARTS
+from holdfast.engines.sql.layout import PARTS
 from holdfast.rows import Row
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 
-from holdfast.engines.postgres.translate import DRIVER_ERRORS, is_lost, server, translate, unreachable
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unreachable
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from holdfast.audit.keyring import Keyring
 from holdfast.engine import LATER, Capabilities, Checkup, Later, no_hint
-from holdfast.engines.postgres import queries
+from holdfast.engines.postgres import walks
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.examining import examined
-from holdfast.engines.postgres.lookups import Lookups
 from holdfast.engines.postgres.marks import Marks
-from holdfast.engines.postgres.opening import prepare
+from holdfast.engines.postgres.reads import Lookups
+from holdfast.engines.postgres.setup import prepare
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
-from holdfast.keyring import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,29 +84,29 @@ class PostgresEngine:
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
-        return await self._walks.run(partial(queries.scan, query=query, now=now))
+        return await self._walks.run(partial(walks.scan, query=query, now=now))
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
         return await self._walks.run(
-            partial(queries.due, space=space, now=now, limit=limit, namespace=namespace)
+            partial(walks.due, space=space, now=now, limit=limit, namespace=namespace)
         )
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        return await self._walks.run(partial(queries.falling_due, since=since, until=until, limit=limit))
+        return await self._walks.run(partial(walks.falling_due, since=since, until=until, limit=limit))
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
-        return await self._walks.run(partial(queries.journal, query=query))
+        return await self._walks.run(partial(walks.journal, query=query))
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
-        return await self._walks.run(partial(queries.totals, now=now, namespace=namespace))
+        return await self._walks.run(partial(walks.totals, now=now, namespace=namespace))
 
     async def owners(self, space: str) -> list[str]:
         """See `Engine.owners`."""
-        return await self._walks.run(partial(queries.owners, space=space))
+        return await self._walks.run(partial(walks.owners, space=space))
 
     async def ready(self) -> None:
         """See `Engine.ready`: a server that only reads takes no writes.
@@ -114,7 +114,7 @@ class PostgresEngine:
         Raises:
             Unavailable: The server can't be reached, or follows another.
         """
-        if await self._walks.run(queries.follows_another):
+        if await self._walks.run(walks.follows_another):
             raise Unavailable("the PostgreSQL server follows another and takes no writes")
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
@@ -129,23 +129,23 @@ class PostgresEngine:
 
     async def clock(self, ticks: Callable[[], float]) -> Reading:
         """See `Engine.clock`."""
-        return await self._walks.run(partial(queries.clock, ticks=ticks))
+        return await self._walks.run(partial(walks.clock, ticks=ticks))
 
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
-        return await self._walks.run(queries.remembered)
+        return await self._walks.run(walks.remembered)
 
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: a statement of its own, so that no group waits for it."""
-        return await self._walks.run(partial(queries.remember, now=now))
+        return await self._walks.run(partial(walks.remember, now=now))
 
     async def kept_keys(self) -> list[str]:
         """See `KeyKeeper.kept_keys`."""
-        return await self._walks.run(queries.kept_keys)
+        return await self._walks.run(walks.kept_keys)
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
         """See `KeyKeeper.keep_keys`."""
-        return await self._walks.run(partial(queries.keep_keys, names=names, before=before))
+        return await self._walks.run(partial(walks.keep_keys, names=names, before=before))
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""

@@ -9,9 +9,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.engines.layout import plugin_column
-from holdfast.engines.postgres import statements
+from holdfast.engines.postgres import sql
 from holdfast.engines.postgres.columns import row_of
+from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ async def _fetch(connection: Connection, wanted: Collection[Address]) -> dict[Ad
     kv = [address for address in wanted if address.space == KV]
     if kv:
         plugins = [plugin_column(address.namespace) for address in kv]
-        found = await connection.fetch(statements.READ_KV, plugins, [address.key for address in kv])
+        found = await connection.fetch(sql.READ_KV, plugins, [address.key for address in kv])
         rows.update((kv[answer[0] - 1], row_of(answer[1:])) for answer in found)
     others = [address for address in wanted if address.space != KV]
     if others:
         names, spaces = [address.namespace for address in others], [address.space for address in others]
         keys = [address.key for address in others]
-        found = await connection.fetch(statements.READ_OTHERS, names, spaces, keys)
+        found = await connection.fetch(sql.READ_OTHERS, names, spaces, keys)
         rows.update((others[answer[0] - 1], row_of(answer[1:])) for answer in found)
     return rows

@@ -8,9 +8,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.layout import plugin_column
 from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD
-from holdfast.engines.postgres.saving import Part
+from holdfast.engines.postgres.save_sql import Part
+from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from holdfast.engines.postgres.columns import (
     stored,
     type_of,
 )
-from holdfast.engines.postgres.statements import MARK, looked_up
+from holdfast.engines.postgres.sql import MARK, looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from holdfast.engines import layout
-from holdfast.engines.migrate import Need, needed, upgrade_postgres
-from holdfast.engines.postgres import statements
+from holdfast.engines.postgres import sql
+from holdfast.engines.sql import layout
+from holdfast.engines.sql.migrate import Need, needed, upgrade_postgres
 from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ async def reset_clock(connection: Connection) -> tuple[int, int, int]:
             f"{others} other connections of Holdfast are open: stop every process and try again"
         )
     async with connection.transaction():
-        before = int(await connection.fetchval(statements.REMEMBERED))
-        after = min(before, int(await connection.fetchval(statements.READ_CLOCK)))
+        before = int(await connection.fetchval(sql.REMEMBERED))
+        after = min(before, int(await connection.fetchval(sql.READ_CLOCK)))
         moved: int = await connection.fetchval(_CHANGES_BEFORE, after)
         await connection.execute(_RESET_CLOCK, str(after))
     return before, after, moved

@@ -24,12 +24,12 @@ from holdfast import rules
 from holdfast.decide import Decision, Loaded, Needs, further, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
-from holdfast.engines.layout import WALK, plugin_column
-from holdfast.engines.postgres import queries, statements
-from holdfast.engines.postgres.changes import changes
+from holdfast.engines.postgres import sql, walks
 from holdfast.engines.postgres.columns import COUNTERS, ROW, row_of
-from holdfast.engines.postgres.saving import save
-from holdfast.engines.postgres.translate import DRIVER_ERRORS, may_have_committed, unknown
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
+from holdfast.engines.postgres.save_parts import changes
+from holdfast.engines.postgres.save_sql import save
+from holdfast.engines.sql.layout import WALK, plugin_column
 from holdfast.errors import Busy, DatabaseError
 from holdfast.rows import KV, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
@@ -37,7 +37,7 @@ from holdfast.work import too_much_loaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engines.postgres.connections import Connection
@@ -159,7 +159,7 @@ class Group:
         outcome = decision.outcome()
         if outcome.unfinished:
             for at in outcome.wants:
-                loaded.ends[at] = await ends_of(partial(queries.scan, connection), *at)
+                loaded.ends[at] = await ends_of(partial(walks.scan, connection), *at)
             await self._load_besides(connection, loaded, dict.fromkeys(outcome.looks, False))
             return await self._decide(connection, loaded, now)
         return outcome
@@ -169,10 +169,10 @@ class Group:
         for name, most in self._wanted.runs.items():
             loaded.runs[name] = await self._overdue(connection, most, now)
         for name, upto in self._wanted.trims:
-            loaded.trims[name, upto] = await connection.fetchval(statements.JOURNAL_BYTES, name, upto)
+            loaded.trims[name, upto] = await connection.fetchval(sql.JOURNAL_BYTES, name, upto)
         for name in self._wanted.counts:
-            spaces = await connection.fetch(statements.COUNT, plugin_column(name), name)
-            journal = await connection.fetchval(statements.JOURNAL_BYTES, name, rules.MAX_VERSION)
+            spaces = await connection.fetch(sql.COUNT, plugin_column(name), name)
+            journal = await connection.fetchval(sql.JOURNAL_BYTES, name, rules.MAX_VERSION)
             loaded.counts[name] = summed(map(tuple, spaces), journal=journal)
 
     async def _save(
@@ -199,12 +199,12 @@ class Group:
         """Begin, and wait for the namespace: all in one message if its name is one that needs no escaping."""
         if _PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
-            add = () if known else (statements.add_namespace(name, str(self._now())),)
-            await connection.execute("; ".join([statements.BEGIN, *add, statements.lock_namespace(name)]))
+            add = () if known else (sql.add_namespace(name, str(self._now())),)
+            await connection.execute("; ".join([sql.BEGIN, *add, sql.lock_namespace(name)]))
         else:
-            await connection.execute(statements.BEGIN)
-            await connection.execute(statements.add_namespace("$1", "$2"), self.namespace, self._now())
-            await connection.execute(statements.lock_namespace("$1"), self.namespace)
+            await connection.execute(sql.BEGIN)
+            await connection.execute(sql.add_namespace("$1", "$2"), self.namespace, self._now())
+            await connection.execute(sql.lock_namespace("$1"), self.namespace)
 
     async def _load_further(self, connection: Connection, loaded: Loaded) -> bool:
         """Load what turned out to be needed besides; whether there was any."""
@@ -237,7 +237,7 @@ class Group:
             await self._weigh(connection, wanted, kv, others)
         shown = [[wanted.rows[address] for address in addresses] for addresses in (kv, others)]
         alike = all(len(set(some)) <= 1 for some in shown)
-        statement = statements.load(kv=bool(kv), others=bool(others), alike=alike)
+        statement = sql.load(kv=bool(kv), others=bool(others), alike=alike)
         wanted_values = [some[0] if alike and some else some for some in shown]
         found = await connection.fetch(statement, *self._load_parameters(kv, others, *wanted_values))
         asked = [*kv, *others]
@@ -264,7 +264,7 @@ class Group:
         if not alone and sum(wanted.rows.values()) <= MANY_ROWS and len(wanted.rows) <= MOST_ROWS:
             return
         size = await connection.fetchval(
-            statements.WEIGH,
+            sql.WEIGH,
             plugin_column(self.namespace),
             [address.key for address in kv],
             [wanted.rows[address] for address in kv],
@@ -279,7 +279,7 @@ class Group:
     async def _overdue(self, connection: Connection, most: int, now: int) -> Overdue:
         plugin = plugin_column(self.namespace)
         [(count, size, until, envelope, names)] = await connection.fetch(
-            statements.OVERDUE, now, max(WALK, most), plugin, most
+            sql.OVERDUE, now, max(WALK, most), plugin, most
         )
         return Overdue(count=count, bytes=size, until=until or 0, envelope=envelope, names=names)
 
@@ -303,7 +303,7 @@ def _until(outcome: Outcome, found: _Found) -> int | None:
 async def commit(connection: Connection, until: int | None = None) -> None:
     """Commit, unless the server's clock has passed a time, and believe nothing but the confirmation."""
     try:
-        done = await connection.execute("COMMIT" if until is None else statements.commit_until(until))
+        done = await connection.execute("COMMIT" if until is None else sql.commit_until(until))
     except asyncpg.DivisionByZeroError:
         await connection.execute("ROLLBACK")
         raise _Late from None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Reading
 from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
-from holdfast.engines.layout import namespace_of, plugin_column
-from holdfast.engines.postgres import statements
+from holdfast.engines.postgres import sql
 from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
+from holdfast.engines.sql.layout import namespace_of, plugin_column
 from holdfast.rows import KV, Namespace, Record
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
     }
     owner: tuple[str, ...]
     if query.space == KV:
-        statement = statements.scan_kv(**shape)
+        statement = sql.scan_kv(**shape)
         owner = (plugin_column(query.namespace),)
     else:
-        statement = statements.scan_others(**shape)
+        statement = sql.scan_others(**shape)
         owner = (query.namespace, query.space)
     bounds = [bound for bound in (query.stop, query.after) if bound is not None]
     found = await connection.fetch(
@@ -62,10 +62,10 @@ async def due(
     one = namespace is not None
     parameters: list[Any] = [now, limit]
     if space == KV:
-        statement = statements.due_kv(one=one)
+        statement = sql.due_kv(one=one)
         parameters += [] if namespace is None else [plugin_column(namespace)]
     else:
-        statement = statements.due_others(one=one)
+        statement = sql.due_others(one=one)
         parameters += [space] if namespace is None else [space, namespace]
     found = await connection.fetch(statement, *parameters)
     return [
@@ -76,7 +76,7 @@ async def due(
 
 async def falling_due(connection: Connection, *, since: int, until: int, limit: int) -> list[Due]:
     """See `Engine.falling_due`."""
-    found = await connection.fetch(statements.FALLING_DUE, since, until, limit)
+    found = await connection.fetch(sql.FALLING_DUE, since, until, limit)
     return [
         Due(namespace=namespace_of(owner), key=key, expires_at=expires_at) for owner, key, expires_at in found
     ]
@@ -84,7 +84,7 @@ async def falling_due(connection: Connection, *, since: int, until: int, limit: 
 
 async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
     """See `Engine.journal`."""
-    statement = statements.journal(
+    statement = sql.journal(
         bounded=query.stop is not None,
         key=query.key is not None,
         newest_first=query.newest_first,
@@ -113,7 +113,7 @@ async def journal(connection: Connection, query: JournalQuery) -> JournalPage:
 async def totals(connection: Connection, now: int, *, namespace: str | None) -> list[Totals]:
     """See `Engine.totals`."""
     one = () if namespace is None else (namespace,)
-    found = await connection.fetch(statements.totals(one=bool(one)), now, *one)
+    found = await connection.fetch(sql.totals(one=bool(one)), now, *one)
     return [
         Totals(
             namespace=Namespace(name=name, policy=policy, **dict(zip(COUNTERS, counters, strict=True))),
@@ -126,7 +126,7 @@ async def totals(connection: Connection, now: int, *, namespace: str | None) -> 
 
 async def owners(connection: Connection, space: str) -> list[str]:
     """See `Engine.owners`."""
-    return sorted(name for (name,) in await connection.fetch(statements.OWNERS, space))
+    return sorted(name for (name,) in await connection.fetch(sql.OWNERS, space))
 
 
 async def follows_another(connection: Connection) -> bool:
@@ -143,28 +143,28 @@ async def clock(connection: Connection, ticks: Callable[[], float]) -> Reading:
 async def _look(connection: Connection, ticks: Callable[[], float]) -> tuple[float, Reading]:
     """How long a look at the server's clock took, and what it showed."""
     began = ticks()
-    theirs: float = await connection.fetchval(statements.READ_CLOCK)
+    theirs: float = await connection.fetchval(sql.READ_CLOCK)
     took = ticks() - began
     return took, Reading(theirs, began + took / 2)
 
 
 async def remembered(connection: Connection) -> int:
     """See `Engine.remembered`."""
-    return int(await connection.fetchval(statements.REMEMBERED))
+    return int(await connection.fetchval(sql.REMEMBERED))
 
 
 async def remember(connection: Connection, now: int) -> int:
     """See `Engine.remember`."""
-    return int(await connection.fetchval(statements.REMEMBER, str(now)))
+    return int(await connection.fetchval(sql.REMEMBER, str(now)))
 
 
 async def kept_keys(connection: Connection) -> list[str]:
     """See `KeyKeeper.kept_keys`."""
-    found: str | None = await connection.fetchval(statements.KEPT_KEYS)
+    found: str | None = await connection.fetchval(sql.KEPT_KEYS)
     return [] if found is None else found.split()
 
 
 async def keep_keys(connection: Connection, names: Sequence[str], before: Sequence[str]) -> list[str]:
     """See `KeyKeeper.keep_keys`."""
-    await connection.execute(statements.KEEP_KEYS, " ".join(names), " ".join(before))
+    await connection.execute(sql.KEEP_KEYS, " ".join(names), " ".join(before))
     return await kept_keys(connection)

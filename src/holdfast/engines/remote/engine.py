@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
+from holdfast.audit.keyring import NO_KEYS
 from holdfast.clock import Reading
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
-from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
-from holdfast.keyring import NO_KEYS
 from holdfast.model import (
     AuditPage,
     LetterPage,
@@ -38,8 +37,9 @@ from holdfast.model import (
     moment,
 )
 from holdfast.rows import KV, OVERHEAD, Namespace
+from holdfast.verbs.cursors import cursor_after, last_seen
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
-from holdfast.wire.refusals import error_of
+from holdfast.wire.errors import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, origin_fields, result_of
@@ -275,7 +275,7 @@ class RemoteEngine:
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `TableDoor.table`. Few programs have tables, so that what they need is imported here."""
-        from holdfast.tables.verbs import WRITES
+        from holdfast.verbs.tables import WRITES
         from holdfast.wire.tables import call_fields, result_in, writes_of
 
         given = dict(fields)

@@ -44,4 +44,6 @@ def ddl(dialect: str) -> str:
     """The statements that make an empty store, rendered from the schema for `sqlite` or `postgresql`."""
     from importlib import resources
 
-    return resources.files("holdfast.engines").joinpath("ddl", f"{dialect}.sql").read_text(encoding="utf-8")
+    return (
+        resources.files("holdfast.engines.sql").joinpath("ddl", f"{dialect}.sql").read_text(encoding="utf-8")
+    )

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import extras
-from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _run(connection: Connection, direction: str, revision: str) -> None:
         from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", "holdfast.engines:migrations")
+    config.set_main_option("script_location", "holdfast.engines.sql:migrations")
     config.set_main_option("path_separator", "os")
     with _ALONE:
         (command.upgrade if direction == "upgrade" else command.downgrade)(config, revision)

@@ -1,8 +1,8 @@
 """The table of plain keys as SQLAlchemy sees it: the type of its times and the ORM model.
 
 Law: what a program that uses sessions touches lives here; the tables that are Holdfast's own are in
-`holdfast.engines.schema`. The stores themselves never go through this module. A session writes past them: a
-row that it adds has version 0, and a row that it changes keeps the version it had.
+`holdfast.engines.sql.schema`. The stores themselves never go through this module. A session writes past them:
+a row that it adds has version 0, and a row that it changes keeps the version it had.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement, current_timestamp, now
 from sqlalchemy.types import TIMESTAMP
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.engines.layout import OUTSIDE_WRITER
+from holdfast.engines.sql.layout import OUTSIDE_WRITER
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
 from holdfast.rules import encode_value
 

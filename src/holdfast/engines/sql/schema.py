@@ -1,8 +1,8 @@
 """The relational schema of a store: its tables, its view, and the scripts that make an empty one.
 
-Law: the shape of a store of this version is said here and in `holdfast.engines.orm`. The files in `ddl` are
-rendered from it by `python -m holdfast.engines.schema`, and the tests prove that the migrations lead to it.
-No store imports this module to work: they read the rendered files.
+Law: the shape of a store of this version is said here and in `holdfast.engines.sql.orm`. The files in `ddl`
+are rendered from it by `python -m holdfast.engines.sql.schema`, and the tests prove that the migrations lead
+to it. No store imports this module to work: they read the rendered files.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, CreateView
 from sqlalchemy.sql.functions import FunctionElement
 
-from holdfast.engines.layout import PARTS, SCHEMA_REVISION
-from holdfast.engines.orm import HAS_DEADLINE, Base, Count, Instant, Name, PluginKVStorage
+from holdfast.engines.sql.layout import PARTS, SCHEMA_REVISION
+from holdfast.engines.sql.orm import HAS_DEADLINE, Base, Count, Instant, Name, PluginKVStorage
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler

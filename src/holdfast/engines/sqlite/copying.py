@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast import private
-from holdfast.engines.sqlite.translate import translated
+from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import HoldfastError, StorageFull, ValidationError
 from holdfast.model import Rescued
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast import decide, private
+from holdfast.audit.keyring import FileKeyring
 from holdfast.commands import Change
 from holdfast.decide import Loaded
 from holdfast.engine import (
@@ -37,26 +38,26 @@ from holdfast.engine import (
     loadable,
     no_hint,
 )
-from holdfast.engines.layout import namespace_of, plugin_column
-from holdfast.engines.sqlite import queries, statements
+from holdfast.engines.sql.layout import namespace_of, plugin_column
+from holdfast.engines.sqlite import reads
+from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
+from holdfast.engines.sqlite.last_written import Recent
 from holdfast.engines.sqlite.presence import Presence
-from holdfast.engines.sqlite.recent import Recent
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
-from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
-from holdfast.keyring import FileKeyring
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.audit.keyring import Keyring
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Checkup
-    from holdfast.keyring import Keyring
     from holdfast.model import Policy, Rescued
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class SqliteEngine:
         self._looks = 0
         self._epoch = ""
         self._recent = Recent()
-        self._room: queries.Room | None = None
+        self._room: reads.Room | None = None
         self._few = 0
         self.defaults: Policy | None = None
         self._looks_on = False
@@ -154,9 +155,9 @@ class SqliteEngine:
             return LATER
         try:
             if len(addresses) == 1:
-                row = queries.get(self._inline, addresses[0])
+                row = reads.get(self._inline, addresses[0])
                 return [row if row is not None and row.alive(now) else None]
-            found = queries.load_rows(self._inline, dict.fromkeys(addresses, True))
+            found = reads.load_rows(self._inline, dict.fromkeys(addresses, True))
         except sqlite3.Error:
             return LATER
         rows = map(found.get, addresses)
@@ -165,7 +166,7 @@ class SqliteEngine:
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
         if len(addresses) == 1 and addresses[0].space == KV:
-            row = await self._look(lambda connection: queries.get(connection, addresses[0]))
+            row = await self._look(lambda connection: reads.get(connection, addresses[0]))
             return [row if row is not None and row.alive(now) else None]
         found = await self._load_rows(dict.fromkeys(addresses, True))
         rows = [found.get(address) for address in addresses]
@@ -185,7 +186,7 @@ class SqliteEngine:
         )
         owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
         bounds = [first] if stop is None else [first, stop]
-        walk = queries.scan_rows if query.values else queries.scan_keys
+        walk = reads.scan_rows if query.values else reads.scan_keys
         return await self._aside(walk, sql, [*owner, *bounds, now, query.limit + 1], query)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
@@ -195,7 +196,7 @@ class SqliteEngine:
             owner = [] if namespace is None else [plugin_column(namespace)]
         else:
             owner = [space] if namespace is None else [namespace, space]
-        found = await self._aside(queries.fetch, sql, [now, *owner, limit])
+        found = await self._aside(reads.fetch, sql, [now, *owner, limit])
         return [
             Due(namespace=namespace_of(name) if space == KV else name, key=key, expires_at=expires_at)
             for name, key, expires_at in found
@@ -203,7 +204,7 @@ class SqliteEngine:
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        found = await self._aside(queries.fetch, statements.FALLING_DUE, [since, until, limit])
+        found = await self._aside(reads.fetch, statements.FALLING_DUE, [since, until, limit])
         return [
             Due(namespace=namespace_of(name), key=key, expires_at=expires_at)
             for name, key, expires_at in found
@@ -211,15 +212,15 @@ class SqliteEngine:
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
-        return await self._aside(queries.journal, query, self._epoch)
+        return await self._aside(reads.journal, query, self._epoch)
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
-        return await self._aside(queries.totals, now, namespace)
+        return await self._aside(reads.totals, now, namespace)
 
     async def owners(self, space: str) -> list[str]:
         """See `Engine.owners`."""
-        return sorted(name for (name,) in await self._aside(queries.fetch, statements.OWNERS, [space]))
+        return sorted(name for (name,) in await self._aside(reads.fetch, statements.OWNERS, [space]))
 
     async def ready(self) -> None:
         """See `Engine.ready`: another process may have the right to write, or the file may be gone."""
@@ -248,20 +249,20 @@ class SqliteEngine:
 
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
-        return await self._aside(queries.remembered)
+        return await self._aside(reads.remembered)
 
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: only the process that writes does."""
         if self._lock.held and not self._temporary:
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             return now
-        return await self._aside(queries.kept_time)
+        return await self._aside(reads.kept_time)
 
     async def kept_keys(self) -> list[str]:
         """See `KeyKeeper.kept_keys`."""
         if self._temporary:
             return self._kept_keys
-        found = await self._aside(queries.fetch, statements.KEPT_KEYS, [])
+        found = await self._aside(reads.fetch, statements.KEPT_KEYS, [])
         return found[0][0].split() if found else []
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
@@ -317,7 +318,7 @@ class SqliteEngine:
         loaded = Loaded(namespaces={}, rows={}) if known is None else known
         decision: decide.Decision | None = None
         most = loadable(commands)
-        self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else queries.Room(most)
+        self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else reads.Room(most)
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
                 await asyncio.sleep(0)
@@ -354,9 +355,9 @@ class SqliteEngine:
 
     async def _sum_up(self, wanted: Needs, loaded: Loaded, now: int) -> None:
         """Load the sums that are wanted."""
-        loaded.runs.update(await self._aside(queries.overdue, wanted.runs, now))
-        loaded.trims.update(await self._aside(queries.journal_bytes, wanted.trims))
-        loaded.counts.update(await self._aside(queries.counts, wanted.counts))
+        loaded.runs.update(await self._aside(reads.overdue, wanted.runs, now))
+        loaded.trims.update(await self._aside(reads.journal_bytes, wanted.trims))
+        loaded.counts.update(await self._aside(reads.counts, wanted.counts))
 
     async def _load(self, wanted: Needs, loaded: Loaded) -> None:
         loaded.rows.update(self._recent.rows(wanted.rows))
@@ -371,19 +372,19 @@ class SqliteEngine:
         loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
         if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
             loaded.namespaces.update(
-                await self._look(lambda connection: queries.load_namespaces(connection, names))
+                await self._look(lambda connection: reads.load_namespaces(connection, names))
             )
 
     async def _load_rows(
-        self, wanted: dict[Address, bool], room: queries.Room | None = None
+        self, wanted: dict[Address, bool], room: reads.Room | None = None
     ) -> dict[Address, Row]:
         if len(wanted) > INLINE_ROWS:
-            return await self._aside(queries.load_rows, wanted, room)
+            return await self._aside(reads.load_rows, wanted, room)
         most = INLINE_BYTES if len(wanted) > 1 else 0
         try:
-            return await self._look(lambda file: queries.load_rows(file, wanted, room, most=most))
-        except queries.Rest as rest:
-            return rest.rows | await self._aside(queries.load_rows, rest.wanted, room)
+            return await self._look(lambda file: reads.load_rows(file, wanted, room, most=most))
+        except reads.Rest as rest:
+            return rest.rows | await self._aside(reads.load_rows, rest.wanted, room)
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.engine import Checkup
-from holdfast.engines.layout import namespace_of
+from holdfast.engines.sql.layout import namespace_of
+from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.setup import connect
-from holdfast.engines.sqlite.translate import primary_code, translated
 from holdfast.errors import Busy, Unavailable
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import rules
 from holdfast.decide.weights import summed
 from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, row_size
-from holdfast.engines.layout import WALK, namespace_of, plugin_column
-from holdfast.engines.sqlite import statements
+from holdfast.engines.sql.layout import WALK, namespace_of, plugin_column
+from holdfast.engines.sqlite import sql as statements
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
 from holdfast.work import too_much_loaded
 

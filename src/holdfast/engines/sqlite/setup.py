@@ -10,11 +10,11 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.layout import SCHEMA_REVISION, ddl
-from holdfast.engines.migrate import Need, needed, upgrade_sqlite
-from holdfast.engines.sqlite import statements
+from holdfast.engines.sql.layout import SCHEMA_REVISION, ddl
+from holdfast.engines.sql.migrate import Need, needed, upgrade_sqlite
+from holdfast.engines.sqlite import sql
 from holdfast.engines.sqlite.files import keep_private
-from holdfast.engines.sqlite.queries import remembered
+from holdfast.engines.sqlite.reads import remembered
 from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
         connection.execute("BEGIN IMMEDIATE")
         before = remembered(connection)
         after = min(before, now)
-        moved = connection.execute(statements.CHANGES_BEFORE, [after, after]).rowcount
-        connection.execute(statements.RESET_CLOCK, [str(after)])
+        moved = connection.execute(sql.CHANGES_BEFORE, [after, after]).rowcount
+        connection.execute(sql.RESET_CLOCK, [str(after)])
         connection.execute("COMMIT")
     finally:
         connection.close()

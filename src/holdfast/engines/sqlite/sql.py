@@ -13,7 +13,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from holdfast.engines.layout import PARTS, plugin_column
+from holdfast.engines.sql.layout import PARTS, plugin_column
 from holdfast.rows import KV, OVERHEAD, Address, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:

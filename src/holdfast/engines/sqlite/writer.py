@@ -13,13 +13,13 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast.engines.sqlite.translate import primary_code, translated
+from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.engines.sqlite.statements import Statement
+    from holdfast.engines.sqlite.sql import Statement
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from holdfast.errors import ValidationError
-from holdfast.recipes.names import entry_key
+from holdfast.handles.recipes.names import entry_key
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
-    from holdfast.verbs import Provenance
+    from holdfast.handles.kv import KV
+    from holdfast.verbs.keys import Provenance
 
 
 class Counter:

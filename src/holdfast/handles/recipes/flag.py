@@ -12,9 +12,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
 from holdfast.errors import Unavailable, ValidationError
+from holdfast.handles.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
+from holdfast.handles.recipes.names import entry_key
 from holdfast.model import milliseconds
-from holdfast.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
-from holdfast.recipes.names import entry_key
 from holdfast.rules import kind_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Change, Entry
-    from holdfast.verbs import Provenance
+    from holdfast.verbs.keys import Provenance
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from holdfast import rules
 from holdfast.errors import ValidationError, VersionConflict
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 _DIGEST_BYTES: Final = 16
 _HASHED: Final = "hashed"

@@ -22,15 +22,15 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
-from holdfast.recipes.lease import NOT_ANSWERED, Lease
-from holdfast.recipes.line import Line
-from holdfast.recipes.names import lock_key
+from holdfast.handles.recipes.lease import NOT_ANSWERED, Lease
+from holdfast.handles.recipes.lock_queue import Line
+from holdfast.handles.recipes.names import lock_key
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import BatchResult, Entry
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import Transient
-from holdfast.recipes.lease import NOT_ANSWERED
+from holdfast.handles.recipes.lease import NOT_ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from holdfast.kv import KV
-    from holdfast.recipes.lease import Lease
+    from holdfast.handles.kv import KV
+    from holdfast.handles.recipes.lease import Lease
     from holdfast.store import Store
 
 MOST: Final = 32

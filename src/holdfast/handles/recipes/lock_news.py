@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import Unavailable
-from holdfast.recipes import lease
+from holdfast.handles.recipes import lease
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Change
     from holdfast.store import Store
 

@@ -16,18 +16,18 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cursors import cursor_after
 from holdfast.errors import HoldfastError, KeyNotFound
+from holdfast.handles.recipes.lease import FIRST_PAUSE, Lease
+from holdfast.handles.recipes.lock_arrivals import arrivals_at
+from holdfast.handles.recipes.lock_news import is_heard, news_of
+from holdfast.handles.recipes.names import TICKET_DIGITS, WAITING
 from holdfast.model import milliseconds
-from holdfast.recipes.arrivals import arrivals_at
-from holdfast.recipes.lease import FIRST_PAUSE, Lease
-from holdfast.recipes.names import TICKET_DIGITS, WAITING
-from holdfast.recipes.news import is_heard, news_of
+from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
 
 REACH: Final = 64

@@ -13,7 +13,7 @@ from holdfast import rules
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 WAITING: Final = "waiting"
 """The part of a key below a lock's own where those who wait for it stand."""

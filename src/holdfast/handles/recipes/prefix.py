@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from holdfast import rules
 from holdfast.commands import Deleted, Results
-from holdfast.cursors import cursor_after, last_seen
 from holdfast.engine import Removal, Scan, successor
 from holdfast.errors import ValidationError, VersionConflict
 from holdfast.model import Page
 from holdfast.rows import KV as KV_SPACE
+from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
     from holdfast.commands import Origin
     from holdfast.engine import Selected
-    from holdfast.kv import KV
-    from holdfast.verbs import Provenance
+    from holdfast.handles.kv import KV
+    from holdfast.verbs.keys import Provenance
 
 MAX_PAGE: Final = 500
 """How many keys a page removes at most: a reply can then name them, however JSON has to spell them."""

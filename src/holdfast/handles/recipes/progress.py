@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast.errors import ValidationError
-from holdfast.recipes.names import entry_key
+from holdfast.handles.recipes.names import entry_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
-    from holdfast.verbs import Provenance
+    from holdfast.verbs.keys import Provenance
 
 
 class Progress:

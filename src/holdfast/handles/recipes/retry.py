@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.commands import Change, Deleted, Stored, Versions
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Semantics
-    from holdfast.verbs import Provenance
+    from holdfast.verbs.keys import Provenance
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How many seconds to wait after each conflict."""

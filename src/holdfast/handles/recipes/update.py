@@ -16,13 +16,13 @@ from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.errors import VersionConflict
+from holdfast.handles.recipes.retry import kept_semantics
 from holdfast.model import KEEP
-from holdfast.recipes.retry import kept_semantics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry, Semantics
 
 AT_ONCE: Final = 8

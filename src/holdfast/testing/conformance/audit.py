@@ -24,7 +24,7 @@ from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import AuditEntry
     from holdfast.store import Store
 

@@ -15,7 +15,7 @@ from holdfast.testing.exact import present, refusal, same
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
     from holdfast.errors import HoldfastError
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 ILLEGAL: Final[tuple[tuple[Any, type[HoldfastError], str], ...]] = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 
 def on_key(kv: KV) -> dict[str, Callable[[Any], Awaitable[object]]]:

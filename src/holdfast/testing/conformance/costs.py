@@ -15,9 +15,9 @@ from holdfast.testing.conformance.table_items import there
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
+    from holdfast.handles.tables import Tables
     from holdfast.model import Item
-    from holdfast.table import Tables
 
 LARGE = "x" * 65_000
 """A value that fits eight times into an answer."""

@@ -13,9 +13,9 @@ from holdfast.testing.conformance.requests import prepare
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
+    from holdfast.handles.tables import Tables
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 BAD: tuple[Any, ...] = (0, -1, True, "1", float("nan"), float("inf"), 2**31)
 

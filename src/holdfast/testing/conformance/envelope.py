@@ -16,7 +16,7 @@ from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 NO_IDENTITY: Final[tuple[Any, ...]] = ("", "x" * 201, "a\nb", "\x00", "a\x7f", "\x85", "\ud800", 5, b"x")
 NO_SPEC_REF: Final[tuple[Any, ...]] = ("x" * 501, "a\x00", "\ud800", 5, b"x")

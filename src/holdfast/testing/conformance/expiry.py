@@ -16,7 +16,7 @@ from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 NO_TTL: Final[tuple[Any, ...]] = (0, -1, 2**31, True, False, 1.0, 0.5, float("nan"), "60", b"1", [1], {})

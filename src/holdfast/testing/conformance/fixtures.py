@@ -11,9 +11,9 @@ from typing import ClassVar, TypeAlias
 import pytest
 
 from holdfast.clock import Clock, ManualClock
-from holdfast.kv import KV
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
 from holdfast.store import Store
-from holdfast.table import Tables
 
 MakeStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
 """Opens a store, without a reaper of its own, on the storage of the test at hand."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.errors import Escalated, KeyNotFound, Unavailable, ValidationError, VersionConflict
-from holdfast.recipes.retry import Retry
+from holdfast.handles.recipes.retry import Retry
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.exact import present, refusal, same
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 

@@ -15,7 +15,7 @@ from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Page
 
 NO_LIMIT: Final[tuple[Any, ...]] = (0, -1, 10_001, True, 1.0, "5", [5])

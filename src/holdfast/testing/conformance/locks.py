@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
-    from holdfast.recipes.lock import Lock
+    from holdfast.handles.kv import KV
+    from holdfast.handles.recipes.lock import Lock
     from holdfast.store import Store
 
 

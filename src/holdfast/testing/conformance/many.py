@@ -14,7 +14,7 @@ from holdfast.testing.conformance.listing import fill_large
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 
 def kinds(results: list[Any]) -> list[Any]:

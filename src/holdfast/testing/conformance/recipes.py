@@ -17,8 +17,8 @@ from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
-    from holdfast.recipes.flag import CachedFlag
+    from holdfast.handles.kv import KV
+    from holdfast.handles.recipes.flag import CachedFlag
     from holdfast.store import Store
 
 

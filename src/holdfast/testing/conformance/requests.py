@@ -16,7 +16,7 @@ from holdfast.testing.exact import present, refusal, same
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 

@@ -15,7 +15,7 @@ from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 ROOT: Final = "tenant/acme/project/web/"

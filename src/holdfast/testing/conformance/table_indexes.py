@@ -17,9 +17,9 @@ from holdfast.testing.conformance.table_queries import fill, walk
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
+    from holdfast.handles.tables import Tables
     from holdfast.model import ItemPage
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 
 async def found(tables: Tables, value: Any, index: str = "by") -> list[Any]:

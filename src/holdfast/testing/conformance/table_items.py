@@ -25,8 +25,8 @@ from holdfast.testing.exact import refusal, same
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.handles.tables import Tables
     from holdfast.model import Item
-    from holdfast.table import Tables
 
 
 def there(item: Item | None) -> Item:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.clock import ManualClock
+    from holdfast.handles.tables import Tables
     from holdfast.model import ItemPage
-    from holdfast.table import Tables
 
 
 async def fill(tables: Tables, user: str, count: int, **attributes: Any) -> None:

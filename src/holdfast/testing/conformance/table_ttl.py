@@ -18,8 +18,8 @@ from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
+    from holdfast.handles.tables import Tables
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 
 async def ending(tables: Tables) -> Tables:

@@ -29,8 +29,8 @@ from holdfast.testing.exact import refusal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.handles.tables import Tables
     from holdfast.store import Store
-    from holdfast.table import Tables
 
 
 class TablesAsWholes(Fixtures):

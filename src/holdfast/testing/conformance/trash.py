@@ -17,7 +17,7 @@ from holdfast.testing.exact import refusal, same
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 

@@ -13,7 +13,7 @@ from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal, same, text_of
 
 if TYPE_CHECKING:
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
 
 JSON: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, -1, 1.0, 0.0, -0.0, 0.1, 1e16, 1e22, 1e308, -1.7976931348623157e308, 5e-324),

@@ -18,7 +18,7 @@ from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
 
 NO_VERSION: Final[tuple[Any, ...]] = (-1, 2**63, True, 1.0, "1", b"1", [1])

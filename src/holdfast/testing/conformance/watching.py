@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from holdfast.clock import ManualClock
-    from holdfast.kv import KV
+    from holdfast.handles.kv import KV
     from holdfast.model import Change
     from holdfast.store import Store
 

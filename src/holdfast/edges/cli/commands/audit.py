@@ -13,22 +13,22 @@ import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
+from holdfast.audit.keyring import FileKeyring, add_key
+from holdfast.edges.cli.audit_export import Trail, anchors_in, heads_in, merged, record_line, verify_trail
+from holdfast.edges.cli.commands.transfer import opened_output, require_free
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
-from holdfast.edges.cli.trails import Trail, anchors_in, heads_in, merged, record_line, verify_trail
-from holdfast.edges.cli.transfer import opened_output, require_free
-from holdfast.engines.migrate import Need, needed
-from holdfast.keyring import FileKeyring, add_key
+from holdfast.engines.sql.migrate import Need, needed
 from holdfast.model import moment
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from holdfast.audit import Keys
+    from holdfast.audit.chain import Keys
     from holdfast.model import AuditEntry, AuditPage
 
 FullName = Annotated[

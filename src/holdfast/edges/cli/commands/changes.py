@@ -13,9 +13,9 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.commands.revert import CLOSED, ENTRY, LEAVES, Known, past_of
 from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, say, shown_key, shown_time
-from holdfast.edges.cli.past import CLOSED, ENTRY, LEAVES, Known, past_of
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
 

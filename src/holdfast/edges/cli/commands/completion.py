@@ -40,7 +40,7 @@ def install(*, shell: Shell | None = None, output: Path | None = None, force: bo
         Replace the file that --output names if it exists.
     """
     from holdfast.edges.cli.app import app
-    from holdfast.edges.cli.transfer import require_free
+    from holdfast.edges.cli.commands.transfer import require_free
 
     require_free(output, force=force, field="output")
 

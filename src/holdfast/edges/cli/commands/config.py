@@ -11,8 +11,8 @@ from cyclopts import Parameter
 
 from holdfast import masking
 from holdfast.edges.cli.output import document, rows
-from holdfast.edges.config import read_settings, shown
-from holdfast.edges.settings import SETTINGS
+from holdfast.edges.settings.read import read_settings, shown
+from holdfast.edges.settings.table import SETTINGS
 
 _SECRET: Final = frozenset({"audit_key", "nats_password", "nats_token"})
 _ADDRESSES: Final = frozenset({"db", "nats"})

@@ -12,9 +12,9 @@ from shlex import quote
 from typing import Final
 
 from holdfast import private
+from holdfast.edges.cli.commands.transfer import require_free
 from holdfast.edges.cli.output import document, file_trouble, say
-from holdfast.edges.cli.transfer import require_free
-from holdfast.edges.settings_pages import example, toml
+from holdfast.edges.settings.pages import example, toml
 
 NAME: Final = Path("holdfast.toml")
 

@@ -17,7 +17,7 @@ from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.letters import Letters
+from holdfast.operators.letters import Letters
 
 Number = Annotated[int, Parameter(converter=number, help="The letter's number.")]
 _COLUMNS = ("number", "time", "verb", "key", "error", "attempts", "writer", "request")

@@ -9,7 +9,6 @@ import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.audits import suspects
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli import checks, exposure
 from holdfast.edges.cli.checks import Finding
@@ -18,21 +17,22 @@ from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.output import coloured, document
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
-from holdfast.edges.config import read_config, shown
 from holdfast.edges.screen import harmless
+from holdfast.edges.settings.read import read_config, shown
 from holdfast.engine import Auditor
-from holdfast.engines.layout import SCHEMA_REVISION
-from holdfast.engines.migrate import Need, needed
+from holdfast.engines.sql.layout import SCHEMA_REVISION
+from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
-from holdfast.key_in_force import key_in_force
+from holdfast.pipeline.audit_key import key_in_force
+from holdfast.pipeline.audits import suspects
 from holdfast.registry import engine_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.audit.keyring import Keyring
     from holdfast.engine import Engine
-    from holdfast.keyring import Keyring
 
 _ORDER: Final = ("fail", "warn", "ok")
 _COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import holdfast
-from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Key, Origin
 from holdfast.edges.cli.output import say
 from holdfast.edges.cli.target import HERE, Target

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys
+from holdfast.edges.cli.commands.delete_prefix import delete_all
 from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Origin, Ttl, number
 from holdfast.edges.cli.output import document, line
-from holdfast.edges.cli.removal import delete_all
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 

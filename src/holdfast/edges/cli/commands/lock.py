@@ -14,12 +14,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.commands.recipes import Name
 from holdfast.edges.cli.exit_codes import ERROR
 from holdfast.edges.cli.options import Seconds, seconds
 from holdfast.edges.cli.output import document, rows, say, shown_time
-from holdfast.edges.cli.recipes import Name
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.recipes.names import lock_key
+from holdfast.handles.recipes.names import lock_key
 
 GRACE = 5.0
 """For how many seconds a program that lost its lock may take to end before it is killed."""

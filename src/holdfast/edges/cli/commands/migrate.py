@@ -18,9 +18,9 @@ from holdfast.edges.cli.options import WHERE
 from holdfast.edges.cli.output import document, line, say
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import Place
-from holdfast.edges.config import read_config
-from holdfast.engines.layout import KNOWN_REVISIONS, SCHEMA_REVISION
-from holdfast.engines.migrate import Need, needed
+from holdfast.edges.settings.read import read_config
+from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
+from holdfast.engines.sql.migrate import Need, needed
 
 
 @Parameter(name="*", group=WHERE)

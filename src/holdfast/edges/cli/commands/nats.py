@@ -1,6 +1,6 @@
 """`holdfast nats config`: a NATS server on which nobody reaches another's data.
 
-Law: what the configuration says is settled by `holdfast.edges.nats.permissions`, and how it is kept by
+Law: what the configuration says is settled by `holdfast.edges.nats.server_config`, and how it is kept by
 `holdfast.edges.cli.nats_files`. Here the command line is read, and what comes next is said.
 """
 
@@ -18,14 +18,14 @@ from holdfast.edges.cli import nats_files
 from holdfast.edges.cli.nats_files import NAME
 from holdfast.edges.cli.options import Whole
 from holdfast.edges.cli.output import document, say
-from holdfast.edges.nats.permissions import PREFIXES, SERVICE, Kind, Mode, Permissions, new_credentials
-from holdfast.edges.nats.server_config import CONNECTIONS, LISTEN, Tls
+from holdfast.edges.nats.server_config import PREFIXES, SERVICE, Kind, Mode, Permissions, new_credentials
+from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN, Tls
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from holdfast.edges.nats.permissions import Credentials
+    from holdfast.edges.nats.server_config import Credentials
 
 RELOAD: Final = "nats-server --signal reload"
 _LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import destroys
-from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Origin, Ttl, number
 from holdfast.edges.cli.output import document, line, value
 from holdfast.edges.cli.target import HERE, Target

@@ -14,7 +14,7 @@ import msgspec
 
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
-from holdfast.edges.cli.migrate import DATABASE, Database
+from holdfast.edges.cli.commands.migrate import DATABASE, Database
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.model import moment
@@ -76,7 +76,7 @@ def _in_file(path: Path) -> tuple[int, int, int]:
 
 async def _in_database(dsn: str) -> tuple[int, int, int]:
     from holdfast.engines.postgres.connections import Connections
-    from holdfast.engines.postgres.opening import reset_clock
+    from holdfast.engines.postgres.setup import reset_clock
 
     connections = Connections(dsn)
     try:

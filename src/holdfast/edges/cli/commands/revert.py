@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import holdfast
-from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Key, Origin, Whole
 from holdfast.edges.cli.target import HERE, Target
 

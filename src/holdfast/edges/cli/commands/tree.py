@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.listing import pages
+from holdfast.edges.cli.commands.list import pages
 from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import document, line, shown_key
 from holdfast.edges.cli.target import HERE, Target

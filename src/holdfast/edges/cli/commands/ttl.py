@@ -5,7 +5,7 @@ Law: a command turns its arguments into one call of a verb and prints what it an
 
 from __future__ import annotations
 
-from holdfast.edges.cli.keys import print_stored
+from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Key, Origin, Seconds
 from holdfast.edges.cli.target import HERE, Target
 

@@ -10,8 +10,8 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from holdfast import extras
-from holdfast.edges.config import read_config
-from holdfast.edges.settings import SETTINGS
+from holdfast.edges.settings.read import read_config
+from holdfast.edges.settings.table import SETTINGS
 
 LOGIN = Group("Logging in to NATS", sort_key=5)
 

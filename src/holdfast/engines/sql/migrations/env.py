@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection that `holdfast.engines.migrate` hands over.
+"""How Alembic runs the migrations: on the connection that `holdfast.engines.sql.migrate` hands over.
 
 Law: one transaction holds the whole way from one revision to the other, on both databases, and of several
 processes that migrate the same store one goes first. Nothing here reads settings or connects to anything.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from alembic import context
 from sqlalchemy import text
 
-from holdfast.engines.layout import CREATION_LOCK
-from holdfast.engines.migrate import needed
+from holdfast.engines.sql.layout import CREATION_LOCK
+from holdfast.engines.sql.migrate import needed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -1,0 +1,1 @@
+"""What a running service shows of itself: metrics, gauges, logs and alerts."""
