@@ -7,6 +7,7 @@ of this module. Nothing else in the library asks the machine what time it is.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -19,6 +20,9 @@ TICKS: Final[Callable[[], float]] = (
 """Seconds of a clock that nobody sets. Where it can, it also counts while the machine sleeps."""
 
 NEVER: Final = float("-inf")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT: Final = 1000 * 2**32
+"""Up to how many milliseconds a float tells seconds to the microsecond, and makes a datetime sooner."""
 
 
 class Clock(Protocol):
@@ -127,3 +131,21 @@ class ManualClock:
         if seconds < 0:
             raise ValueError("time does not go back")
         self._now += round(seconds * 1000)
+
+
+def moment(ms: int) -> datetime:
+    """The instant of a stored time, which is milliseconds since 1970."""
+    if -_EXACT < ms < _EXACT:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def instant(at: datetime | str) -> datetime:
+    """A time of an answer, which a service spells as ISO 8601."""
+    return datetime.fromisoformat(at) if isinstance(at, str) else at
+
+
+def milliseconds(at: datetime) -> int:
+    """A time as it is stored; a naive one is taken as UTC."""
+    since = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - EPOCH
+    return since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000

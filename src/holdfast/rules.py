@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.clock import milliseconds, moment
 from holdfast.commands import Fence
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
-from holdfast.model import Policy, Semantics, milliseconds, moment
+from holdfast.model import Policy, Semantics
 
 MAX_KEY_CHARACTERS: Final = 255
 MAX_SEMANTIC_KEY_CHARACTERS: Final = 128

@@ -17,9 +17,9 @@ from holdfast.edges.monitoring import gauges
 from holdfast.edges.monitoring.labels import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.engines.memory import MemoryEngine
-from holdfast.model import purpose_of
 from holdfast.rows import KV
 from holdfast.store import Store
+from holdfast.stored import purpose_of
 from holdfast.testing import AUDIT_KEY
 from tests.edges.running import PATIENCE
 

@@ -12,21 +12,11 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.clock import milliseconds, moment
 from holdfast.errors import DatabaseError
-from holdfast.model import (
-    KEEP,
-    Change,
-    Entry,
-    Page,
-    Semantics,
-    change_of,
-    entry_of,
-    milliseconds,
-    moment,
-    semantics_of,
-    value_of,
-)
+from holdfast.model import KEEP, Change, Entry, Page, Semantics
 from holdfast.rows import Record, Row
+from holdfast.stored import change_of, entry_of, semantics_of, value_of
 from holdfast.testing.exact import refusal, same
 
 

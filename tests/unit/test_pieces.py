@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import model, rules
+from holdfast import rules, stored
 from holdfast.decide import draft, judging
 from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
@@ -44,7 +44,7 @@ async def test_a_list_is_no_key_and_is_not_made(
 ) -> None:
     """An index about an attribute that is a long list costs no more than to pass over the list."""
     made: list[int] = []
-    value = model._value
+    value = stored._value
 
     def noted(text: str, key: str) -> Any:
         made.append(len(text))
@@ -55,7 +55,7 @@ async def test_a_list_is_no_key_and_is_not_made(
     for number in range(3):
         await tables.put_item("t", {"p": f"i{number}", "l": [[1]] * 9_000, "o": {"x": [1] * 9_000}})
     await tables.put_item("t", {"p": "text", "l": "a", "o": "b"})
-    monkeypatch.setattr(model, "_value", noted)
+    monkeypatch.setattr(stored, "_value", noted)
     for name in ("l", "o"):
         await tables.create_index("t", f"by-{name}", key=(name, "string"))
         assert (await tables.check_index("t", f"by-{name}"))["entries"] == 1
@@ -279,7 +279,7 @@ def test_a_long_value_is_read_without_looking_for_garbage() -> None:
         for enabled in (True, False):
             (gc.enable if enabled else gc.disable)()
             collected.clear()
-            read = model._value(text, "k")
+            read = stored._value(text, "k")
             assert (len(read), gc.isenabled()) == (20_000, enabled)
             assert collected.count("start") <= 1  # it may come when all is read
     finally:
@@ -299,7 +299,7 @@ async def test_a_service_passes_values_on_as_they_are_stored(
     def none_is_made(text: str, key: str) -> Any:
         raise AssertionError(f"the value of {key} was made")
 
-    monkeypatch.setattr(model, "_value", none_is_made)
+    monkeypatch.setattr(stored, "_value", none_is_made)
     answer = await keys.VERBS[verb].answer(kv, {"key": "k", "keys": ["k", "none"], "values": True})
     monkeypatch.undo()
     shown = msgspec.json.decode(msgspec.json.encode(answer))

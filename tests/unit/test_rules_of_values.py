@@ -14,8 +14,8 @@ from hypothesis import given, settings
 
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.model import value_of
 from holdfast.rows import Row
+from holdfast.stored import value_of
 from holdfast.testing import strategies
 from holdfast.testing.exact import refusal, same
 

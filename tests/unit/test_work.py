@@ -17,8 +17,8 @@ from holdfast.decide import Decision, Loaded, decide, further, judging, needs
 from holdfast.decide.account import KEPT, Account, Items
 from holdfast.decide.schemas import schema_address
 from holdfast.errors import ConditionFailed, DatabaseError, TooExpensive, VersionConflict, peek
-from holdfast.model import SeenEntry, SeenItem
 from holdfast.rows import KV, Address, Namespace, Row
+from holdfast.stored import SeenEntry, SeenItem
 from holdfast.tables.commands import ItemsDone
 from holdfast.tables.condition_json import condition_of
 from holdfast.tables.conditions import Condition, comparisons_in, holds, judged

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats, change_of, look_over
+from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats
 from holdfast.rows import Record, Row
+from holdfast.stored import change_of, look_over
 from holdfast.testing.exact import refusal
 from holdfast.wire.replies import (
     change_fields,

@@ -28,9 +28,9 @@ from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dump
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, DatabaseError, HoldfastError, Unavailable, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.model import value_of
 from holdfast.registry import engine_for
 from holdfast.store import Store
+from holdfast.stored import value_of
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 from holdfast.verbs.fields import ttl_field
 from holdfast.wire import subjects

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast import rules
-from holdfast.model import SeenEntry, SeenItem, attributes_of
+from holdfast.stored import SeenEntry, SeenItem, attributes_of
 from holdfast.work import Work
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from holdfast.decide.audit import add_record, audit
 from holdfast.decide.policies import audited, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
-from holdfast.model import purpose_of
 from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
+from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
     from holdfast.commands import Origin

@@ -35,8 +35,9 @@ from holdfast.commands import (
 from holdfast.decide.entries import live, need_trash, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, deadline
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import Conflict, purpose_of, value_of
+from holdfast.model import Conflict
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
+from holdfast.stored import purpose_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

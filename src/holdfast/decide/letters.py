@@ -15,8 +15,8 @@ from holdfast import rules
 from holdfast.audit.chain import hash_of
 from holdfast.commands import Deleted, DropLetter, Escalate, Kept
 from holdfast.errors import HoldfastError, QuotaExceeded
-from holdfast.model import Escalation
 from holdfast.rows import LETTER, Address, Record, Row
+from holdfast.stored import Escalation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

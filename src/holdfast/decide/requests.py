@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Result
     from holdfast.decide.draft import Draft
-    from holdfast.model import SeenEntry
+    from holdfast.stored import SeenEntry
 
 
 class Several(msgspec.Struct, frozen=True, tag=True):

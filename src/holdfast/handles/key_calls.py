@@ -13,7 +13,7 @@ import msgspec
 from holdfast import rules
 from holdfast.commands import Change, Deleted, Results, Stored
 from holdfast.errors import HoldfastError, MissingField, ValidationError
-from holdfast.model import look_over
+from holdfast.stored import look_over
 from holdfast.verbs.fields import Several, as_object, required, ttl_field
 from holdfast.verbs.keys import Verbs
 from holdfast.wire.errors import ERRORS, error_fields

@@ -14,10 +14,11 @@ from holdfast import rules
 from holdfast.commands import Deleted, Results, Stored, Versions
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
-from holdfast.model import BatchResult, Changes, Entry, Keep, Page, change_of, entry_of
+from holdfast.model import BatchResult, Changes, Entry, Keep, Page
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
+from holdfast.stored import change_of, entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:

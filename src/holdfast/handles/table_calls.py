@@ -35,9 +35,9 @@ from holdfast.handles.table_pages import (
     sweep,
     tables_at,
 )
-from holdfast.model import item_of, stored_item
 from holdfast.pipeline.watch import changes_after
 from holdfast.rows import Address
+from holdfast.stored import item_of, stored_item
 from holdfast.tables.commands import ItemDone
 from holdfast.tables.images import table_prefix
 from holdfast.tables.items import named_key, partition_of

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.model import Item, moment, stored_item
+from holdfast.clock import moment
+from holdfast.model import Item
+from holdfast.stored import stored_item
 from holdfast.tables.commands import DeleteItem
 from holdfast.tables.images import Images, key_of_name
 

@@ -19,8 +19,9 @@ from holdfast.commands import Removed
 from holdfast.decide.schemas import defined, schema_address, schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, ValidationError
-from holdfast.model import Item, ItemPage, item_of, stored_item
+from holdfast.model import Item, ItemPage
 from holdfast.rows import TABLE, Address
+from holdfast.stored import item_of, stored_item
 from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.conditions import comparisons_in, holds, judged
 from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of

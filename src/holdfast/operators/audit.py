@@ -23,10 +23,11 @@ from holdfast.audit.chain import (
     same,
 )
 from holdfast.audit.verify import Break, Chain, head_break
+from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan, ends_of
 from holdfast.errors import DatabaseError, ValidationError
-from holdfast.model import AuditEntry, AuditPage, Verdict, moment
+from holdfast.model import AuditEntry, AuditPage, Verdict
 from holdfast.pipeline.audits import unlike
 
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import address_of, head_of
+from holdfast.clock import moment
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
 from holdfast.errors import DatabaseError
-from holdfast.model import Policy, Stats, moment, purpose_of
+from holdfast.model import Policy, Stats
+from holdfast.stored import purpose_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.commands import Recount, Removed, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer, SlowKeeper
 from holdfast.errors import Unsupported
-from holdfast.model import Policy, Stats, moment
+from holdfast.model import Policy, Stats
 from holdfast.rows import KV
 
 if TYPE_CHECKING:

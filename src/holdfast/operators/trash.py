@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.decide.entries import trashed
 from holdfast.engine import Scan, TrashKeeper, successor
 from holdfast.errors import DatabaseError
-from holdfast.model import TrashEntry, TrashPage, moment, purpose_of, value_of
+from holdfast.model import TrashEntry, TrashPage
 from holdfast.rows import TRASH
+from holdfast.stored import purpose_of, value_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.engine import Filter, Selected, Selector, row_size
-from holdfast.model import semantics_of
+from holdfast.stored import semantics_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

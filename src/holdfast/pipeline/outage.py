@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.clock import moment
 from holdfast.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

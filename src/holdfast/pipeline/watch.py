@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec.structs import replace
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.engine import JournalPage, JournalQuery, successor
 from holdfast.errors import Transient
-from holdfast.model import Change, Changes, change_of, moment
+from holdfast.model import Change, Changes
+from holdfast.stored import change_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

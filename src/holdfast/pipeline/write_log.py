@@ -13,19 +13,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import (
-    Batch,
-    Change,
-    Deleted,
-    Escalate,
-    Guard,
-    Kept,
-    KeyChange,
-    Stored,
-    Versions,
-)
+from holdfast.commands import Batch, Change, Deleted, Escalate, Guard, Kept, KeyChange, Stored, Versions
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
-from holdfast.model import purpose_of
+from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

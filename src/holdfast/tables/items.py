@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
 from holdfast.errors import ValidationError
-from holdfast.model import some_attributes
+from holdfast.stored import some_attributes
 from holdfast.tables.keys import encode_key, json_key
 
 if TYPE_CHECKING:

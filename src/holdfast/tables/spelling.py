@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypedDict
 
+from holdfast.clock import instant
 from holdfast.errors import HoldfastError
-from holdfast.model import Item, ItemChange, ItemChanges, ItemPage, instant, made
+from holdfast.model import Item, ItemChange, ItemChanges, ItemPage
+from holdfast.stored import made
 from holdfast.tables.condition_json import condition_json
 from holdfast.tables.conditions import Condition
 from holdfast.tables.keys import json_key

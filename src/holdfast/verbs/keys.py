@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import rules
+from holdfast.clock import milliseconds
 from holdfast.commands import (
     Batch,
     Change,
@@ -36,7 +37,7 @@ from holdfast.commands import (
     SetTtl,
 )
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.model import KEEP, Entry, Keep, Policy, Semantics, milliseconds
+from holdfast.model import KEEP, Entry, Keep, Policy, Semantics
 from holdfast.rows import Row
 from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.clock import instant
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -19,7 +20,8 @@ from holdfast.errors import (
     error_classes,
     peek,
 )
-from holdfast.model import Conflict, Item, ItemConflict, SeenItem, instant
+from holdfast.model import Conflict, Item, ItemConflict
+from holdfast.stored import SeenItem
 from holdfast.wire.replies import entry_of_fields, seen_fields
 
 if TYPE_CHECKING:

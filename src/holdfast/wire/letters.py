@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.clock import moment
 from holdfast.errors import DatabaseError, HoldfastError
-from holdfast.model import Letter, moment
+from holdfast.model import Letter
 from holdfast.wire.payload import decode
 
 if TYPE_CHECKING:

@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.model import (
-    Entry,
-    Escalation,
-    SeenEntry,
-    Semantics,
-    change_of,
-    entry_of,
-    look_over,
-    milliseconds,
-    moment,
-    semantics_of,
-)
+from holdfast.clock import milliseconds, moment
+from holdfast.model import Entry, Semantics
 from holdfast.rows import Record, Row
+from holdfast.stored import Escalation, SeenEntry, change_of, entry_of, look_over, semantics_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,8 @@ from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
 from holdfast.handles.key_calls import WRITES, Write, _shown_stored, provenance
 from holdfast.handles.kv import KV
-from holdfast.model import Entry, value_of
+from holdfast.model import Entry
+from holdfast.stored import value_of
 from holdfast.verbs.fields import required
 from holdfast.verbs.keys import Provenance, Verbs
 from tests.docs.test_examples import blocks_of

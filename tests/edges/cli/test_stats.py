@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.clock import moment
 from holdfast.edges.cli.commands import stats as observe
-from holdfast.model import Stats, moment
+from holdfast.model import Stats
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli

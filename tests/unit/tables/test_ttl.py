@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.model import moment
+from holdfast.clock import moment
 from holdfast.tables.ttl import attribute_for, deadline_of, seconds_left
 from tests.unit.tables.samples import EXAMPLES, events
 

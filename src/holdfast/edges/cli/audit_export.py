@@ -17,8 +17,9 @@ import holdfast
 from holdfast import rules
 from holdfast.audit.chain import AuditRecord, Head, same
 from holdfast.audit.verify import Break, Chain
+from holdfast.clock import milliseconds
 from holdfast.edges.cli.output import file_trouble
-from holdfast.model import AuditEntry, milliseconds
+from holdfast.model import AuditEntry
 from holdfast.operators.audit import noted_head
 from holdfast.rows import Row
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.clock import moment
 from holdfast.edges.cli.export_format import read_entry
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.model import moment
 from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, semantic_root
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.commands import Batch, Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict, peek
-from holdfast.model import purpose_of
+from holdfast.stored import purpose_of
 from holdfast.tables.commands import ItemChange, ItemsDone, TransactWrite, WriteItems
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.model import SlowRequest, moment
+from holdfast.clock import moment
+from holdfast.model import SlowRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

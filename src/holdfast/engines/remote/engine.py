@@ -17,26 +17,16 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
-from holdfast.clock import Reading
+from holdfast.clock import Reading, moment
 from holdfast.commands import Change, Done, Load, SetPolicy, Written
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
-from holdfast.model import (
-    AuditPage,
-    LetterPage,
-    Page,
-    Parts,
-    Policy,
-    Rescued,
-    SlowPage,
-    TrashPage,
-    entry_of,
-    moment,
-)
+from holdfast.model import AuditPage, LetterPage, Page, Parts, Policy, Rescued, SlowPage, TrashPage
 from holdfast.rows import KV, OVERHEAD, Namespace
+from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import error_of

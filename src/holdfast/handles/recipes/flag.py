@@ -11,10 +11,10 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
+from holdfast.clock import milliseconds
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.handles.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
 from holdfast.handles.recipes.names import entry_key
-from holdfast.model import milliseconds
 from holdfast.rules import kind_of
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import milliseconds
 from holdfast.errors import HoldfastError, KeyNotFound
 from holdfast.handles.recipes.lease import FIRST_PAUSE, Lease
 from holdfast.handles.recipes.lock_arrivals import arrivals_at
 from holdfast.handles.recipes.lock_news import is_heard, news_of
 from holdfast.handles.recipes.names import TICKET_DIGITS, WAITING
-from holdfast.model import milliseconds
 from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ import msgspec
 
 from holdfast.commands import Kept
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.model import KEEP, BatchResult, Entry, Keep, entry_of
+from holdfast.model import KEEP, BatchResult, Entry, Keep
 from holdfast.rules import MAX_REASON_CHARACTERS
+from holdfast.stored import entry_of
 from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:

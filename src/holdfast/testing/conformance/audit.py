@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import (
-    KeyNotFound,
-    QuotaExceeded,
-    Unsupported,
-    ValidationError,
-    VersionConflict,
-)
-from holdfast.model import moment
+from holdfast.clock import moment
+from holdfast.errors import KeyNotFound, QuotaExceeded, Unsupported, ValidationError, VersionConflict
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import moment
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge, VersionConflict
-from holdfast.model import KEEP, Conflict, moment
+from holdfast.model import KEEP, Conflict
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import present, refusal, same
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import moment
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import present, refusal, same
 

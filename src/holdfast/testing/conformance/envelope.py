@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import moment
 from holdfast.errors import ValidationError
-from holdfast.model import KEEP, Semantics, moment
+from holdfast.model import KEEP, Semantics
 from holdfast.testing.conformance.calls import writing
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import present, refusal

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import moment
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import KEEP, moment
+from holdfast.model import KEEP
 from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import moment
 from holdfast.errors import ValidationError
-from holdfast.model import Change, moment
+from holdfast.model import Change
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import moment
 from holdfast.errors import ValidationError
-from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import refusal
 

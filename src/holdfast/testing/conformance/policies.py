@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import moment
 from holdfast.errors import HoldfastError, KeyNotFound, RateLimited, ValidationError
-from holdfast.model import KEEP, Policy, moment
+from holdfast.model import KEEP, Policy
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.clock import moment
 from holdfast.errors import ConditionFailed, HoldfastError, ItemNotFound, MissingField
-from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.table_items import events, there
 from holdfast.testing.exact import refusal

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from holdfast.clock import moment
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import moment
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal, same
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
+from holdfast.clock import moment
 from holdfast.errors import Unavailable
-from holdfast.model import Parts, Stats, moment
+from holdfast.model import Parts, Stats
 from holdfast.testing.conformance.calls import on_key
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import present

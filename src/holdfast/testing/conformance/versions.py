@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from holdfast.clock import moment
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import KEEP, Entry, moment
+from holdfast.model import KEEP, Entry
 from holdfast.testing.conformance.calls import conditional
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal

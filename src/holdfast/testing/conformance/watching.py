@@ -9,7 +9,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
-from holdfast.model import moment
+from holdfast.clock import moment
 from holdfast.testing.conformance.fixtures import DAY, Fixtures
 
 if TYPE_CHECKING:

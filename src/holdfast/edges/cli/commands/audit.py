@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast.audit.keyring import FileKeyring, add_key
+from holdfast.clock import moment
 from holdfast.edges.cli.audit_export import Trail, anchors_in, heads_in, merged, record_line, verify_trail
 from holdfast.edges.cli.commands.transfer import opened_output, require_free
 from holdfast.edges.cli.exit_codes import ERROR, OK
@@ -22,7 +23,6 @@ from holdfast.edges.cli.output import document, file_trouble, line, rows, say, s
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.engines.sql.migrate import Need, needed
-from holdfast.model import moment
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import holdfast
+from holdfast.clock import moment
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.migrate import DATABASE, Database
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.schema import BASE, schema_of
-from holdfast.model import moment
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -17,13 +17,13 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast import private
+from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
 from holdfast.edges.cli.export_format import FORMAT, Header, sorting
 from holdfast.edges.cli.import_entries import Intake
 from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
-from holdfast.model import moment
 
 
 async def export_entries(
