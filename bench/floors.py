@@ -35,7 +35,14 @@ DELETES: Final = 500
 KEYS_IN_ALL: Final = 10_000
 LISTED: Final = (100, 1_000, 10_000)
 COVERAGE: Final = Path(__file__).resolve().parents[1] / ".dev" / "coverage.json"
-VERBS: Final = ("handles/kv.py", "verbs/keys.py", "commands.py", "pipeline/listing.py", "pipeline/view.py")
+VERBS: Final = (
+    "handles/keys.py",
+    "handles/kv.py",
+    "verbs/keys.py",
+    "commands.py",
+    "pipeline/listing.py",
+    "pipeline/view.py",
+)
 WHOLE: Final = ("decide/", "rules.py", "errors.py")
 
 

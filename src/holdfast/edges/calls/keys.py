@@ -49,7 +49,7 @@ from holdfast.edges.calls.key_fields import (
 )
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles.key_calls import WRITES, provenance
-from holdfast.handles.kv import selected
+from holdfast.handles.keys import selected
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after
 from holdfast.verbs.cursors import cursor_after

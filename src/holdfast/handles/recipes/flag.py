@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import Change, Entry
     from holdfast.verbs.keys import Provenance
 
@@ -40,7 +40,7 @@ class Flag(Generic[T]):
     It has the type of its default: bool, int, float or str. With any other default it may be any JSON value.
     """
 
-    def __init__(self, kv: KV, name: str, default: T, *, owner: str | None = None) -> None:
+    def __init__(self, kv: Keys, name: str, default: T, *, owner: str | None = None) -> None:
         self.name = name
         self.default = default
         self.key = entry_key(kv, "flag", name)
@@ -130,7 +130,7 @@ class Flag(Generic[T]):
 class CachedFlag(Generic[T]):
     """A flag whose value is read without waiting and follows what others set. Get one from `Flag.cached`."""
 
-    def __init__(self, kv: KV, flag: Flag[T]) -> None:
+    def __init__(self, kv: Keys, flag: Flag[T]) -> None:
         self._kv = kv
         self._flag = flag
         self._value = flag.default

@@ -13,7 +13,7 @@ from holdfast import rules
 from holdfast.errors import ValidationError, VersionConflict
 
 if TYPE_CHECKING:
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
 
 _DIGEST_BYTES: Final = 16
 _HASHED: Final = "hashed"
@@ -44,7 +44,7 @@ def request_id(workflow_id: str, timestamp: datetime | int) -> str:
         return f"{begun} #{digest}"
 
 
-async def hashed_key(kv: KV, prefix: str, identifier: str) -> str:
+async def hashed_key(kv: Keys, prefix: str, identifier: str) -> str:
     """See `KV.hashed_key`."""
     digest = _digest(identifier, field="identifier")
     key = kv.verbs.key(f"{prefix}{digest}")
@@ -62,7 +62,7 @@ async def hashed_key(kv: KV, prefix: str, identifier: str) -> str:
     return key
 
 
-async def original_of(kv: KV, key: str) -> str | None:
+async def original_of(kv: Keys, key: str) -> str | None:
     """See `KV.original_of`."""
     digest = kv.verbs.key(key)[-2 * _DIGEST_BYTES :]
     try:

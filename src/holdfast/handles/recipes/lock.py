@@ -14,14 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from holdfast import rules
-from holdfast.errors import (
-    Busy,
-    HoldfastError,
-    LockLost,
-    OutcomeUnknown,
-    ValidationError,
-    VersionConflict,
-)
+from holdfast.errors import Busy, HoldfastError, LockLost, OutcomeUnknown, ValidationError, VersionConflict
 from holdfast.handles.recipes.lease import NOT_ANSWERED, Lease
 from holdfast.handles.recipes.lock_queue import Line
 from holdfast.handles.recipes.names import lock_key
@@ -30,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import BatchResult, Entry
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
@@ -53,7 +46,7 @@ class Lock:
     """
 
     def __init__(
-        self, kv: KV, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+        self, kv: Keys, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
     ) -> None:
         self.name = name
         self._key = lock_key(kv, name)

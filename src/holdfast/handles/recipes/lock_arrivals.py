@@ -22,7 +22,7 @@ from holdfast.handles.recipes.lease import NOT_ANSWERED
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.handles.recipes.lease import Lease
     from holdfast.store import Store
 
@@ -160,7 +160,7 @@ _SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], Arrivals]]] = Weak
 
 
 @asynccontextmanager
-async def arrivals_at(kv: KV, key: str) -> AsyncIterator[Arrivals]:
+async def arrivals_at(kv: Keys, key: str) -> AsyncIterator[Arrivals]:
     """The arrivals at the line of a lock, for the length of a block."""
     known = _SHARED.setdefault(kv.store, {})
     name = (kv.namespace, key)

@@ -19,7 +19,7 @@ from holdfast.handles.recipes import lease
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import Change
     from holdfast.store import Store
 
@@ -33,7 +33,7 @@ _SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], News]]] = WeakKeyD
 class News:
     """A watch of the keys that begin with a prefix, for as many as want to hear of them."""
 
-    def __init__(self, kv: KV, prefix: str, *, since: int) -> None:
+    def __init__(self, kv: Keys, prefix: str, *, since: int) -> None:
         self.listeners = 0
         self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._task = asyncio.create_task(
@@ -67,7 +67,7 @@ class News:
         self._glancing.cancel()
         await asyncio.gather(self._task, self._glancing, return_exceptions=True)
 
-    async def _follow(self, kv: KV, prefix: str, since: int) -> None:
+    async def _follow(self, kv: Keys, prefix: str, since: int) -> None:
         changes = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
         error: Exception = Unavailable("the store was closed")
         try:
@@ -108,13 +108,13 @@ class News:
             del self._awaited[key]
 
 
-def is_heard(kv: KV, prefix: str) -> bool:
+def is_heard(kv: Keys, prefix: str) -> bool:
     """Whether somebody in this process listens to the news of a prefix."""
     return (kv.namespace, prefix) in _SHARED.get(kv.store, {})
 
 
 @asynccontextmanager
-async def news_of(kv: KV, prefix: str, *, since: int) -> AsyncIterator[News]:
+async def news_of(kv: Keys, prefix: str, *, since: int) -> AsyncIterator[News]:
     """The news of a prefix for the length of a block, from version `since` at the latest."""
     known = _SHARED.setdefault(kv.store, {})
     name = (kv.namespace, prefix)

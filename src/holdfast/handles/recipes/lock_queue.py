@@ -27,7 +27,7 @@ from holdfast.verbs.cursors import cursor_after
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import Entry
 
 REACH: Final = 64
@@ -50,7 +50,7 @@ class Line:
         provenance: The writer of its entries, as the verbs take it.
     """
 
-    def __init__(self, kv: KV, lock: str, *, key: str, ttl: int, provenance: dict[str, Any]) -> None:
+    def __init__(self, kv: Keys, lock: str, *, key: str, ttl: int, provenance: dict[str, Any]) -> None:
         self._kv = kv
         self._lock_key = key
         self._prefix = f"{key}/{WAITING}/"

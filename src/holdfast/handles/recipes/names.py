@@ -13,7 +13,7 @@ from holdfast import rules
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
 
 WAITING: Final = "waiting"
 """The part of a key below a lock's own where those who wait for it stand."""
@@ -21,7 +21,7 @@ TICKET_DIGITS: Final = 16
 _PLACE: Final = re.compile(rf"/{WAITING}/[0-9a-f]{{{TICKET_DIGITS}}}")
 
 
-def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
+def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
     """The key of a recipe's entry, `<kind>/<name>`, in full.
 
     Args:
@@ -51,7 +51,7 @@ def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
         ) from None
 
 
-def lock_key(kv: KV, name: object) -> str:
+def lock_key(kv: Keys, name: object) -> str:
     """The key of a lock's entry. Those who wait for it stand below it, so no lock may have such a name."""
     key = entry_key(kv, "lock", name, below=len(f"/{WAITING}/") + TICKET_DIGITS)
     if WAITING in str(name).split("/"):

@@ -20,7 +20,7 @@ from holdfast.verbs.cursors import cursor_after, last_seen
 if TYPE_CHECKING:
     from holdfast.commands import Origin
     from holdfast.engine import Selected
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.verbs.keys import Provenance
 
 MAX_PAGE: Final = 500
@@ -28,7 +28,7 @@ MAX_PAGE: Final = 500
 
 
 async def delete_prefix(
-    kv: KV,
+    kv: Keys,
     prefix: str,
     limit: int | None,
     cursor: str | None,
@@ -58,7 +58,7 @@ async def delete_prefix(
     return await _remove(kv, start, after, min(most, MAX_PAGE), origin)
 
 
-def _start(kv: KV, prefix: object) -> str:
+def _start(kv: Keys, prefix: object) -> str:
     start = kv.verbs.prefix(prefix)
     if start == kv.verbs.prefix(""):
         raise ValidationError(
@@ -69,7 +69,7 @@ def _start(kv: KV, prefix: object) -> str:
     return start
 
 
-async def _remove(kv: KV, start: str, after: str | None, most: int, origin: Origin) -> Page:
+async def _remove(kv: Keys, start: str, after: str | None, most: int, origin: Origin) -> Page:
     query = Scan(
         namespace=kv.namespace,
         space=KV_SPACE,
@@ -88,7 +88,7 @@ async def _remove(kv: KV, start: str, after: str | None, most: int, origin: Orig
     )
 
 
-async def _removed(kv: KV, seen: Selected, origin: Origin) -> list[str]:
+async def _removed(kv: Keys, seen: Selected, origin: Origin) -> list[str]:
     """Remove what was seen; the keys that were still as they were seen, and so are gone."""
     versions = [row.version for row in seen.rows]
     result = await kv.store.execute(kv.verbs.delete_seen(origin, seen.keys, versions))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.commands import Change, Deleted, Stored, Versions
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import Semantics
     from holdfast.verbs.keys import Provenance
 
@@ -86,7 +86,7 @@ class Retry:
 
     def __init__(
         self,
-        kv: KV,
+        kv: Keys,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = random.random,

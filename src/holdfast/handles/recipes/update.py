@@ -22,7 +22,7 @@ from holdfast.model import KEEP
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.handles.kv import KV
+    from holdfast.handles.keys import Keys
     from holdfast.model import Entry, Semantics
 
 AT_ONCE: Final = 8
@@ -44,7 +44,7 @@ class Updating(TypedDict, total=False):
 
 
 async def update(
-    kv: KV,
+    kv: Keys,
     key: str,
     change: Callable[[Any], Any],
     *,
@@ -77,7 +77,7 @@ async def update(
             await asyncio.sleep(random.random() * LONGEST_PAUSE)
 
 
-async def _winner(kv: KV, key: str, conflict: VersionConflict) -> Entry | None:
+async def _winner(kv: Keys, key: str, conflict: VersionConflict) -> Entry | None:
     """The entry that was there instead; a refusal that shows many leaves out values."""
     current = conflict.current
     return await kv.get(key) if current is not None and current.value is UNSET else current

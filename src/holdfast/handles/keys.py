@@ -1,0 +1,480 @@
+"""The verbs on the keys of a namespace, as Python calls.
+
+Law: a handle is bound to one namespace, so that isolation holds by construction. It turns calls into
+commands and results into entries, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from typing import TYPE_CHECKING, Any, Unpack
+
+from holdfast import rules
+from holdfast.commands import Deleted, Results, Stored, Versions
+from holdfast.engine import JournalQuery, Scan, successor
+from holdfast.errors import DatabaseError, HoldfastError
+from holdfast.model import BatchResult, Changes, Entry, Keep, Page
+from holdfast.pipeline.listing import filter_of
+from holdfast.pipeline.watch import changes_after, watch
+from holdfast.rows import KV as KV_SPACE
+from holdfast.stored import change_of, entry_of
+from holdfast.verbs.cursors import cursor_after, last_seen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast.commands import Command
+    from holdfast.engine import Filter, Selected
+    from holdfast.model import Change, Semantics
+    from holdfast.rows import Row
+    from holdfast.store import Store
+    from holdfast.verbs.keys import Provenance, Verbs
+
+_log = logging.getLogger("holdfast")
+
+
+class Keys:
+    """The verbs on the keys of one namespace; see `holdfast.KV`, which adds the recipes."""
+
+    def __init__(self, store: Store, verbs: Verbs) -> None:
+        self.store = store
+        self.verbs = verbs
+        self.namespace = verbs.namespace
+        """The namespace's full name."""
+
+    async def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        ttl: int | Keep | None = None,
+        expected_version: int | None = None,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Put a JSON value, in place of the value, ttl and semantics that are there.
+
+        Args:
+            key: Key of 1 to 255 characters.
+            value: Any JSON value of at most 65,536 bytes in its compact form.
+            ttl: Seconds until the entry expires; None for never; `holdfast.KEEP` keeps the deadline it has.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            semantics: Why the entry exists and for whom.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The new entry.
+
+        Raises:
+            ValueTooLarge: The value has more than 65,536 bytes.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+
+        Example:
+            `await kv.set("game:42", {"turn": "alice"}, ttl=1800)`
+        """
+        return await self._stored(
+            self.verbs.set(
+                key, value, ttl=ttl, expected_version=expected_version, semantics=semantics, **provenance
+            )
+        )
+
+    async def get(self, key: str) -> Entry | None:
+        """Get an entry.
+
+        Args:
+            key: The entry's key.
+
+        Returns:
+            The entry, or None if there is none or it has expired.
+
+        Raises:
+            DatabaseError: The stored value can't be read, because it was written past Holdfast.
+        """
+        key = self.verbs.key(key)
+        row, _ = await self.store.get_at(self.namespace, key)
+        return None if row is None else _read(key, row)
+
+    async def delete(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> bool:
+        """Remove a key.
+
+        Args:
+            key: The key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            True if the key was there.
+
+        Raises:
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
+        result = await self.store.execute(
+            self.verbs.delete(key, expected_version=expected_version, **provenance)
+        )
+        return _deleted(result)
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        values: bool = False,
+        purpose: str | None = None,
+        producer: str | None = None,
+        writer: str | None = None,
+        spec_ref: str | None = None,
+        expires_before: datetime | str | None = None,
+    ) -> Page:
+        """List the keys that begin with a prefix, in the order of their UTF-8 bytes.
+
+        A page ends at `limit` or at 512 KB, and its cursor continues it. A key that is there throughout is
+        seen exactly once. With any of the last five arguments, only keys whose entries match all that are
+        given are listed. A page then also ends after about 5,000 entries were examined: it may hold few keys
+        or none and still have a cursor.
+
+        Args:
+            prefix: The beginning of the keys; empty for all keys.
+            limit: Largest number of keys in the page, from 1 to 10,000; 1,000 if not given.
+            cursor: The cursor of the page before, which was asked for with the same prefix.
+            values: Whether the page has the entries too.
+            purpose: The purpose in the entry's semantics.
+            producer: The producer in the entry's semantics.
+            writer: The entry's last writer.
+            spec_ref: The entry's `spec_ref`.
+            expires_before: Time before which the entry expires, as a `datetime` or ISO 8601 text.
+
+        Returns:
+            A page of keys. It is the last one if its cursor is None.
+
+        Example:
+            `page = await kv.list("game:", limit=100, values=True)`
+        """
+        wanted = filter_of(
+            purpose=purpose,
+            producer=producer,
+            writer=writer,
+            spec_ref=spec_ref,
+            expires_before=expires_before,
+        )
+        found = await selected(self, prefix, limit=limit, cursor=cursor, values=values, wanted=wanted)
+        return Page(
+            keys=found.keys,
+            truncated=found.last is not None,
+            cursor=None if found.last is None else cursor_after(found.last),
+            entries=list(map(_read, found.keys, found.rows)) if values else None,
+        )
+
+    async def incr(
+        self,
+        key: str,
+        by: int | float = 1,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Add to a number.
+
+        Args:
+            key: The number's key. A missing key starts from 0.
+            by: What to add, which may be negative.
+            ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
+                deadline.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new value.
+
+        Raises:
+            ValidationError: The stored value is not a number, or the sum is too large.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
+        return await self._stored(
+            self.verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
+        )
+
+    async def get_ttl(self, key: str) -> int | None:
+        """Get the time that an entry has left.
+
+        Args:
+            key: The entry's key.
+
+        Returns:
+            Seconds, rounded up; None if the entry never expires; 0 if there is no entry.
+        """
+        row, now = await self.store.get_at(self.namespace, self.verbs.key(key))
+        if row is None:
+            return 0
+        return None if row.expires_at is None else -((now - row.expires_at) // 1000)
+
+    async def set_ttl(
+        self,
+        key: str,
+        ttl_seconds: int,
+        *,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Expire an entry a number of seconds from now.
+
+        Args:
+            key: The entry's key.
+            ttl_seconds: Whole seconds, from 1.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            KeyNotFound: There is no entry.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
+        return await self._stored(
+            self.verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
+        )
+
+    async def remove_ttl(
+        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
+    ) -> Entry:
+        """Keep an entry for ever.
+
+        Args:
+            key: The entry's key.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version.
+
+        Raises:
+            KeyNotFound: There is no entry.
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+        """
+        return await self._stored(self.verbs.remove_ttl(key, expected_version=expected_version, **provenance))
+
+    async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
+        """Get several entries.
+
+        Args:
+            keys: At most 1,000 keys.
+
+        Returns:
+            For each key, by position, what `get` returns or the error that it raises.
+
+        Raises:
+            ValueTooLarge: The values have more than 524,288 bytes together.
+        """
+        wanted = self.verbs.get_many(keys)
+        rows = await self.store.get_all(self.namespace, wanted.legal)
+        return wanted.merge(map(_found, wanted.legal, rows))
+
+    async def set_many(
+        self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
+    ) -> builtins.list[Entry | HoldfastError]:
+        """Put several values in one call. Each succeeds or fails on its own.
+
+        Args:
+            items: At most 1,000 objects with `key` and `value`, and optionally `ttl`, `keep_ttl`,
+                `expected_version` and `semantics`.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            For each item, by position, its new entry or the error that refused it.
+
+        Raises:
+            ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
+
+        Example:
+            `await kv.set_many([{"key": "a", "value": 1}, {"key": "b", "value": 2, "ttl": 60}])`
+        """
+        command, members = self.verbs.set_many(items, **provenance)
+        results = await self._results(command)
+        return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
+
+    async def delete_many(
+        self, keys: Sequence[str], **provenance: Unpack[Provenance]
+    ) -> builtins.list[bool | HoldfastError]:
+        """Remove several keys in one call. Each succeeds or fails on its own.
+
+        Args:
+            keys: At most 1,000 keys.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            For each key, by position, whether it was there, or the error that refused it.
+        """
+        command, members = self.verbs.delete_many(keys, **provenance)
+        results = await self._results(command)
+        return members.merge(
+            _deleted(result) if isinstance(result, Deleted) else result for result in results
+        )
+
+    async def batch(
+        self,
+        *,
+        checks: Sequence[Mapping[str, Any]] = (),
+        writes: Sequence[Mapping[str, Any]],
+        **provenance: Unpack[Provenance],
+    ) -> BatchResult:
+        """Perform all of at most 1,000 writes, or none of them.
+
+        Args:
+            checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
+            writes: Objects with a `key` and a `value` and the fields of `set`; or a `key` and `"delete":
+                True`; or a `key` and a number as `incr`; or the name of a lock as `guard`, which gives it a
+                new token.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The version of each write, by position.
+
+        Raises:
+            VersionConflict: A check failed; `conflicts` lists every one that did.
+            ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
+            MissingField: A check or a write lacks a field.
+
+        Example:
+            `await kv.batch(checks=[{"key": "a", "version": 0}], writes=[{"key": "a", "value": 1}])`
+        """
+        result = await self.store.execute(self.verbs.batch(checks=checks, writes=writes, **provenance))
+        assert isinstance(result, Versions)
+        return BatchResult(versions=list(result.versions))
+
+    async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
+        """Read the journal.
+
+        Args:
+            since: The version after which to begin, such as the `next` of an earlier call.
+            prefix: The beginning of the keys whose changes are wanted.
+            limit: Largest number of changes, from 1 to 10,000; 1,000 if not given.
+
+        Returns:
+            Changes, the oldest first. If it has none, nothing has changed since.
+        """
+        start, since = self.verbs.prefix(prefix), rules.version(since, field="since")
+        limit = rules.limit(limit)
+        self.store.admit(self.namespace)
+        _, page = await changes_after(self.store, self.namespace, start, since, limit)
+        return page
+
+    def watch(self, prefix: str = "", since: int | None = None) -> AsyncIterator[Change]:
+        """Follow the changes of keys: each change once, in order, until the store is closed.
+
+        Args:
+            prefix: The beginning of the keys.
+            since: The version after which to begin; 0 replays the whole journal, None begins at the first
+                iteration.
+
+        Returns:
+            An asynchronous iterator of changes. Where the journal no longer has what would be next, it yields
+            a change with the op `gap`.
+
+        Example:
+            `changes = kv.watch("game:", since=0)`
+        """
+        since = None if since is None else rules.version(since, field="since")
+        return watch(self.store, self.namespace, self.verbs.prefix(prefix), since)
+
+    async def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
+        """Read what the journal knows of a key.
+
+        Args:
+            key: The key.
+            limit: Largest number of changes, from 1 to 10,000; 1,000 if not given.
+
+        Returns:
+            Changes, the newest first.
+        """
+        key = self.verbs.key(key)
+        query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
+        self.store.admit(self.namespace)
+        page = await self.store.journal(query)
+        return [change_of(record) for record in page.records]
+
+    async def restore(
+        self,
+        key: str,
+        *,
+        ttl: int | None = None,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Bring a key back from the trash, with a new version.
+
+        Args:
+            key: The key.
+            ttl: Seconds until the entry expires; None for never.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The restored entry.
+
+        Raises:
+            VersionConflict: The key exists.
+            KeyNotFound: The key is not in the trash.
+        """
+        return await self._stored(
+            self.verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
+        )
+
+    async def _stored(self, command: Command) -> Entry:
+        return _entry(await self.store.execute(command))
+
+    async def _results(self, command: Any) -> Sequence[Any]:
+        if not command.items:
+            return ()
+        result = await self.store.execute(command)
+        assert isinstance(result, Results)
+        return result.items
+
+
+def _entry(result: object) -> Entry:
+    assert isinstance(result, Stored)
+    return entry_of(result.key, result.row)
+
+
+async def selected(
+    kv: Keys, prefix: str, *, limit: int | None, cursor: str | None, values: bool, wanted: Filter | None
+) -> Selected:
+    """The rows of a page that `KV.list` shows, for a door that passes values on as they are stored."""
+    prefix = kv.verbs.prefix(prefix)
+    query = Scan(
+        namespace=kv.namespace,
+        space=KV_SPACE,
+        start=prefix,
+        stop=successor(prefix),
+        after=None if cursor is None else last_seen(cursor, prefix),
+        limit=rules.limit(limit),
+        max_bytes=rules.MAX_TRANSFER_BYTES,
+        values=values,
+    )
+    return await kv.store.select(query, wanted)
+
+
+def _deleted(result: object) -> bool:
+    assert isinstance(result, Deleted)
+    return result.version is not None
+
+
+def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
+    try:
+        return None if row is None else _read(key, row)
+    except HoldfastError as error:
+        return error
+
+
+def _read(key: str, row: Row) -> Entry:
+    """The entry in a row; a value that can't be read is an error for the caller and for the log."""
+    try:
+        return entry_of(key, row)
+    except DatabaseError as error:
+        _log.error("%s", error.message)
+        raise
