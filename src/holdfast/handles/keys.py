@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.engine import Filter, Selected
     from holdfast.model import Change, Semantics
+    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.store import Store
     from holdfast.verbs.keys import Provenance, Verbs
 
 _log = logging.getLogger("holdfast")
@@ -38,7 +38,7 @@ _log = logging.getLogger("holdfast")
 class Keys:
     """The verbs on the keys of one namespace; see `holdfast.KV`, which adds the recipes."""
 
-    def __init__(self, store: Store, verbs: Verbs) -> None:
+    def __init__(self, store: Pipeline, verbs: Verbs) -> None:
         self.store = store
         self.verbs = verbs
         self.namespace = verbs.namespace

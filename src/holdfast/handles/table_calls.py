@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Result
     from holdfast.handles.table_pages import Shown
+    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.pipeline.view import View
     from holdfast.rows import Row
-    from holdfast.store import Store
     from holdfast.tables.schema import Index, TableSchema
 
 _EVERYTHING: Final = Range(b"", None)
@@ -71,10 +71,12 @@ class TableCalls:
     Args:
         store: Where they are.
         verbs: What makes commands for the namespace, for a caller whose name it knows.
+        purge: Removes what is left of tables and indexes that were dropped, in a namespace.
     """
 
-    def __init__(self, store: Store, verbs: TableVerbs) -> None:
+    def __init__(self, store: Pipeline, verbs: TableVerbs, purge: Callable[[str], Awaitable[None]]) -> None:
         self._store = store
+        self._purge = purge
         self._verbs = verbs
         self._namespace = verbs.namespace
         self._known: Bounded[str, TableSchema] = Bounded(KNOWN_TABLES)
@@ -93,7 +95,7 @@ class TableCalls:
     async def drop_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take a table away. It is gone at once; its rows are removed after that."""
         done = await self._execute(self._verbs.drop_table(fields))
-        await self._store.purge(self._namespace)
+        await self._purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def describe_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +167,7 @@ class TableCalls:
     async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take an index away."""
         done = await self._execute(self._verbs.drop_index(fields))
-        await self._store.purge(self._namespace)
+        await self._purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def query_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:

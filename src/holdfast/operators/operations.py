@@ -1,12 +1,10 @@
 """What operators ask of a store: what is in it, what was removed, what is recorded, what is to be kept.
 
-Law: everything here is for those who run the store, never for what runs on it. Nothing is kept here: it is a
-part of `holdfast.store.Store`, which has the rest. It is long because every method documents what it takes.
+Law: everything here is for operators, never for programs that use the store. Nothing is kept here.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
@@ -16,84 +14,25 @@ from holdfast.decide.policies import policy_of
 from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer, SlowKeeper
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats
+from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Checkup, Engine
+    from holdfast.engine import Checkup
     from holdfast.errors import HoldfastError
     from holdfast.model import Entry, Rescued, SlowPage, TrashPage
     from holdfast.operators.audit import Audit
     from holdfast.operators.holdings import Survey
     from holdfast.operators.letters import Letters
-    from holdfast.pipeline.batcher import Batcher
-    from holdfast.pipeline.commits import Groups
     from holdfast.pipeline.outage import Outage
-    from holdfast.upkeep.reaper import Reaper
-    from holdfast.verbs.keys import Provenance, Verbs
+    from holdfast.verbs.keys import Provenance
 
 
-class Operations(ABC):
+class Operations(Pipeline):
     """The part of a store that is for operators."""
-
-    _batcher: Batcher
-    _groups: Groups
-    _retried: Callable[[str, str, str], None] | None = None
-
-    @property
-    @abstractmethod
-    def _reaper(self) -> Reaper:
-        """What notices expiry."""
-
-    @abstractmethod
-    def now(self) -> int:
-        """Get the store's time, in milliseconds since 1970."""
-
-    @abstractmethod
-    def verbs(
-        self,
-        namespace: str,
-        *,
-        root: str | None = None,
-        writer: str | None = None,
-        principal: str | None = None,
-    ) -> Verbs:
-        """Get the maker of commands for a namespace, for an edge that knows who writes.
-
-        Args:
-            namespace: The namespace's full name.
-            root: The beginning of full keys in the semantic family; None elsewhere.
-            writer: Name of the writer if a call does not give one; the store's if None.
-            principal: Name of the caller, where it is known for certain; the audit records it.
-
-        Returns:
-            The maker of commands.
-        """
-
-    @abstractmethod
-    async def execute(self, command: Command) -> Result:
-        """Execute a command.
-
-        Args:
-            command: The command.
-
-        Returns:
-            The command's result.
-
-        Raises:
-            HoldfastError: The command was refused.
-        """
-
-    @abstractmethod
-    def _reading(self) -> Engine:
-        """The engine, if the store is open."""
-
-    @abstractmethod
-    async def _finish_indexes(self) -> None:
-        """Go on with indexes that were not filled to the end."""
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
@@ -123,39 +62,6 @@ class Operations(ABC):
         if found:
             return stats_of(found[0])
         return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
-
-    async def sweep(self) -> int:
-        """Remove the entries that have expired, now.
-
-        Returns:
-            The number of entries removed.
-        """
-        keeper = self._reading()
-        return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
-
-    async def upkeep(self) -> None:
-        """Drop what the trash, the remembered requests and the journal have kept long enough, now.
-
-        Interrupted work continues: dropping tables and indexes, and filling indexes.
-        """
-        keeper = self._reading()
-        if isinstance(keeper, Housekeeper):
-            await keeper.upkeep()
-        else:
-            await self._reaper.upkeep()
-            await self._finish_indexes()
-
-    async def purge(self, namespace: str) -> None:
-        """Remove what is left of tables and indexes that were dropped. Upkeep does this too.
-
-        Args:
-            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
-
-        Raises:
-            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
-        """
-        self._reading()
-        await self._reaper.purge(rules.namespace(namespace))
 
     async def policy(self, namespace: str) -> Policy:
         """Get the policy of a namespace.
@@ -273,15 +179,6 @@ class Operations(ABC):
         assert isinstance(result, Removed)
         return result.count
 
-    async def ready(self) -> None:
-        """Check that a write would be accepted now.
-
-        Raises:
-            HoldfastError: The error that would refuse it.
-        """
-        self._reading()
-        await self._groups.ready()
-
     async def rescue(self, path: str | Path) -> Rescued:
         """Copy everything into a new file while the store is in use, also when its own file has vanished.
 
@@ -335,42 +232,6 @@ class Operations(ABC):
         now = self.now()
         due = await self._reading().due(KV, now, limit=1)
         return (now - due[0].expires_at) / 1000 if due else 0.0
-
-    def measure(
-        self,
-        *,
-        grouped: Callable[[int], None] | None = None,
-        swept: Callable[[int, float], None] | None = None,
-        failed: Callable[[], None] | None = None,
-        decided: Callable[[Command, Result | HoldfastError], None] | None = None,
-        retried: Callable[[str, str, str], None] | None = None,
-    ) -> None:
-        """Report groups, sweeps, commands and retries to callbacks, which replace earlier ones.
-
-        Args:
-            grouped: Called with the size of every group.
-            swept: Called with the number of entries that a sweep removed and the seconds that it took.
-            failed: Called when a sweep of this store failed.
-            decided: Called with every command and its result or error.
-            retried: Called for every write that this process repeats or gives up, with its namespace, with
-                `retried`, `fatal` or `escalated`, and with the code of the error.
-        """
-        self._batcher.grouped = grouped
-        self._reaper.swept = swept
-        self._reaper.failed = failed
-        self._groups.decided = decided
-        self._retried = retried
-
-    def count_retry(self, namespace: str, outcome: str, code: str) -> None:
-        """Report to the callback of `measure` that a write is repeated or given up.
-
-        Args:
-            namespace: The write's namespace.
-            outcome: `retried`, `fatal` or `escalated`.
-            code: The code of the error.
-        """
-        if self._retried is not None:
-            self._retried(namespace, outcome, code)
 
     def survey(self) -> Survey:
         """Get the numbers that monitoring needs, at a bounded cost."""

@@ -15,7 +15,7 @@ from holdfast.errors import Defect, OutcomeUnknown, Transient
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.store import Store
+    from holdfast.pipeline.pipeline import Pipeline
 
 GLANCE: Final = 0.25
 """Every how many seconds a wait looks at the store's clock, which may jump: no timer would tell."""
@@ -44,7 +44,7 @@ class Lease:
         seconds: For how long it was asked.
     """
 
-    def __init__(self, store: Store, seconds: int) -> None:
+    def __init__(self, store: Pipeline, seconds: int) -> None:
         self._store = store
         self.seconds = seconds
         self._since = self.mark()

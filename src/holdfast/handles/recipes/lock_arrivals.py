@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.keys import Keys
     from holdfast.handles.recipes.lease import Lease
-    from holdfast.store import Store
+    from holdfast.pipeline.pipeline import Pipeline
 
 MOST: Final = 32
 """How many join in one group: their batch takes a few milliseconds."""
@@ -155,7 +155,7 @@ def _still_here(group: list[_Arrival]) -> list[_Arrival]:
     return [arrival for arrival in group if not arrival.seated.done()]
 
 
-_SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], Arrivals]]] = WeakKeyDictionary()
+_SHARED: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], Arrivals]]] = WeakKeyDictionary()
 """The arrivals, by store, namespace and the lock's key."""
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from holdfast.handles.keys import Keys
     from holdfast.model import Change
-    from holdfast.store import Store
+    from holdfast.pipeline.pipeline import Pipeline
 
 JUMP: Final = 0.05
 """By how many seconds the store's clock may gain on the machine's before waiters are told."""
 
-_SHARED: Final[WeakKeyDictionary[Store, dict[tuple[str, str], News]]] = WeakKeyDictionary()
+_SHARED: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], News]]] = WeakKeyDictionary()
 """The news that somebody listens to, by store, namespace and prefix."""
 
 
@@ -84,7 +84,7 @@ class News:
                 future.set_exception(error)
                 future.exception()  # who does not look at it any more is not to be warned of it
 
-    async def _glance(self, store: Store) -> None:
+    async def _glance(self, store: Pipeline) -> None:
         """Have everybody look again when the store's clock has gone further than their timers could know."""
         loop = asyncio.get_running_loop()
         least = store.now() / 1000 - loop.time()

@@ -85,13 +85,13 @@ class Locks(Fixtures):
         assert (await kv.list()).keys == []
         assert {change.purpose for change in (await kv.changes()).changes} == {"lock"}
 
-    async def test_locks_do_not_meet(self, kv: KV) -> None:
+    async def test_locks_do_not_meet(self, store: Store, kv: KV) -> None:
         """Locks of different names, and of different namespaces, are independent."""
         names = ("a", "a/b", "a-b", "a.b", "aa", "b")
         locks = [kv.lock(name) for name in names]
         for lock in locks:
             assert await lock.acquire(timeout=0)
-        elsewhere = kv.store.kv("elsewhere").lock("a")
+        elsewhere = store.kv("elsewhere").lock("a")
         assert await elsewhere.acquire(timeout=0)
         for lock in (*locks, elsewhere):
             assert await lock.release()
