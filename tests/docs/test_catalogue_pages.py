@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.edges.calls import tables
 from holdfast.edges.calls.pages import BLOCKS, own_fields, page
+from holdfast.handles.table_fields import Expecting, Walk
 from holdfast.handles.tables import Tables
-from holdfast.tables.spelling import Expecting, Walk
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs/reference"
 SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key"}

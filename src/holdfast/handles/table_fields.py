@@ -1,27 +1,201 @@
-"""How answers about tables are put: fields under the names of the plugin dialect.
+"""Calls about tables as fields: what Python says becomes JSON, and answers become items again.
 
-Law: times are datetimes; each door spells them its own way. Nothing is looked up. An item is passed on as the
-JSON text that is stored, and only who needs its attributes makes them of it.
+Law: nothing is judged and nothing is looked up. Times in answers are datetimes; each door spells them its own
+way. An item is passed on as the JSON text that is stored, and its attributes are made only when they are
+needed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import msgspec
 
-from holdfast.clock import moment
-from holdfast.model import Item
-from holdfast.stored import stored_item
+from holdfast.clock import instant, moment
+from holdfast.errors import HoldfastError
+from holdfast.model import Item, ItemChange, ItemChanges, ItemPage
+from holdfast.stored import made, stored_item
 from holdfast.tables.commands import DeleteItem
+from holdfast.tables.condition_json import condition_json
+from holdfast.tables.conditions import Condition
 from holdfast.tables.images import Images, key_of_name
+from holdfast.tables.keys import json_key
+from holdfast.tables.schema import KeyAttribute
+from holdfast.tables.updates import plain
 
 if TYPE_CHECKING:
-    from holdfast.model import ItemPage
     from holdfast.rows import Record, Row
     from holdfast.tables.commands import ItemChange as ItemWrite
     from holdfast.tables.commands import ItemDone
     from holdfast.tables.schema import TableSchema
+
+Key: TypeAlias = str | int | float | bytes
+KeyDefinition: TypeAlias = tuple[str, str] | Mapping[str, str] | KeyAttribute
+Where: TypeAlias = Condition | Mapping[str, Any]
+Paths: TypeAlias = Sequence[str | Sequence[str | int]]
+Values: TypeAlias = Mapping[str, Any] | Sequence[tuple[Any, Any]]
+
+
+class Walk(TypedDict, total=False):
+    """What every walk over items takes.
+
+    `filter` is what items must meet and `projection` the paths to show of each; `limit` is 1 to 10,000, 1,000
+    if not given; `cursor` goes on after the page that gave it; `reverse` begins at the end.
+    """
+
+    filter: Where | None
+    projection: Paths | None
+    limit: int | None
+    cursor: str | None
+    reverse: bool
+
+
+class Provenance(TypedDict, total=False):
+    """What every write takes: as the verbs on keys."""
+
+    request_id: str | None
+    writer: str | None
+    spec_ref: str | None
+    fence: Mapping[str, Any] | None
+    timeout: float | None
+
+
+class Expecting(Provenance, total=False):
+    """What every write of an item takes.
+
+    `expected_version` is what the item's version must be, 0 for no item; `condition` is what the item that is
+    there must meet.
+    """
+
+    expected_version: int | None
+    condition: Where | None
+
+
+def options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a call as its fields."""
+    spelled = dict(given)
+    if "writer" in spelled:
+        spelled["last_writer"] = spelled.pop("writer")
+    for name in ("condition", "filter"):
+        if isinstance(spelled.get(name), Condition):
+            spelled[name] = condition_json(spelled[name])
+    return spelled
+
+
+def definition(given: KeyDefinition) -> Any:
+    """An attribute of a key with its type."""
+    match given:
+        case KeyAttribute(name=name, type=kind) | (name, kind):
+            return {"name": name, "type": kind}
+        case _:
+            return given
+
+
+def keyed(partition_key: Key, sort_key: Key | None) -> dict[str, Any]:
+    """The key of an item."""
+    return {"partition_key": json_key(partition_key), "sort_key": json_key(sort_key)}
+
+
+def key(given: Any) -> dict[str, Any]:
+    """The key of an item that is given as one value, as a pair, or as the fields that it has in a request."""
+    if isinstance(given, Mapping):
+        return {name: json_key(part) for name, part in given.items()}
+    match given:
+        case (partition_key, sort_key):
+            return keyed(partition_key, sort_key)
+        case _:
+            return keyed(given, None)
+
+
+def sort_condition(given: Mapping[str, Any] | None) -> Any:
+    """A condition on a sort key."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        name: [json_key(member) for member in value] if isinstance(value, (list, tuple)) else json_key(value)
+        for name, value in given.items()
+    }
+
+
+def put(given: Any) -> dict[str, Any]:
+    """An item to be put. Bytes may stand for a binary of its key, so what was bytes is named beside it."""
+    if not isinstance(given, Mapping):
+        return {"item": given}
+    binary = [name for name, value in given.items() if isinstance(value, bytes)]
+    item = {name: json_key(value) for name, value in given.items()}
+    return {"item": item, "binary": binary} if binary else {"item": item}
+
+
+def write(given: Any) -> Any:
+    """One of several writes."""
+    return {kind: _body(body) for kind, body in given.items()} if isinstance(given, Mapping) else given
+
+
+def _body(body: Any) -> Any:
+    if not isinstance(body, Mapping):
+        return body
+    spelled = options(body)
+    for name in ("partition_key", "sort_key"):
+        if name in spelled:
+            spelled[name] = json_key(spelled[name])
+    for name in ("set", "remove", "add"):
+        if name in spelled:
+            spelled[name] = plain(spelled[name])
+    if "item" in spelled:
+        spelled |= put(spelled["item"])
+    return spelled
+
+
+def item_of(answer: Mapping[str, Any]) -> Item:
+    """The item in an answer that has one."""
+    return _item(answer["item"], answer["version"], answer.get("expires_at"))
+
+
+def old_item_of(answer: Mapping[str, Any]) -> Item | None:
+    """The item before a write, in an answer to it."""
+    if answer["item"] is None:
+        return None
+    return _item(answer["item"], answer["old_version"], answer.get("old_expires_at"))
+
+
+def items_of(answer: Mapping[str, Any]) -> list[Item | None]:
+    """The items in an answer, by position."""
+    rows = zip(answer["items"], answer["versions"], answer["expires_at"], strict=True)
+    return [None if value is None else _item(value, version, at) for value, version, at in rows]
+
+
+def result_of(answer: dict[str, Any] | HoldfastError) -> dict[str, Any] | HoldfastError:
+    """What became of one of several writes."""
+    if isinstance(answer, dict) and "item" in answer:
+        return answer | {"item": made(answer["item"])}
+    return answer
+
+
+def page_of(answer: Mapping[str, Any]) -> ItemPage:
+    """The page that an answer is."""
+    items = [found for found in items_of(answer) if found is not None]
+    return ItemPage(items=items, truncated=answer["truncated"], cursor=answer.get("cursor"))
+
+
+def changes_of(answer: Mapping[str, Any]) -> ItemChanges:
+    """The changes in an answer."""
+    return ItemChanges(
+        changes=[_change(change) for change in answer["changes"]],
+        next=answer["next"],
+        gap=answer.get("gap", False),
+        oldest=answer.get("oldest"),
+    )
+
+
+def _change(change: Mapping[str, Any]) -> ItemChange:
+    images = {name: made(change[name]) for name in ("old", "new") if name in change}
+    return ItemChange(**dict(change) | images | {"at": instant(change["at"])})
+
+
+def _item(value: Any, version: int, expires_at: Any) -> Item:
+    at = None if expires_at is None else instant(expires_at)
+    return Item(value=made(value), version=version, expires_at=at)
 
 
 def table_fields(schema: TableSchema) -> dict[str, Any]:

@@ -14,14 +14,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured, ValidationError
-from holdfast.tables import spelling
+from holdfast.handles import table_fields
+from holdfast.tables.updates import plain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Provenance, Values, Walk
     from holdfast.model import Item, ItemChanges, ItemPage
     from holdfast.tables.schema import Stream
-    from holdfast.tables.spelling import Expecting, Key, KeyDefinition, Paths, Provenance, Values, Walk
 
 _log = logging.getLogger("holdfast.tables")
 
@@ -109,8 +110,8 @@ class Tables:
             `await tables.create_table("events", partition_key=("user", "string"), sort_key=("at", "number"))`
         """
         fields = {
-            "partition_key": spelling.definition(partition_key),
-            "sort_key": None if sort_key is None else spelling.definition(sort_key),
+            "partition_key": table_fields.definition(partition_key),
+            "sort_key": None if sort_key is None else table_fields.definition(sort_key),
             "ttl_attribute": ttl_attribute,
             "stream": stream,
         }
@@ -193,7 +194,7 @@ class Tables:
         Example:
             `await tables.put_item("scores", {"user": "bob", "at": 1}, expected_version=0)`
         """
-        fields = spelling.put(item) | {"return_values": return_values}
+        fields = table_fields.put(item) | {"return_values": return_values}
         return _returned(await self._call("put_item", table, fields, expecting), return_values)
 
     async def get_item(
@@ -213,9 +214,9 @@ class Tables:
         Example:
             `item = await tables.get_item("scores", "alice", 7, projection=["points"])`
         """
-        fields = spelling.keyed(partition_key, sort_key) | {"projection": projection}
+        fields = table_fields.keyed(partition_key, sort_key) | {"projection": projection}
         answer = await self._call("get_item", table, fields)
-        return None if answer["item"] is None else spelling.item_of(answer)
+        return None if answer["item"] is None else table_fields.item_of(answer)
 
     @overload
     async def update_item(
@@ -279,8 +280,8 @@ class Tables:
         Example:
             `await tables.update_item("scores", "alice", 7, set={"won": True}, add={"points": 2})`
         """
-        changes = {"set": spelling.plain(set), "remove": spelling.plain(remove), "add": spelling.plain(add)}
-        fields = spelling.keyed(partition_key, sort_key) | changes | {"return_values": return_values}
+        changes = {"set": plain(set), "remove": plain(remove), "add": plain(add)}
+        fields = table_fields.keyed(partition_key, sort_key) | changes | {"return_values": return_values}
         return _returned(await self._call("update_item", table, fields, expecting), return_values)
 
     @overload
@@ -328,9 +329,9 @@ class Tables:
             VersionConflict: The item does not have the expected version; `item` is what is there.
             ConditionFailed: The item does not meet the condition; `current` is what is there.
         """
-        fields = spelling.keyed(partition_key, sort_key) | {"return_values": return_values}
+        fields = table_fields.keyed(partition_key, sort_key) | {"return_values": return_values}
         answer = await self._call("delete_item", table, fields, expecting)
-        return spelling.old_item_of(answer) if return_values == "old" else bool(answer["deleted"])
+        return table_fields.old_item_of(answer) if return_values == "old" else bool(answer["deleted"])
 
     async def query(
         self,
@@ -355,9 +356,9 @@ class Tables:
         Example:
             `page = await tables.query("scores", "alice", sk={"between": [1, 9]}, limit=50)`
         """
-        key = spelling.keyed(partition_key, None)["partition_key"]
-        fields = {"partition_key": key, "sort_key_condition": spelling.sort_condition(sk)}
-        return spelling.page_of(await self._call("query", table, fields, walk))
+        key = table_fields.keyed(partition_key, None)["partition_key"]
+        fields = {"partition_key": key, "sort_key_condition": table_fields.sort_condition(sk)}
+        return table_fields.page_of(await self._call("query", table, fields, walk))
 
     async def scan(self, table: str, **walk: Unpack[Walk]) -> ItemPage:
         """Get all items of a table in the order of their keys, a page at a time.
@@ -369,7 +370,7 @@ class Tables:
         Returns:
             A page of items. It is the last one if its cursor is None.
         """
-        return spelling.page_of(await self._call("scan", table, {}, walk))
+        return table_fields.page_of(await self._call("scan", table, {}, walk))
 
     async def create_index(
         self, table: str, index: str, *, key: KeyDefinition, **provenance: Unpack[Provenance]
@@ -394,7 +395,7 @@ class Tables:
         Example:
             `await tables.create_index("scores", "by-won", key=("won", "string"))`
         """
-        fields = {"index": index, "index_key": spelling.definition(key)}
+        fields = {"index": index, "index_key": table_fields.definition(key)}
         return await self._call("create_index", table, fields, provenance)
 
     async def drop_index(self, table: str, index: str, **provenance: Unpack[Provenance]) -> None:
@@ -429,9 +430,9 @@ class Tables:
         Example:
             `page = await tables.query_index("scores", "by-points", 3)`
         """
-        key = spelling.keyed(key_value, None)["partition_key"]
+        key = table_fields.keyed(key_value, None)["partition_key"]
         fields = {"index": index, "key_value": key}
-        return spelling.page_of(await self._call("query_index", table, fields, walk))
+        return table_fields.page_of(await self._call("query_index", table, fields, walk))
 
     async def check_index(self, table: str, index: str) -> dict[str, Any]:
         """Check that an index has exactly the entries that the items call for.
@@ -465,8 +466,8 @@ class Tables:
         Example:
             `items = await tables.batch_get_item("scores", [("alice", 7), ("bob", 1)])`
         """
-        fields = {"keys": [spelling.key(key) for key in keys]}
-        return spelling.items_of(await self._call("batch_get_item", table, fields))
+        fields = {"keys": [table_fields.key(key) for key in keys]}
+        return table_fields.items_of(await self._call("batch_get_item", table, fields))
 
     async def batch_write_item(
         self, table: str, writes: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
@@ -485,9 +486,9 @@ class Tables:
         Raises:
             ValueTooLarge: The writes have more than 524,288 bytes together.
         """
-        fields = {"writes": [spelling.write(write) for write in writes]}
+        fields = {"writes": [table_fields.write(write) for write in writes]}
         answer = await self._call("batch_write_item", table, fields, provenance)
-        return [spelling.result_of(result) for result in answer["results"]]
+        return [table_fields.result_of(result) for result in answer["results"]]
 
     async def transact_write(
         self, writes: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
@@ -511,8 +512,8 @@ class Tables:
         Example:
             `await tables.transact_write([{"put": {"table": "scores", "item": {"user": "carol", "at": 1}}}])`
         """
-        fields = {"writes": [spelling.write(write) for write in writes]}
-        answer = await self._ask("transact_write", fields | spelling.options(provenance))
+        fields = {"writes": [table_fields.write(write) for write in writes]}
+        answer = await self._ask("transact_write", fields | table_fields.options(provenance))
         versions: builtins.list[int | None] = answer["versions"]
         return versions
 
@@ -541,7 +542,7 @@ class Tables:
             TtlNotConfigured: The table has no ttl attribute.
             ItemNotFound: There is no such item.
         """
-        fields = spelling.keyed(partition_key, sort_key)
+        fields = table_fields.keyed(partition_key, sort_key)
         if ttl_seconds is not None:
             fields["ttl_seconds"] = ttl_seconds
         return await self._moved("set_ttl", table, fields, expecting)
@@ -564,7 +565,7 @@ class Tables:
             TtlNotConfigured: The table has no ttl attribute.
             ItemNotFound: There is no such item.
         """
-        return await self._moved("remove_ttl", table, spelling.keyed(partition_key, sort_key), expecting)
+        return await self._moved("remove_ttl", table, table_fields.keyed(partition_key, sort_key), expecting)
 
     async def get_ttl(self, table: str, partition_key: Key, sort_key: Key | None = None) -> int | None:
         """Get the time that an item has left.
@@ -580,7 +581,7 @@ class Tables:
         Raises:
             TtlNotConfigured: The table has no ttl attribute.
         """
-        answer = await self._call("get_ttl", table, spelling.keyed(partition_key, sort_key))
+        answer = await self._call("get_ttl", table, table_fields.keyed(partition_key, sort_key))
         seconds: int | None = answer["ttl"]
         return seconds
 
@@ -616,7 +617,7 @@ class Tables:
             Unsupported: The table's stream does not keep these images.
         """
         fields = {"since": since, "limit": limit, "view": view}
-        return spelling.changes_of(await self._call("changes", table, fields))
+        return table_fields.changes_of(await self._call("changes", table, fields))
 
     def start_reaper(self, interval: float = 3600) -> ReaperHandle:
         """Start a task that removes expired items of every table with a ttl attribute, again and again.
@@ -658,7 +659,9 @@ class Tables:
     async def _moved(
         self, verb: str, table: str, fields: dict[str, Any], expecting: Mapping[str, Any]
     ) -> Item:
-        return spelling.item_of(await self._call(verb, table, fields | {"return_values": "new"}, expecting))
+        return table_fields.item_of(
+            await self._call(verb, table, fields | {"return_values": "new"}, expecting)
+        )
 
     async def _call(
         self,
@@ -667,11 +670,11 @@ class Tables:
         fields: Mapping[str, Any] | None = None,
         given: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        return await self._ask(verb, {"table": table, **(fields or {}), **spelling.options(given or {})})
+        return await self._ask(verb, {"table": table, **(fields or {}), **table_fields.options(given or {})})
 
 
 def _returned(answer: Mapping[str, Any], return_values: str) -> Item | None:
     """The item that a write returns."""
     if return_values == "new":
-        return spelling.item_of(answer)
-    return spelling.old_item_of(answer) if return_values == "old" else None
+        return table_fields.item_of(answer)
+    return table_fields.old_item_of(answer) if return_values == "old" else None

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     from holdfast.tables.schema import TableSchema
 
+_DEEPEST: Final = 70
+"""What lies deeper is no part of a legal update, and is left for the rules to refuse."""
+
 MAX_ACTIONS: Final = 1_000
 _STEP: Final = 8 * STEP
 """What a step of a path costs here: it is read, sorted and followed more than once."""
@@ -280,3 +283,14 @@ def _opened(value: Any, tree: Tree, work: Work) -> Any:
         if found is not MISSING:
             copy[step] = _opened(found, branch, work)
     return copy
+
+
+def plain(value: Any, room: int = _DEEPEST) -> Any:
+    """A part of an update."""
+    if room == 0:
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain(member, room - 1) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(member, room - 1) for member in value]
+    return {"if_not_exists": value.value} if isinstance(value, IfNotExists) else value

@@ -31,7 +31,7 @@ from holdfast.tables.condition_json import condition_of
 from holdfast.tables.items import MAX_ITEM_BYTES, encode_item
 from holdfast.tables.keys import json_key
 from holdfast.tables.schema import index_name, key_attribute, table_name, table_schema
-from holdfast.tables.spelling import plain
+from holdfast.tables.updates import plain
 from holdfast.verbs.fields import Several, as_object, required, several
 
 if TYPE_CHECKING:
