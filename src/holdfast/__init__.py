@@ -80,7 +80,8 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.handles.recipes.identifiers import request_id
-    from holdfast.handles.tables import ReaperHandle, Tables
+    from holdfast.handles.table_reaper import ReaperHandle
+    from holdfast.handles.tables import Tables
     from holdfast.tables.conditions import attr
     from holdfast.tables.updates import if_not_exists
 
@@ -155,7 +156,7 @@ __all__ = [
 ]
 
 _ON_DEMAND = {
-    "ReaperHandle": "holdfast.handles.tables",
+    "ReaperHandle": "holdfast.handles.table_reaper",
     "Tables": "holdfast.handles.tables",
     "attr": "holdfast.tables.conditions",
     "if_not_exists": "holdfast.tables.updates",

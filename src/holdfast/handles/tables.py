@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
-import logging
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured, ValidationError
+from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles import table_fields
+from holdfast.handles.table_reaper import ReaperHandle, reap
 from holdfast.tables.updates import plain
 
 if TYPE_CHECKING:
@@ -23,21 +22,6 @@ if TYPE_CHECKING:
     from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Provenance, Values, Walk
     from holdfast.model import Item, ItemChanges, ItemPage
     from holdfast.tables.schema import Stream
-
-_log = logging.getLogger("holdfast.tables")
-
-
-class ReaperHandle:
-    """A reaper that runs until it is stopped, or until the store is closed."""
-
-    def __init__(self, task: asyncio.Task[None], stopping: asyncio.Event) -> None:
-        self._task = task
-        self._stopping = stopping
-
-    async def stop(self) -> None:
-        """Stop the reaper, and wait until a sweep that is under way has ended."""
-        self._stopping.set()
-        await asyncio.wait([self._task])
 
 
 class Tables:
@@ -635,26 +619,10 @@ class Tables:
             raise ValidationError("interval must be a positive number of seconds", field="interval")
         stopping = asyncio.Event()
         task = asyncio.create_task(
-            self._reap(interval, stopping), name=f"holdfast reaper of {self.namespace}"
+            reap(self, interval, stopping), name=f"holdfast reaper of {self.namespace}"
         )
         self._own(task)
         return ReaperHandle(task, stopping)
-
-    async def _reap(self, interval: float, stopping: asyncio.Event) -> None:
-        while not stopping.is_set():
-            try:
-                for table in await self.list_tables():
-                    await self._sweep_whole(table, stopping)
-            except HoldfastError as error:
-                _log.error("sweeping the tables of %s failed: %s", self.namespace, error.message)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), interval)
-
-    async def _sweep_whole(self, table: str, stopping: asyncio.Event) -> None:
-        # One without a ttl attribute has nothing to sweep, and one that was dropped meanwhile neither.
-        with contextlib.suppress(TtlNotConfigured, TableNotFound):
-            while not stopping.is_set() and await self.sweep_expired_ttl(table):
-                pass
 
     async def _moved(
         self, verb: str, table: str, fields: dict[str, Any], expecting: Mapping[str, Any]
