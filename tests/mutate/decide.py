@@ -327,7 +327,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a lifetime is in tenths of a second",
-        "decide/policies.py",
+        "decide/entries.py",
         "draft.now + ttl * 1000",
         "draft.now + ttl * 100",
         _RULES,

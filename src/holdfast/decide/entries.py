@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.decide.audit import add_record, audit
-from holdfast.decide.policies import audited, trash_seconds
+from holdfast.decide.policies import audited, lifetime, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
 from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
@@ -183,3 +183,10 @@ def _uncount(draft: Draft, key: str, row: Row) -> None:
         namespace.keys -= 1
         namespace.bytes -= len(key.encode()) + row.size
         namespace.envelope_bytes -= envelope(row)
+
+
+def deadline(draft: Draft, ttl: int | None) -> int | None:
+    """When an entry ends that is put now with this ttl, or with none."""
+    if draft.namespace.policy is not None:
+        ttl = lifetime(draft.namespace, ttl)
+    return None if ttl is None else draft.now + ttl * 1000

@@ -32,8 +32,8 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import live, need_trash, put, record, remove, to_trash, trashed
-from holdfast.decide.policies import check_endless, deadline
+from holdfast.decide.entries import deadline, live, need_trash, put, record, remove, to_trash, trashed
+from holdfast.decide.policies import check_endless
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict
 from holdfast.rows import GUARD, KV, TRASH, Address, Row

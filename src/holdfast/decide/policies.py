@@ -17,7 +17,6 @@ from holdfast.model import Parts, Policy
 if TYPE_CHECKING:
     from holdfast.audit.chain import Head
     from holdfast.commands import Command
-    from holdfast.decide.draft import Draft
     from holdfast.rows import Namespace
 
 _SEMANTIC: Final = "semantic/"
@@ -82,13 +81,6 @@ def trash_seconds(namespace: Namespace, *, semantic: bool, purpose: str | None) 
     if not kept or purpose in _UNTRASHED:
         return None
     return rules.TRASH_RETENTION if policy.trash_retention is None else policy.trash_retention
-
-
-def deadline(draft: Draft, ttl: int | None) -> int | None:
-    """When an entry ends that is put now with this ttl, or with none."""
-    if draft.namespace.policy is not None:
-        ttl = _lifetime(draft.namespace, ttl)
-    return None if ttl is None else draft.now + ttl * 1000
 
 
 def check_endless(namespace: Namespace) -> None:
@@ -167,7 +159,8 @@ def parts_of(namespace: Namespace) -> Parts:
     )
 
 
-def _lifetime(namespace: Namespace, ttl: int | None) -> int | None:
+def lifetime(namespace: Namespace, ttl: int | None) -> int | None:
+    """The ttl that an entry gets which is put with this one, as the policy says."""
     policy = policy_of(namespace.policy)
     seconds = policy.ttl_default if ttl is None else ttl
     if seconds is None:

@@ -7,14 +7,14 @@ does not understand becomes an error of ours.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
 import holdfast
-from holdfast.edges.cli.commands.get import get_ttl
+from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.help import Help
-from holdfast.edges.cli.options import EVERY
+from holdfast.edges.cli.options import EVERY, Long
 from holdfast.edges.cli.plain import leading
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
@@ -107,6 +107,7 @@ app.command(
     )
 )
 ttl.default(get_ttl)
+get.__annotations__["long"] = Annotated[bool, Long]
 ttl.command("holdfast.edges.cli.commands.get:get_ttl", name="get")
 ttl.command("holdfast.edges.cli.commands.ttl:set_ttl", name="set")
 ttl.command("holdfast.edges.cli.commands.ttl:remove_ttl", name="remove")

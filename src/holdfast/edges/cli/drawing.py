@@ -14,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.edges.cli.output import say
 from holdfast.edges.screen import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.edges.cli.output import Cell
+    Cell = str | int | float | None
 
 READABLE: Final = 24
 """How narrow a folded column may be."""
@@ -30,14 +29,12 @@ EDGES: Final = 2
 """The space at both sides of a table."""
 
 
-def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
-    """Draw a table, and say which columns had no room."""
+def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Sequence[str]:
+    """Draw a table; the names of the columns that had no room are returned."""
     console = Console()
     drawn = table(columns, cells, width=console.width)
     console.print(drawn)
-    left_out = columns[len(drawn.columns) :]
-    if left_out:
-        say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
+    return columns[len(drawn.columns) :]
 
 
 def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int) -> Table:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
-from holdfast.edges.cli.commands.get import get
 from holdfast.edges.cli.target import SHORT, Place, Target
 
 if TYPE_CHECKING:
@@ -108,6 +107,5 @@ def _are_options(kind: type[Place]) -> None:
             kind.__annotations__[field.name] = Annotated[meant, Parameter(alias=short)]
 
 
-get.__annotations__["long"] = Annotated[bool, Long]
 _are_options(Place)
 _are_options(Target)

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from holdfast.edges.cli.drawing import Cell
     from holdfast.model import Item
-
-    Cell = str | int | float | None
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33"}
 _DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
@@ -80,7 +79,9 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
     if on_terminal():
         from holdfast.edges.cli.drawing import draw
 
-        draw(columns, cells)
+        left_out = draw(columns, cells)
+        if left_out:
+            say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
         return
     for row in cells:
         print("\t".join("-" if cell is None else harmless(str(cell)) for cell in row))
