@@ -6,7 +6,6 @@ Law: nothing is decided or looked up. What can't be read raises `DatabaseError`.
 from __future__ import annotations
 
 import gc
-import json
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +75,8 @@ def _value(text: str, key: str) -> Any:
     except (msgspec.DecodeError, RecursionError):
         pass
     if _LONGEST_NEGATIVE.search(text):  # msgspec takes the sign for one digit too many
+        import json  # for such a number alone: every command would wait for it
+
         try:
             return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError):

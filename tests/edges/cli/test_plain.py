@@ -149,6 +149,7 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
         "alembic",
         "nats",
         "hashlib",
+        "json",
         "tempfile",
         "holdfast.decide.decision",
         "holdfast.edges.settings.read",

@@ -7,7 +7,6 @@ tabs between its cells, for other programs to read.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sys
@@ -90,7 +89,11 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
 
 def shown_key(key: str) -> str:
     """A key as people read it; one that would disturb a line or a terminal is written as JSON."""
-    return json.dumps(key) if _DELICATE.search(key) else key
+    if not _DELICATE.search(key):
+        return key
+    import json  # for such a key alone: every command would wait for it
+
+    return json.dumps(key)
 
 
 def shown_time(moment: datetime) -> str:
