@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,14 +40,20 @@ def test_the_document_is_made_from_the_catalogue() -> None:
 
 def test_a_validator_accepts_the_document() -> None:
     """A validator of AsyncAPI 3 finds nothing wrong, and does find what is wrong."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about names in the validator's own models
-        from asyncapi3 import AsyncAPI3  # type: ignore[import-untyped]
-    AsyncAPI3.model_validate(document())
     wrong = document()
     wrong["operations"]["kv_get"]["action"] = "get"
-    with pytest.raises(ValueError, match="send"):
-        AsyncAPI3.model_validate(wrong)
+    assert _complaint(document()) == ""
+    assert "send" in _complaint(wrong)
+
+
+def _complaint(content: Any) -> str:
+    """What the validator finds wrong, in a process of its own: it imports pydantic, which cyclopts would use."""
+    script = (
+        "import json, sys; from asyncapi3 import AsyncAPI3; AsyncAPI3.model_validate(json.load(sys.stdin))"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(words, input=json.dumps(content), capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr
 
 
 def references(part: Any) -> Iterator[str]:
