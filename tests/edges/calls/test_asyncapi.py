@@ -47,7 +47,7 @@ def test_a_validator_accepts_the_document() -> None:
 
 
 def _complaint(content: Any) -> str:
-    """What the validator finds wrong, in a process of its own: it imports pydantic, which cyclopts would use."""
+    """Return the complaint of the validator, run apart: cyclopts would use the pydantic that it imports."""
     script = (
         "import json, sys; from asyncapi3 import AsyncAPI3; AsyncAPI3.model_validate(json.load(sys.stdin))"
     )
