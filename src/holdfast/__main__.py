@@ -1,13 +1,14 @@
-"""The command line, as `holdfast` and as `python -m holdfast`."""
+"""The command line, run as `holdfast` or as `python -m holdfast`."""
 
 import sys
 from importlib.util import find_spec
 
 
 def main() -> None:
-    """Run the command line, or say what is missing to have one.
+    """Run the command line, or exit with a message if its extra is not installed.
 
-    It is looked for and not imported: a command may do without it, but all need the extra alike.
+    `find_spec` checks for the package without importing it: some commands never import it, but all of them
+    require the extra.
     """
     if find_spec("cyclopts") is None:
         from holdfast.extras import sentence

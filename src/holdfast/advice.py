@@ -1,7 +1,7 @@
-"""What each error code means to the user who meets it: when it occurs, and what to do about it.
+"""Advice for each error code: when it occurs, and what to do about it.
 
-Law: every code has its sentences here, beside the classes in `holdfast.errors`; the reference page is made
-from both (`holdfast.edges.error_pages`). Sentences are Markdown, with links that start from `docs/reference`.
+Law: every code has an entry here, next to the classes in `holdfast.errors`. `holdfast.edges.error_pages`
+generates the reference page from both. The texts are Markdown; links are relative to `docs/reference`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The sentences about one code. `field` says what `error.field` names; empty if it is never set."""
+    """The texts for one code. `field` says what `error.field` names; it is empty if that is never set."""
 
     when: str
     do: str
@@ -181,4 +181,4 @@ ADVICE: Final[dict[str, Advice]] = {
         do="Report it, with the traceback from the log.",
     ),
 }
-"""The sentences about every code, in the order of the reference page."""
+"""The advice for every code, in the order of the reference page."""

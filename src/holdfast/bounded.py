@@ -1,7 +1,8 @@
-"""A dictionary that holds so many and no more, for what can be made again at any time.
+"""A dictionary of bounded size, for values that can be recomputed at any time.
 
-Law: whatever is kept under a name that a caller chooses is kept here, or goes when it is no longer needed.
-Losing an entry may cost time and nothing else; what must not be lost, such as a rate, is not kept here.
+Law: anything kept under a name that a caller chooses is kept here, or is removed when no longer needed.
+Losing an entry may cost time and nothing else. State that must not be lost, such as a rate, is kept
+elsewhere.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ V = TypeVar("V")
 
 
 class Bounded(dict[K, V]):
-    """Look-ups are those of a dictionary; only `keep` adds.
+    """A dictionary with a maximum size. Look up as usual, but add entries with `keep` only.
 
     Args:
-        most: How many it holds.
+        most: Maximum number of entries.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,10 +25,10 @@ class Bounded(dict[K, V]):
         self._most = most
 
     def keep(self, key: K, value: V) -> V:
-        """Hold a value, which is returned. When it is one too many, all others go first.
+        """Store a value and return it. If the dictionary is full, clear it first.
 
-        To forget the oldest one by one would take microseconds each time; to begin again costs the few that
-        are in use once every so many names.
+        Evicting the oldest entry would take microseconds on every call. Clearing only costs recomputing the
+        few entries that are in use.
         """
         if len(self) >= self._most and key not in self:
             self.clear()

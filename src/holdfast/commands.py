@@ -1,8 +1,8 @@
-"""What can be asked of a store, and what is answered: commands and results.
+"""Commands, which a store executes, and the results it returns.
 
-Law: a command is legal by construction, since only `holdfast.verbs` makes those that come from callers. It
-says what to do, never how; it carries nothing random, and no time but the deadline of its caller. Results are
-what `decide` returns.
+Law: a command is legal by construction, because only `holdfast.verbs` makes commands from callers' input. It
+says what to do, never how. It holds nothing random, and no time except its caller's deadline. `decide`
+returns the results.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 EMBEDDED: Final = "embedded"
-"""The principal of what a program asks for that has the store open itself."""
+"""The principal of a program that has opened the store itself."""
 HOLDFAST: Final = "holdfast"
-"""The principal of what the store does by itself, such as noticing that an entry has expired."""
+"""The principal of changes that the store makes by itself, such as expiring an entry."""
 LEAST_COST: Final = 256
-"""What a command costs beside what it holds."""
+"""Fixed cost of a command, in addition to its content."""
 
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
-    """The write holds only while `token` is the newest of the lock."""
+    """A condition of a write: `token` must be the newest token of the lock."""
 
     lock: str
     token: int
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Who asks, under which id and document. `repeatable`: the caller named the id, so remember the reply.
+    """The caller of a command, with its request id and spec_ref.
 
-    `deadline` is the store's time, in milliseconds since 1970, after which the command must not take effect,
-    because its caller has given up. `principal` is who is known to ask, whatever the writer is said to be; a
-    program that has the store open itself if it is not given. Neither is a part of what is asked: a request
-    that is sent again may have others.
+    `repeatable` means that the caller chose the request id, so the reply is remembered. `deadline` is a time
+    of the store, in milliseconds since 1970. The command must not take effect after it, because its caller
+    has given up. `principal` is the authenticated caller, whatever `writer` says; if unset, it is the program
+    that has opened the store. Neither is part of the request itself: a retry may carry other values.
     """
 
     writer: str
@@ -51,17 +51,17 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def asked(self) -> Origin:
-        """The origin of a command's parts, which take effect with it, and of what is remembered of it."""
+        """This origin without deadline and principal, for a command's parts and for remembered requests."""
         if self.deadline is msgspec.UNSET and self.principal is msgspec.UNSET:
             return self
         return msgspec.structs.replace(self, deadline=msgspec.UNSET, principal=msgspec.UNSET)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
-    """Something to be done in one namespace.
+    """An operation in one namespace.
 
-    A command that is `weighed` is refused if what is stored under its keys is too much for a request to look
-    at. One that is `limited` counts towards the rate of its namespace.
+    A `weighed` command is refused if the values stored under its keys are too large for one request. A
+    `limited` command counts towards the rate limit of its namespace.
     """
 
     weighed: ClassVar[bool] = False
@@ -71,27 +71,27 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
 
     @property
     def parts(self) -> tuple[Change, ...] | None:
-        """The commands that this is made of, where each is done for itself; None if it is but one."""
+        """The commands that this consists of, if each is executed on its own; None for a single command."""
         return None
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along: what bounds a group."""
+        """Approximate size in bytes, which limits the size of a group."""
         return LEAST_COST
 
     @property
     def rows(self) -> int:
-        """How many rows this is about: what bounds the work that is done in one go."""
+        """Number of rows that this concerns, which limits the work done at once."""
         return 1
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes, so that it may be done where there is no room."""
+        """True if this only removes, so that it is allowed when there is no room."""
         return False
 
 
 class Get(Command, frozen=True, kw_only=True, gc=False):
-    """Read a key in its turn among the writes."""
+    """Read a key, in order with the writes."""
 
     key: str
 
@@ -105,9 +105,9 @@ class Change(Command, frozen=True, kw_only=True, gc=False):
 
 
 class KeyChange(Change, frozen=True, kw_only=True, gc=False):
-    """A change of one key, if its version is the expected one (0: it must not exist; None: whatever).
+    """A change of one key, if it has the expected version (0: it must not exist; None: any version).
 
-    A client sends one that names a `verb` with its fields under their own names.
+    If a command names a `verb`, clients send its fields under their own names.
     """
 
     verb: ClassVar[str] = ""
@@ -117,7 +117,7 @@ class KeyChange(Change, frozen=True, kw_only=True, gc=False):
 
 
 class Set(KeyChange, frozen=True, kw_only=True, gc=False):
-    """Put a value, in place of whatever is there. `size` is that of the value in bytes."""
+    """Store a value, replacing any existing one. `size` is its size in bytes."""
 
     value: str
     size: int
@@ -127,7 +127,7 @@ class Set(KeyChange, frozen=True, kw_only=True, gc=False):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return self.size + LEAST_COST
 
 
@@ -138,12 +138,12 @@ class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
-    """Add to a number; `ttl` applies when this makes the key."""
+    """Add to a number. `ttl` applies if this creates the key."""
 
     verb: ClassVar[str] = "incr"
 
@@ -152,7 +152,7 @@ class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
 
 
 class SetTtl(KeyChange, frozen=True, kw_only=True, gc=False):
-    """Move the deadline of a key; None takes it away."""
+    """Set the deadline of a key; None removes it."""
 
     ttl: int | None
 
@@ -166,20 +166,20 @@ class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
 
 
 class Guard(Change, frozen=True, kw_only=True, gc=False):
-    """Give a lock's guard a new version, which is the newest token of the lock."""
+    """Give a lock's guard a new version, which becomes the newest token of the lock."""
 
     lock: str
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a batch expects of a key: its version, or 0 for none."""
+    """The version that a batch expects of a key, or 0 if the key must not exist."""
 
     key: str
     version: int
 
 
 class Batch(Change, frozen=True, kw_only=True):
-    """All of these writes if all of the checks hold, else none."""
+    """Writes that take effect together if all checks hold; otherwise none does."""
 
     weighed: ClassVar[bool] = True
 
@@ -188,22 +188,22 @@ class Batch(Change, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return sum(write.cost for write in self.writes) + 64 * len(self.checks)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.checks) + len(self.writes)
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return all(write.removes for write in self.writes)
 
 
 class Many(Change, frozen=True, kw_only=True):
-    """Each of these for itself, in one call."""
+    """Several writes in one call, each of which succeeds or fails on its own."""
 
     weighed: ClassVar[bool] = True
 
@@ -216,25 +216,25 @@ class Many(Change, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return sum(item.cost for item in self.items)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.items)
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return all(item.removes for item in self.items)
 
 
 class Escalate(Change, frozen=True, kw_only=True, gc=False):
-    """Keep a request that was given up as a dead letter, which is JSON text, and tell of it.
+    """Keep an abandoned request as a dead letter, which is JSON text, and record that in the journal.
 
-    `request` is the id of that request, `key` the key that it was about, and `value` the JSON text that it
-    would have put there, if any. The origin is that of the escalation, which is a request of its own.
+    `request` is the id of that request, `key` its key, and `value` the JSON text that it would have stored,
+    if any. The origin is that of the escalation, which is a request of its own.
     """
 
     request: str
@@ -246,7 +246,7 @@ class Escalate(Change, frozen=True, kw_only=True, gc=False):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return len(self.letter) + LEAST_COST
 
 
@@ -259,15 +259,15 @@ class DropLetter(Change, frozen=True, kw_only=True, gc=False):
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class Load(Change, frozen=True, kw_only=True):
-    """Put entries with their whole envelope, as another store had them.
+    """Store entries with their whole envelope, as another store held them.
 
-    With `keep_versions` an entry keeps its version where that is greater than the namespace's last one, and
-    the namespace goes on from there; else it gets a new one.
+    With `keep_versions`, an entry keeps its version if that is greater than the namespace's last one, and the
+    namespace continues from there. Otherwise the entry gets a new version.
     """
 
     entries: tuple[tuple[str, Row], ...]
@@ -275,17 +275,17 @@ class Load(Change, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return sum(row.size + LEAST_COST for _, row in self.entries)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.entries)
 
 
 class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
-    """Put a namespace under a policy, which is JSON text."""
+    """Set the policy of a namespace, which is JSON text."""
 
     limited: ClassVar[bool] = False
 
@@ -293,7 +293,7 @@ class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
 
 
 class BindKey(Command, frozen=True, kw_only=True, gc=False):
-    """Have the newest key sign the audit from now on, if another one has signed it so far."""
+    """Sign the audit with the newest key from now on, if another key has signed it so far."""
 
 
 class PruneAudit(Command, frozen=True, kw_only=True, gc=False):
@@ -304,15 +304,15 @@ class PruneAudit(Command, frozen=True, kw_only=True, gc=False):
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return self.upto - self.first + 1
 
 
 class Expire(Command, frozen=True, kw_only=True, gc=False):
-    """Notice that the rows at these keys of a space have passed their deadline.
+    """Expire the rows at these keys of a space if they are past their deadline.
 
-    `before` lets rows go early whose deadline is not later than it: how records that are kept up to a
-    number are thinned out. It has no effect on entries.
+    `before` also expires rows early whose deadline is not later than it. This thins out records of which only
+    a limited number is kept. It has no effect on entries.
     """
 
     space: str
@@ -321,32 +321,33 @@ class Expire(Command, frozen=True, kw_only=True, gc=False):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return 2 * LEAST_COST * len(self.keys)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.keys)
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class ExpireRun(Command, frozen=True, kw_only=True, gc=False):
-    """Notice that plain entries have passed their deadline: at most `limit`, the longest overdue first.
+    """Expire at most `limit` plain entries that are past their deadline, the longest overdue first.
 
-    It does nothing where more than a record may be left of an entry, and notices none that has semantics or
-    was written past Holdfast: `Expire` does. It never shares a group with another command, but for its like.
+    It does nothing if expired entries may leave more than a record. It skips entries that have semantics or
+    were written outside Holdfast; `Expire` handles those. It shares a group only with commands of its own
+    kind.
     """
 
     limit: int
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
@@ -357,22 +358,22 @@ class Trim(Command, frozen=True, kw_only=True, gc=False):
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class Recount(Command, frozen=True, kw_only=True, gc=False):
-    """Put the counters right that say what a namespace keeps, if SQL has changed what there is."""
+    """Correct the counters of a namespace's contents, in case SQL has changed those."""
 
 
 class Result(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What became of a command. `replayed`: it took effect before, and this is the reply of then."""
+    """The result of a command. `replayed` means that it took effect earlier; this is the reply from then."""
 
     replayed: bool = False
 
 
 class Stored(Result, frozen=True, tag=True, gc=False):
-    """The entry as it is after the command."""
+    """The entry after the command."""
 
     key: str
     row: Row
@@ -385,49 +386,49 @@ class Got(Result, frozen=True, tag=True, gc=False):
 
 
 class Deleted(Result, frozen=True, tag=True, gc=False):
-    """The version of the deletion and the purpose of what was there; None if there was nothing to delete."""
+    """The version of the deletion and the purpose of the deleted entry; None if nothing was there."""
 
     version: int | None
     purpose: str | None = None
 
 
 class Versions(Result, frozen=True, tag=True, gc=False):
-    """The versions of a batch's writes and the purposes of what they changed, by position."""
+    """The versions of a batch's writes and the purposes of the entries they changed, by position."""
 
     versions: tuple[int | None, ...]
     purposes: tuple[str | None, ...]
 
 
 class Results(Result, frozen=True, tag=True):
-    """What became of the items of a `Many`: a result or the error that refused it, by position."""
+    """The results of the items of a `Many`, by position: a result, or the error that refused the item."""
 
     items: tuple[Stored | Deleted | Exception, ...]
 
 
 class Done(Result, frozen=True, tag=True, gc=False):
-    """It is done, and there is nothing more to say."""
+    """Success, with no further details."""
 
 
 class Kept(Result, frozen=True, tag=True, gc=False):
-    """The number under which a letter was kept."""
+    """The number under which a dead letter was kept."""
 
     number: int
 
 
 class Written(Result, frozen=True, tag=True, gc=False):
-    """How many entries were put."""
+    """The number of entries stored."""
 
     count: int
 
 
 class Removed(Result, frozen=True, tag=True, gc=False):
-    """How many rows upkeep removed."""
+    """The number of rows that upkeep removed."""
 
     count: int
 
 
 def written_keys(command: Command) -> Iterator[str]:
-    """The keys of entries that a caller's command may change."""
+    """Yield the keys of entries that a caller's command may change."""
     match command:
         case KeyChange():
             yield command.key

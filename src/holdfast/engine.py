@@ -1,43 +1,43 @@
-"""The contract between a store and whatever keeps its rows: read this to write a new engine.
+"""The contract between a store and its storage. Read this to write a new engine.
 
 An engine keeps four kinds of things: rows by address (`holdfast.rows`), one row per namespace, the journal
-(records by namespace and version) and an epoch, which names this life of the storage. It gives them no
-meaning. A change goes through `transact`, which every engine writes in the same four steps:
+(records by namespace and version) and an epoch, which identifies this life of the storage. It does not
+interpret them. A change goes through `transact`, which every engine implements in the same steps:
 
     wanted  = needs(commands)                     what to load
     loaded  = <one transaction begins: load>      lock the namespaces first, then load; in that order
-    more    = further(commands, wanted, loaded)   what to load besides, as a policy or a table asks
+    more    = further(commands, wanted, loaded)   what else to load, as a policy or a table requires
     outcome = decide(loaded, commands, now(), keys, defaults)   pure; the keys sign the audit
     <while outcome.unfinished: load what it wants, decide again>
     <save outcome; commit>                        all of it or nothing, durable before the return
 
-Many entries expire at once, and most leave nothing but a record. So `wanted.runs` may ask for the sums of
-what is due in a namespace (`holdfast.rows.Overdue`), and `outcome.runs` says that these entries go and which
-versions their records get (`holdfast.rows.Run`), without a row or a record for each. An engine that sums up
-no runs does no wrong: its entries expire one by one. What the journal holds up to a version (`wanted.trims`)
-and what a namespace keeps (`wanted.counts`) is summed up in the same way, and must be: by it a namespace
-knows how much room it has. `holdfast.decide.weights` says what each thing counts for.
+Entries often expire in large numbers, and most leave nothing but a record. So `wanted.runs` may ask for the
+totals of the due entries of a namespace (`holdfast.rows.Overdue`). `outcome.runs` then says that these
+entries are removed and which versions their records get (`holdfast.rows.Run`), without a row or a record for
+each. An engine may leave out these totals: its entries then expire one by one. It must sum up what the
+journal holds up to a version (`wanted.trims`) and what a namespace keeps (`wanted.counts`), because quotas
+depend on these sums. `holdfast.decide.weights` defines what each thing counts for.
 
-The first record of an audit, and one whose head was tampered with, can't be decided before it is known which
-records are there. Then `outcome.wants` names the space: an engine saves nothing, puts its `ends_of` into
-`loaded.ends`, in the same transaction, and decides again. `outcome.looks` are rows that have to be loaded in
-the same way, since only deciding has shown that they count; they and what `further` asks for are noted in
-`loaded.looked`, there or not.
+`decide` can't write the first record of an audit, or one whose head was tampered with, before it knows which
+records exist. `outcome.wants` then names the space. The engine saves nothing, puts its `ends_of` into
+`loaded.ends` in the same transaction, and decides again. `outcome.looks` names rows to load in the same way,
+because only deciding showed that they matter. The engine notes these rows, and those that `further` asks for,
+in `loaded.looked`, whether they exist or not.
 
-What must hold:
+Guarantees:
 
 - Groups that touch the same namespace take effect one after the other, across all processes.
-- A failure before the commit raises a `Transient` error or `DatabaseError`, and nothing is kept. One during
-  the commit, of which the engine can't know the end, raises `OutcomeUnknown`.
+- A failure before the commit raises a `Transient` error or `DatabaseError`, and nothing is kept. A failure
+  during the commit whose outcome the engine can't know raises `OutcomeUnknown`.
 - Keys are ordered by their UTF-8 bytes. Text is compared as it is: no case folding, no normalisation.
 - A row whose `expires_at` is not later than `now` is invisible to `read`, `scan` and `totals`.
-- Nothing is committed after `outcome.deadline`: the engine looks at the time once more when it holds whatever
-  it had to wait for, as late before the commit as it can. If it is too late, it rolls back and decides anew,
-  which refuses the commands whose callers have given up and lets the others go on.
-- An engine that copies what it loads keeps to `loadable`: past that it raises `TooExpensive` before it has
-  loaded all of it. It may let others have a turn whenever `Decision.take` returns before the last command.
+- Nothing is committed after `outcome.deadline`. The engine checks the time again once it holds every lock it
+  had to wait for, as late before the commit as it can. If the deadline has passed, it rolls back and decides
+  again. That refuses the commands whose callers have given up and executes the others.
+- An engine that copies what it loads respects `loadable`: beyond it, it raises `TooExpensive` before it has
+  loaded everything. It may yield to others whenever `Decision.take` returns before the last command.
 - Cancelling a caller never stops a commit half way.
-- What an engine can't do raises `Unsupported`; it never does something weaker instead.
+- An operation that an engine can't perform raises `Unsupported`. It never does something weaker instead.
 
 Law: this module holds the protocol and the plain data that passes through it. `holdfast.testing` certifies an
 implementation.
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 class Later(Enum):
-    """The type of `LATER`: not without waiting."""
+    """The type of `LATER`: the answer is not available without waiting."""
 
     LATER = "later"
 
@@ -76,34 +76,34 @@ LATER: Final = Later.LATER
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store must know of its engine."""
+    """The properties of an engine that a store must know."""
 
     durable: bool = True
-    """What was acknowledged survives the process."""
+    """Acknowledged writes survive the process."""
     multi_process: bool = False
-    """Others may write to the same storage at the same time."""
+    """Other processes may write to the same storage at the same time."""
     batching: bool = True
-    """Commands are to be grouped before they are handed over."""
+    """Commands should be grouped before they are passed to the engine."""
     lane_per_namespace: bool = False
-    """Groups of different namespaces may be in flight together, and a group holds one namespace alone."""
+    """Groups of different namespaces may be in flight together, and each group holds a single namespace."""
     owns_clock: bool = False
-    """The other side knows the time: `now` is ignored."""
+    """The other side provides the time: `now` is ignored."""
     owns_reaper: bool = False
-    """The other side notices expiry by itself."""
+    """The other side expires entries by itself."""
     glances: bool = False
-    """Entries can be read without waiting, but for rare moments."""
+    """Entries can be read without waiting, except at rare moments."""
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
-    """A walk over the keys of a space: from `start` to before `stop` (None: to the end), in their order.
+    """A walk in order over the keys of a space, from `start` to before `stop` (None: to the end).
 
-    `after` leaves out keys up to and including it. (U+0000 can't be part of a bound in PostgreSQL, so "the
-    key after that one" has no other form.) With `reverse` the walk goes backwards from the other end, and
-    `after` leaves out keys from it on.
+    `after` excludes keys up to and including it. (PostgreSQL allows no U+0000 in a bound, so there is no
+    other way to express "the next key".) With `reverse` the walk goes backwards from the other end, and
+    `after` excludes keys from it on.
 
     The walk ends after `limit` rows, or before the row whose size would take the sum past `max_bytes`; the
-    first row is always given. The size of a row is that of its key, and with `values` also that of its value
-    and 256 bytes for the rest.
+    first row is always returned. The size of a row is that of its key. With `values` it also includes its
+    value and 256 bytes for the rest.
     """
 
     namespace: str
@@ -126,9 +126,9 @@ class Scanned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries a listing wants, by their envelope: those that have all that is given here.
+    """Conditions on the envelope of listed entries. An entry must match all that are given.
 
-    One that lives for ever does not end before any time.
+    An entry without a deadline never matches `expires_before`.
     """
 
     purpose: str | None = None
@@ -139,7 +139,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Selected(msgspec.Struct, kw_only=True):
-    """The keys and rows that a filter let through. `last` is the last key looked at; None at the end."""
+    """The keys and rows that passed a filter. `last` is the last key examined; None at the end."""
 
     keys: list[Any]
     rows: list[Row]
@@ -147,7 +147,7 @@ class Selected(msgspec.Struct, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that has passed its deadline and is still there."""
+    """A row that is past its deadline and still stored."""
 
     namespace: str
     key: str | bytes
@@ -155,17 +155,18 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What making room for a quota came to: the records of what has expired, and whether anything went."""
+    """The result of making room for a quota: records of expired entries, and whether space was freed."""
 
     journal: list[Record]
     freed: bool
 
 
 class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records of a journal: after version `since`, of keys from `start` to before `stop`, oldest first.
+    """A query of a journal: records after version `since`, the oldest first.
 
-    With `key` only those of this very key; with `newest_first` the order is turned round. With `max_bytes`
-    the answer ends before the record whose detail would take the sum past it; the first is always given.
+    It selects keys from `start` to before `stop`. With `key`, it selects only the records of that key.
+    `newest_first` reverses the order. With `max_bytes`, the answer ends before the record whose detail would
+    take the sum past it; the first one is always returned.
     """
 
     namespace: str
@@ -179,9 +180,10 @@ class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a journal and, of the same instant, its bounds: what was dropped and what was given last.
+    """Records of a journal, with its bounds at the same instant.
 
-    `complete` says that there are no more such records.
+    `floor` is the newest version whose record was dropped, `head` the last version given. `complete` means
+    that no more records match.
     """
 
     records: list[Record]
@@ -192,9 +194,9 @@ class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace's row, and of its entries those that are past their deadline but still counted.
+    """A namespace's row, and how many of the entries it counts are past their deadline.
 
-    `defaults` is what holds where its policy says nothing, if another side knows that.
+    `defaults` are the values that apply where its policy sets none, if the other side knows them.
     """
 
     namespace: Namespace
@@ -204,145 +206,149 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """Keeps rows, knows no rules. Times are milliseconds since 1970."""
+    """Storage for rows, without rules. Times are milliseconds since 1970."""
 
     @property
     def keys(self) -> Keys:
-        """What signs the audit."""
+        """The keys that sign the audit."""
         ...
 
     defaults: Policy | None
-    """The quotas of namespaces whose policy names none, for `decide`; the store sets it before `start`."""
+    """The quotas for namespaces whose policy sets none, for `decide`. The store sets it before `start`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine is like."""
+        """The properties of this engine."""
         ...
 
     async def start(self) -> None:
-        """Reach the storage, and create or migrate it where that is needed."""
+        """Connect to the storage, and create or migrate it where needed."""
         ...
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """Apply a group in one transaction. The outcome has a result per command, or what refused it.
+        """Apply a group in one transaction.
 
-        `now` tells the time, from any thread. Ask it when everything is loaded, and again when an attempt is
-        repeated, so that a deadline is judged by the clock as it is then.
+        The outcome has a result per command, or the error that refused it. `now` returns the time and may be
+        called from any thread. Call it once everything is loaded, and again for each further attempt, so that
+        deadlines are judged by the current time.
         """
         ...
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
-        """What `read` gives for entries, if it can be had without waiting; else `LATER`."""
+        """Return what `read` would for entries if that needs no waiting, else `LATER`."""
         ...
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
-        """The rows at these addresses that are alive, by position."""
+        """Return the rows at these addresses that are alive, by position."""
         ...
 
     async def scan(self, query: Scan, now: int) -> Scanned:
-        """The living rows of a range of keys."""
+        """Return the live rows of a range of keys."""
         ...
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
-        """Rows of a space whose deadline is not later than `now`, the longest overdue first."""
+        """Return rows of a space whose deadline is not later than `now`, the longest overdue first."""
         ...
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
-        """Entries with semantics, and those of the semantic family, by their deadline, the earliest first.
+        """Return entries with semantics, and those of the semantic family, by deadline, the earliest first.
 
-        The deadline is later than `since` and not later than `until`. What this costs may grow with the
-        entries of all kinds that have such a deadline, but not with what has been overdue for longer.
+        The deadline is later than `since` and not later than `until`. The cost may grow with the number of
+        entries of all kinds that have such a deadline, but not with that of entries overdue for longer.
         """
         ...
 
     async def journal(self, query: JournalQuery) -> JournalPage:
-        """Records of a namespace's journal."""
+        """Return records of a namespace's journal."""
         ...
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
-        """The row of a namespace (none if it has never been written to) or of all, by name."""
+        """Return the row of a namespace (none if it has never been written to) or of all, by name."""
         ...
 
     async def owners(self, space: str) -> list[str]:
-        """The namespaces that have rows in a space other than `kv`, by name, also those without a row."""
+        """Return the namespaces with rows in a space other than `kv`, by name, also those without a row."""
         ...
 
     async def ready(self) -> None:
-        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        """Check that a write would be accepted now, and raise the error that would refuse it."""
         ...
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Ring when others may have changed a namespace; returns what ends that. Need not do anything."""
+        """Call `ring` when others may have changed a namespace.
+
+        Returns a function that stops that. May do nothing.
+        """
         ...
 
     async def clock(self, ticks: Callable[[], float]) -> Reading | None:
-        """What the storage's own clock shows at which of these ticks; None if it has none or is not known."""
+        """Read the storage's own clock at a tick; None if it has no clock or its time is unknown."""
         ...
 
     async def remembered(self) -> int:
-        """The latest time that the storage knows: one that it was told to remember, or that of a change."""
+        """Return the latest time that the storage knows, either remembered or that of a change."""
         ...
 
     async def remember(self, now: int) -> int:
-        """Keep a time in case it is the latest, if this process may write; the latest that is kept."""
+        """Remember a time if it is the latest and this process may write. Returns the latest time kept."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the storage; what was accepted is finished first."""
+        """Finish all accepted work and release the storage."""
         ...
 
 
 @runtime_checkable
 class Housekeeper(Protocol):
-    """What an engine also has whose other side sweeps by itself, and at once when it is asked to."""
+    """An optional interface for engines whose other side sweeps by itself, and also on request."""
 
     async def sweep(self) -> int:
-        """Remove what has expired; how many entries that was."""
+        """Remove expired entries. Returns the number removed."""
         ...
 
     async def upkeep(self) -> None:
-        """Drop what was kept long enough."""
+        """Drop everything that is past its retention."""
         ...
 
     async def recount(self, namespace: str) -> int:
-        """Count anew what a namespace keeps; how many counters were wrong."""
+        """Recount the contents of a namespace. Returns the number of wrong counters."""
         ...
 
 
 @runtime_checkable
 class Rescuer(Protocol):
-    """What an engine also has that can copy all it keeps while it is in use."""
+    """An optional interface for engines that can copy their whole storage while it is in use."""
 
     async def rescue(self, path: str) -> Rescued:
-        """Copy everything into a new file, from what is open here, whatever is at its path now.
+        """Copy everything from the open storage into a new file, whatever is at its own path now.
 
         Raises:
-            ValidationError: The path can't be used: something is there, or its folder is not.
-            Busy: Another long look at the storage is under way.
+            ValidationError: The path can't be used: a file exists there, or its folder does not exist.
+            Busy: Another long read of the storage is under way.
         """
         ...
 
 
 @runtime_checkable
 class Onlooker(Protocol):
-    """What an engine also has that would make files when it is opened, and need not."""
+    """An optional interface for engines that would create files when opened, but can do without."""
 
     def look_on(self) -> None:
-        """Be opened for reading alone, before that happens: nothing is made or changed."""
+        """Open the storage read-only when it starts: create and change nothing."""
         ...
 
 
 @runtime_checkable
 class Announcer(Protocol):
-    """What an engine also has that can tell other processes of this machine where its store is served."""
+    """An optional interface for engines that can tell other local processes where their store is served."""
 
     def announce(self, url: str) -> None:
-        """Tell them; the URL must not hold anything secret."""
+        """Publish the URL, which must not contain secrets."""
         ...
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True):
-    """What examining the storage came to: what was looked at, what is wrong, and whether that was all."""
+    """The result of a check of the storage: its scope, the problems found, and whether it was complete."""
 
     checked: str
     troubles: list[str] = []
@@ -351,24 +357,24 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Examined(Protocol):
-    """What an engine also has that can tell whether its storage is sound."""
+    """An optional interface for engines that can check the integrity of their storage."""
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """Look for corruption: thoroughly, or as far as a quick look gets in so many seconds."""
+        """Check for corruption: thoroughly, or as far as a quick check gets in this many seconds."""
         ...
 
 
 @runtime_checkable
 class Selector(Protocol):
-    """What an engine also has whose other side filters by itself, so that only what is wanted travels."""
+    """An optional interface for engines whose other side filters, so that only matching entries are sent."""
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """The entries of a page that a filter lets through; without one all of them."""
+        """Return the entries of a page that pass a filter, or all of them without one."""
         ...
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of keys to remove: those that begin with a prefix, after a cursor. `dry_run` only names them."""
+    """A page of keys to remove: those with a prefix, after a cursor. `dry_run` only lists them."""
 
     namespace: str
     prefix: str
@@ -379,7 +385,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Remover(Protocol):
-    """What an engine also has whose other side removes keys by prefix, so that they travel once."""
+    """An optional interface for engines whose other side removes keys by prefix. Keys are sent once."""
 
     async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
         """Remove a page of keys."""
@@ -388,33 +394,33 @@ class Remover(Protocol):
 
 @runtime_checkable
 class TrashKeeper(Protocol):
-    """What an engine also has whose other side shows operators the trash."""
+    """An optional interface for engines whose other side shows operators the trash."""
 
     async def trash(self, query: Scan) -> TrashPage:
-        """What a walk over the trash finds, with the values if it asks for them."""
+        """Return the entries in a range of the trash, with their values if the query asks for them."""
         ...
 
 
 @runtime_checkable
 class SlowKeeper(Protocol):
-    """What an engine also has whose other side keeps the requests that took long."""
+    """An optional interface for engines whose other side keeps slow requests."""
 
     async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """A page of them, the newest first: before a number, and of one instance if that is given."""
+        """Return a page of them, the newest first: before a number, and of one instance if given."""
         ...
 
 
 @runtime_checkable
 class TableDoor(Protocol):
-    """What an engine also has whose other side answers calls about tables."""
+    """An optional interface for engines whose other side answers calls about tables."""
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a call: see `holdfast.handles.table_calls`."""
+        """Return the reply to a call; see `holdfast.handles.table_calls`."""
         ...
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records of an audit: after number `after`, of keys with a prefix, and as the rest says."""
+    """A query of an audit: records after number `after` that match all the other fields."""
 
     after: int = 0
     limit: int
@@ -428,9 +434,10 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What verifying a part of an audit came to: up to which record it is whole, and what is wrong after it.
+    """The result of verifying a part of an audit: the last valid record, and what is wrong after it.
 
-    `floor` is the number of the newest record that was pruned. `complete`: there is nothing more to verify.
+    `floor` is the number of the newest record that was pruned. `complete` means that nothing is left to
+    verify.
     """
 
     number: int
@@ -443,61 +450,62 @@ class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Auditor(Protocol):
-    """What an engine also has whose other side reads and verifies the audit, since it has the keys."""
+    """An optional interface for engines whose other side reads and verifies the audit with its keys."""
 
     async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
-        """Records of an audit."""
+        """Return records of an audit."""
         ...
 
     async def audits(self) -> list[str]:
-        """The namespaces that have an audit or should have one, by name."""
+        """Return the namespaces that have an audit or should have one, by name."""
         ...
 
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
-        """Verify what follows a record whose signature is `anchor`, as far as one part goes."""
+        """Verify one part of the audit, starting after the record whose signature is `anchor`."""
         ...
 
 
 @runtime_checkable
 class KeyKeeper(Engine, Protocol):
-    """What an engine also has whose storage outlives the process and may be opened with other keys.
+    """An optional interface for engines whose storage outlives the process and may be opened with other keys.
 
-    It keeps the names of the keys that have signed its audit, which are no secrets, the one in force last.
+    The storage keeps the names of the keys that have signed its audit, with the current one last. Names are
+    not secret.
     """
 
     @property
     def keys(self) -> Keyring:
-        """What signs the audit."""
+        """The keys that sign the audit."""
         ...
 
     async def kept_keys(self) -> list[str]:
-        """The names that are kept; none in a store that was never signed."""
+        """Return the names that are kept; none if the store has never signed."""
         ...
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
-        """Keep these names if those before are kept now; the names that are kept after that."""
+        """Replace the kept names if they equal `before`. Returns the names kept afterwards."""
         ...
 
 
 @runtime_checkable
 class LetterBox(Protocol):
-    """What an engine also has whose other side deals with dead letters, since they lie there."""
+    """An optional interface for engines whose other side handles dead letters, which are stored there."""
 
     async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
-        """The dead letters of a namespace after a number."""
+        """Return the dead letters of a namespace after a number."""
         ...
 
     async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
-        """Do what a letter asks for and drop it; the fields of the reply."""
+        """Execute the request of a dead letter and drop it. Returns the fields of the reply."""
         ...
 
     async def drop_letter(self, namespace: str, number: int) -> bool:
-        """Remove a letter; whether it was there."""
+        """Remove a dead letter. Returns whether it was there."""
         ...
 
 
 async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: str, space: str) -> Ends | None:
-    """The first and the last row of a space whose rows have no deadlines; None if it is empty."""
+    """Return the first and the last row of a space whose rows have no deadlines; None if it is empty."""
     first, last = [
         await scan(
             Scan(
@@ -519,9 +527,10 @@ async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: st
 
 
 def loadable(commands: Sequence[Command]) -> int | None:
-    """How many bytes of values may be loaded for commands; None if nobody minds.
+    """Return how many bytes of values may be loaded for these commands; None if there is no limit.
 
-    A group has room for several requests. One that needs more is refused, and then done command by command.
+    A group has room for several requests. A group that needs more is refused, then executed command by
+    command.
     """
     if len(commands) > 1:
         return 4 * rules.MAX_LOADED_BYTES
@@ -529,7 +538,7 @@ def loadable(commands: Sequence[Command]) -> int | None:
 
 
 def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:
-    """As many of the records as a query may be given, and whether those are all."""
+    """Return as many of the records as the query allows, and whether these are all."""
     given: list[Record] = []
     room = query.max_bytes
     for record in records:
@@ -542,17 +551,17 @@ def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record
 
 
 def no_hint() -> None:
-    """What ends the hints of an engine that gives none."""
+    """Do nothing. Engines that give no hints return this from `hint`."""
 
 
 def row_size(key: str | bytes, row: Row | None) -> int:
-    """What a key counts for in a scan, alone or with its row."""
+    """Return the size that a key counts for in a scan, alone or with its row."""
     width = len(key.encode()) if isinstance(key, str) else len(key)
     return width if row is None else width + row.size + 256
 
 
 def successor(prefix: str) -> str | None:
-    """The least text that is greater than every text with this prefix; None if there is none."""
+    """Return the least text that is greater than every text with this prefix; None if there is none."""
     for end in range(len(prefix) - 1, -1, -1):
         point = ord(prefix[end]) + 1
         if point == 0xD800:

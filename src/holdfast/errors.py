@@ -1,4 +1,4 @@
-"""Every error that Holdfast raises, one class and one frozen code each.
+"""All errors that Holdfast raises. Each class has its own stable code.
 
     HoldfastError
     ├── Refused                nothing was written; the same call will be refused again
@@ -9,12 +9,12 @@
     ├── Transient              nothing was written; the same call may succeed later
     │   └── RateLimited  Busy  Timeout  Unavailable  StorageFull
     ├── OutcomeUnknown         it may or may not have been written: read, or retry with the same request id
-    ├── Escalated              a retry gave up; it has the code of the error that it met last
+    ├── Escalated              a retry gave up; it has the code of the last error
     └── Defect                 report it
         └── DatabaseError  InternalError
 
-Law: errors carry what a caller needs to act, as fields; messages are for people. No text of a driver's
-exception ever becomes part of a message.
+Law: errors carry what a caller needs to act, as fields; messages are for people. The text of a driver's
+exception never becomes part of a message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    """The root. `code` is stable, `field` names the offending input where there is one."""
+    """The base class. `code` is stable; `field` names the offending input, if there is one."""
 
     code: str
     retryable: ClassVar[bool] = False
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 
 class _Shown(Generic[T]):
-    """An attribute that shows what is stored: made of what was seen when somebody first looks at it.
+    """An attribute that shows a stored entry or item, decoded on first access.
 
-    A group may refuse hundreds of calls for the same large value. Most who are refused never look at it, and
-    a service passes it on as it is stored; `peek` is for that.
+    A group may refuse hundreds of calls for the same large value. Most callers never read it, and a service
+    forwards it in its stored form, which `peek` returns.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -70,7 +70,7 @@ def _made(seen: Any) -> Any:
 
 
 def peek(error: HoldfastError, name: str) -> Any:
-    """What an error shows, as it was seen, if nobody has looked at it yet."""
+    """Return an attribute of an error as it was given, without decoding it."""
     return vars(error)[f"_{name}"]
 
 
@@ -91,7 +91,7 @@ class MissingField(Refused):
 
 
 class InvalidSubject(Refused):
-    """The subject has no such verb or not this shape."""
+    """The subject names no known verb, or has the wrong form."""
 
     code = "INVALID_SUBJECT"
 
@@ -115,7 +115,7 @@ class ValueTooLarge(Refused):
 
 
 class KeyNotFound(Refused):
-    """The verb needs a key that is there, and it is not."""
+    """The verb requires an existing key, and the key does not exist."""
 
     code = "KEY_NOT_FOUND"
 
@@ -123,8 +123,8 @@ class KeyNotFound(Refused):
 class ConditionFailed(Refused):
     """The item does not meet the condition of the write; nothing was written.
 
-    `current` is the item that is there, or None. `conflicts` lists every part of a transaction that failed.
-    Those past 512 KB of a reply have no value (`msgspec.UNSET`).
+    `current` is the existing item, or None. `conflicts` lists every part of a transaction that failed. Those
+    past 512 KB of a reply have no value (`msgspec.UNSET`).
     """
 
     code = "CONDITION_FAILED"
@@ -151,52 +151,51 @@ class Fenced(Refused):
 
 
 class LockLost(Fenced):
-    """The lease of a lock ended while its holder was at work: what it writes under its fence may be refused.
+    """The lease of a lock ended before its holder was done: writes under its fence may be refused.
 
-    It is raised by the lock in place of the cancellation that stopped the holder. What was written before
-    stays written.
+    The lock raises it in place of the cancellation that stopped the holder. Earlier writes remain.
     """
 
 
 class TableNotFound(Refused):
-    """There is no such table."""
+    """The table does not exist."""
 
     code = "TABLE_NOT_FOUND"
 
 
 class TableExists(Refused):
-    """There is a table of that name."""
+    """A table of that name already exists."""
 
     code = "TABLE_EXISTS"
 
 
 class ItemNotFound(Refused):
-    """The verb needs an item that is there, and it is not."""
+    """The verb requires an existing item, and the item does not exist."""
 
     code = "ITEM_NOT_FOUND"
 
 
 class IndexNotFound(Refused):
-    """There is no such index."""
+    """The index does not exist."""
 
     code = "INDEX_NOT_FOUND"
 
 
 class TtlNotConfigured(Refused):
-    """The table names no attribute that holds a deadline."""
+    """The table has no attribute for deadlines."""
 
     code = "TTL_NOT_CONFIGURED"
 
 
 class QuotaExceeded(Refused):
-    """The namespace is full by its policy; `excess` is by how many bytes, where that is known."""
+    """The namespace's quota is used up; `excess` is the number of bytes over it, where known."""
 
     code = "QUOTA_EXCEEDED"
     excess: int = 0
 
 
 class PermissionDenied(Refused):
-    """The caller may not do this."""
+    """The caller lacks permission for this."""
 
     code = "PERMISSION_DENIED"
 
@@ -208,7 +207,7 @@ class Unsupported(Refused):
 
 
 class TooExpensive(Refused):
-    """The request would look at more than one request may; the message says what cost most.
+    """The request exceeds the work limit for one request; the message says what cost most.
 
     Nothing was written. The same request costs the same again, so do not retry it: ask for less at a time.
     """
@@ -219,9 +218,9 @@ class TooExpensive(Refused):
 class VersionConflict(HoldfastError):
     """A check on a version failed; nothing was written.
 
-    `current` is the entry that is there, or None; in a table it is `item`. `conflicts` lists every failed
-    check of a batch; those past 512 KB of a reply have no value (`msgspec.UNSET`). `reason` is
-    `request_id_reused` when the id of an earlier request came back with other content.
+    `current` is the existing entry, or None; in a table it is `item`. `conflicts` lists every failed check of
+    a batch; those past 512 KB of a reply have no value (`msgspec.UNSET`). `reason` is `request_id_reused`
+    when a request id was used earlier with other content.
     """
 
     code = "VERSION_CONFLICT"
@@ -256,13 +255,13 @@ class Transient(HoldfastError):
 
 
 class RateLimited(Transient):
-    """The namespace is over its rate."""
+    """The namespace has exceeded its rate limit."""
 
     code = "RATE_LIMITED"
 
 
 class Busy(Transient):
-    """Too much is waiting."""
+    """Too many requests are pending, or a resource is in use."""
 
     code = "BUSY"
 
@@ -280,7 +279,7 @@ class Unavailable(Transient):
 
 
 class StorageFull(Transient):
-    """The disk is full. Reading and deleting go on."""
+    """The disk is full. Reads and deletions still work."""
 
     code = "STORAGE_FULL"
 
@@ -292,14 +291,14 @@ class OutcomeUnknown(HoldfastError):
 
 
 class Escalated(HoldfastError):
-    """A write was repeated and given up; it is kept as a dead letter, for somebody to deal with.
+    """A write was retried and given up; it is kept as a dead letter for an operator.
 
-    It has no code of its own. Codes say what happened to a request, and that is told by `error`, the one that
-    it met last; so `code` is that error's, and whoever sorts by codes needs no case for this class. As with
-    that error nothing was written, unless it is `OutcomeUnknown`.
+    It has no code of its own: `code` is that of `error`, the last error of the write. Code that handles
+    errors by their code therefore needs no case for this class. As with that error, nothing was written
+    unless it is `OutcomeUnknown`.
 
-    `attempts` is how often the write was tried, and `letter` the number of the dead letter; None if it could
-    not be kept, which the log tells.
+    `attempts` is the number of attempts, and `letter` the number of the dead letter. It is None if the letter
+    could not be kept, which is logged.
     """
 
     def __init__(self, message: str, *, error: HoldfastError, attempts: int, letter: int | None) -> None:
@@ -314,7 +313,7 @@ class Escalated(HoldfastError):
 
 
 def _escalated(message: str, error: HoldfastError, attempts: int, letter: int | None) -> Escalated:
-    """An `Escalated` as another process had it."""
+    """Rebuild an `Escalated` when unpickling."""
     return Escalated(message, error=error, attempts=attempts, letter=letter)
 
 
@@ -323,19 +322,19 @@ class Defect(HoldfastError):
 
 
 class DatabaseError(Defect):
-    """The database failed, or holds what can't be read."""
+    """The database failed, or contains data that can't be read."""
 
     code = "DATABASE_ERROR"
 
 
 class InternalError(Defect):
-    """Holdfast itself is at fault."""
+    """A defect in Holdfast itself."""
 
     code = "INTERNAL_ERROR"
 
 
 def error_classes() -> Iterator[type[HoldfastError]]:
-    """Every class that has a code of its own, for the tables of the edges to be total over."""
+    """Yield every class that has its own code, so that each edge can check that its table is complete."""
     waiting: list[type[HoldfastError]] = [HoldfastError]
     while waiting:
         current = waiting.pop()

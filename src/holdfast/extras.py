@@ -1,7 +1,7 @@
-"""Optional packages: the sentence that says which extra brings one that is missing.
+"""Optional packages, and the message that names the extra for a missing one.
 
-Law: the name of the distribution stands here alone. A module that is missing from Holdfast itself is a fault
-of ours and is never blamed on an extra.
+Law: only this module names the distribution. A missing module of Holdfast itself is a defect and is never
+blamed on an extra.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DISTRIBUTION: Final = "holdfast-kv"
-"""The name to install: `holdfast` alone is another project's."""
+"""The name to install. The package named `holdfast` belongs to another project."""
 
 
 def install(extra: str) -> str:
-    """Return the command that installs Holdfast with an extra, for a shell."""
+    """Return the shell command that installs Holdfast with an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def sentence(package: str, extra: str, purpose: str) -> str:
-    """Return what to tell a user who lacks a package."""
+    """Return the message for a user who lacks a package."""
     return f"{purpose} needs the package {package}: {install(extra)}"
 
 
 @contextlib.contextmanager
 def needed(extra: str, purpose: str) -> Iterator[None]:
-    """Import packages of an extra within this block, as part of a call.
+    """Import packages of an extra within this block, during a call.
 
     Raises:
-        Unsupported: One of them is not installed; the message names the extra.
+        Unsupported: A package is not installed; the message names the extra.
     """
     try:
         yield
@@ -46,8 +46,8 @@ def imported(extra: str, purpose: str) -> Iterator[None]:
     """Import packages of an extra within this block, at the top of a module.
 
     Raises:
-        ModuleNotFoundError: One of them is not installed; the message names the extra. It is the error that
-            programs expect of an import.
+        ModuleNotFoundError: A package is not installed; the message names the extra. Programs expect this
+            error from an import.
     """
     try:
         yield
@@ -56,7 +56,7 @@ def imported(extra: str, purpose: str) -> Iterator[None]:
 
 
 def _package(error: ModuleNotFoundError) -> str:
-    """Return the package that is missing, unless it is Holdfast: then the error goes on as it is."""
+    """Return the missing package. If Holdfast's own module is missing, re-raise the error."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "holdfast"):
         raise error
