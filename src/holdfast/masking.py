@@ -1,8 +1,8 @@
-"""What may be shown of an address: where it leads, and never what lets one in.
+"""Addresses without their secrets, for display.
 
-Law: every message, log line and greeting that names an address takes it from here. An address is cut up as
-text, since one with a secret that is not escaped is no legal URL. Where it is not certain which part of it is
-the secret, nothing is shown.
+Law: every message, log line and greeting that names an address takes it from here. Addresses are split as
+text, because one with an unescaped secret is not a legal URL. If it is unclear which part is the secret,
+nothing is shown.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ OPTIONS: Final = frozenset(
         "user",
     }
 )
-"""The options of a URL whose values are shown."""
+"""The URL options whose values are shown."""
 KEPT: Final = frozenset(
     {"creds", "nkey", "passfile", "password", "sslcert", "sslkey", "sslpassword", "sslrootcert"}
     | {"tls_ca", "tls_cert", "tls_key"}
 )
-"""Those whose names are shown and whose values are not. Any other may itself be a piece of a secret."""
+"""The URL options whose names are shown, but not their values. Any other name may be part of a secret."""
 
 _NATS: Final = ("nats", "tls")
 _NEXT: Final = re.compile(r",\s*(?=[a-z]+://)")
@@ -43,28 +43,28 @@ _SEED: Final = re.compile(r"[A-Z2-7]{40,}|-+BEGIN.*", re.DOTALL)
 
 
 def shown(url: str) -> str:
-    """An address, or several with commas between them, without passwords and tokens."""
+    """Return an address, or several separated by commas, without passwords and tokens."""
     return ", ".join(_one(part.strip()) for part in _NEXT.split(url))
 
 
 def hosts(url: str) -> str:
-    """Only where an address leads, or several: host and port, nothing if there is none."""
+    """Return only the host and port of an address, or of several; empty if there is none."""
     parts = [_one(part.strip()).rpartition("://")[2].rpartition("@")[2] for part in _NEXT.split(url)]
     return ", ".join(part.partition("?")[0].partition("/")[0] for part in parts)
 
 
 def shown_path(path: str) -> str:
-    """The name of a file; somebody may have given a secret where the name of its file was asked for."""
+    """Return the name of a file, masked if it looks like a secret given in place of a file name."""
     return MASK if _SEED.fullmatch(path.strip()) else path
 
 
 def require_escaped(url: str) -> None:
-    """Refuse an address in which a secret has a character that would end it.
+    """Refuse an address with a secret that contains an unescaped delimiter.
 
-    What follows would be taken for the name of a host or a database, and be sent there.
+    The rest of the secret would be taken for the name of a host or a database, and be sent there.
 
     Raises:
-        ValidationError: It is such an address.
+        ValidationError: The address contains such a secret.
     """
     for part in _NEXT.split(url):
         head, _, query = (part.partition("://")[2] if "://" in part else part).partition("?")
@@ -81,7 +81,7 @@ def require_escaped(url: str) -> None:
 def _one(url: str) -> str:
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     if scheme.startswith("sqlite") and rest.startswith("/"):
-        return url  # a path holds no secret, and any character
+        return url  # a path holds no secret, and may hold any character
     head, _, query = rest.partition("?")
     options = [_option(option) for option in query.partition("#")[0].split("&") if option]
     if "@" in query and ("@" in head or MASK in options):
@@ -95,7 +95,7 @@ def _one(url: str) -> str:
 
 
 def _user(credentials: str, *, nats: bool) -> str:
-    """The user; to NATS a name without a password is a token."""
+    """Return the user. For NATS, a name without a password is a token and is masked."""
     name, colon, _ = credentials.partition(":")
     return name if (colon or not nats) and _USER.fullmatch(name) else MASK
 

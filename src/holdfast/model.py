@@ -1,7 +1,7 @@
-"""The nouns that users hold in their hands: entries, pages, changes.
+"""The values that users work with: entries, pages, changes.
 
-Law: only frozen values live here. Nothing in this module validates, decides or does I/O, and it imports no
-other part of the library. `holdfast.stored` makes these of stored rows.
+Law: this module holds only frozen values. It validates nothing, decides nothing, does no I/O and imports no
+other part of the library. `holdfast.stored` makes these values from stored rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files and folders that only their owner can read, whatever the umask says.
+"""Files and folders that only their owner can read, whatever the umask.
 
-Law: what is made here is private from its first moment, and no symbolic link is followed. A file that SQLite
-may have open in this process is changed by its path and never opened: closing any descriptor of it would drop
+Law: everything made here is private from the start, and no symbolic link is followed. A file that SQLite may
+have open in this process is changed by its path and never opened: closing any descriptor of it would release
 the locks that SQLite holds.
 """
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 FOLDER: Final = 0o700
 FILE: Final = 0o600
 OTHERS: Final = 0o077
-"""The bits of a mode that let other users in."""
+"""The mode bits that give other users access."""
 LINK: Final = "it is a symbolic link, and only a plain file is used here: remove the link"
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing. A folder that exists is left as it is.
+    """Create a folder and its missing parents. An existing folder is left as it is.
 
     Raises:
-        OSError: It can't be made.
+        OSError: It can't be created.
     """
     if path.is_dir():
         return
@@ -37,18 +37,18 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(mode=FOLDER)
     except FileExistsError:
-        if not path.is_dir():  # else another process has just made it
+        if not path.is_dir():  # otherwise another process has just created it
             raise
     else:
         path.chmod(FOLDER)
 
 
 def create(path: Path | str) -> int:
-    """Make a file and open it for writing.
+    """Create a file and open it for writing.
 
     Raises:
-        FileExistsError: There is one already, or a link.
-        OSError: It can't be made.
+        FileExistsError: A file or link of that name exists.
+        OSError: It can't be created.
     """
     return _closed_to_others(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
@@ -56,10 +56,10 @@ def create(path: Path | str) -> int:
 
 
 def opened(path: Path, flags: int) -> int:
-    """Open a file, and make it if there is none. One that others could read is closed to them.
+    """Open a file, and create it if it does not exist. Access by other users is removed.
 
     Raises:
-        OSError: It can't be opened; also where it is a symbolic link, and then the error says so.
+        OSError: It can't be opened, or it is a symbolic link, in which case the error says so.
     """
     try:
         file = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
@@ -71,7 +71,10 @@ def opened(path: Path, flags: int) -> int:
 
 
 def tighten(path: str) -> bool:
-    """Close a file to others; whether they could get at it. What is no file, or not ours, is left alone."""
+    """Remove other users' access to a file.
+
+    Returns whether they had any. Ignores non-files and others' files.
+    """
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode) or not mode & OTHERS:
@@ -84,6 +87,6 @@ def tighten(path: str) -> bool:
 
 def _closed_to_others(file: int) -> int:
     if stat.S_IMODE(os.fstat(file).st_mode) != FILE:
-        with contextlib.suppress(PermissionError):  # another user's file, who let us write to it
+        with contextlib.suppress(PermissionError):  # the file of another user who lets us write to it
             os.fchmod(file, FILE)
     return file

@@ -1,7 +1,7 @@
-"""From a URL to a store: the one place that knows which engine serves what.
+"""Opening a store from a URL, with the engine for its scheme.
 
-Law: engines are imported here and only when their URL is opened, so that nobody pays for a driver that is not
-used. Engines of other packages are found by the scheme that they were registered for.
+Law: engines are imported only here, and only when their URL is opened, so that a program never loads a driver
+that it does not use. Engines of other packages are found by the scheme for which they are registered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     MakeEngine: TypeAlias = Callable[[str, Keyring], Engine]
 
 ENTRY_POINTS: Final = "holdfast.engines"
-"""The group of entry points in which an installed package names its engines, by the scheme of their URLs."""
+"""The entry point group in which an installed package names its engines, by URL scheme."""
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
@@ -70,14 +70,14 @@ def open(
 
 
 def keyring_for(audit_key: str | Path | None) -> Keyring | None:
-    """The secrets that were given, if any were."""
+    """Return a keyring for the given secrets; None if there are none."""
     if audit_key is None:
         return None
     return FileKeyring(audit_key) if isinstance(audit_key, Path) else Keyring(parse_keys(audit_key))
 
 
 def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
-    """The engine that serves a URL, not started. `keys` sign its audit."""
+    """Return the engine that serves a URL, not started. `keys` sign its audit."""
     text = str(url)
     if not text:
         raise ValidationError("url is empty: name a file, or memory:// to keep nothing", field="url")
@@ -121,13 +121,13 @@ def register_engine(scheme: str, make: MakeEngine) -> None:
 
 
 def brings_key(url: str) -> bool:
-    """Whether what a URL leads to has a key of its own for the audit, as a file or a service has."""
+    """Return whether the storage at a URL has its own audit key, as a file or a service does."""
     scheme, separator, _ = url.partition("://")
     return not separator or scheme.partition("+")[0] in ("sqlite", "memory", "nats", "tls")
 
 
 def _installed(scheme: str) -> MakeEngine | None:
-    """The engine that an installed package names for a scheme; None if none does."""
+    """Return the engine that an installed package provides for a scheme; None if none does."""
     from importlib.metadata import entry_points
 
     for found in entry_points(group=ENTRY_POINTS, name=scheme):
@@ -172,7 +172,7 @@ def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:
 
 
 def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
-    """A service signs with its own keys: ours would be of no use."""
+    """Make an engine for a service. It ignores the keys, because the service signs with its own."""
     from holdfast.engines.remote import RemoteEngine
     from holdfast.engines.remote.address import remote_address
 
@@ -186,9 +186,9 @@ ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "nats": _remote,
     "tls": _remote,
 }
-"""Every engine of Holdfast's own by the scheme of its URLs."""
+"""All built-in engines by URL scheme."""
 
 _registered: Final[dict[str, MakeEngine]] = {}
 
 DRIVERS: Final = frozenset({"sqlite+aiosqlite", "postgresql+asyncpg"})
-"""Schemes that name a driver, as other libraries write them: accepted as the plain ones."""
+"""Schemes that also name a driver, as other libraries write them. They are accepted like the plain ones."""

@@ -1,7 +1,7 @@
-"""What an engine stores: rows by address, the namespace's own row, and records of the journal.
+"""The data that an engine stores: rows by address, the namespace's own row, and records of the journal.
 
 Law: plain data, with times as integer milliseconds since 1970 and values as compact JSON text. An engine
-moves these in and out of its storage unread; what they mean is known to `holdfast.decide` alone.
+moves these in and out of its storage without reading them. Only `holdfast.decide` knows what they mean.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ REQUEST: Final = "request"
 LETTER: Final = "letter"
 AUDIT: Final = "audit"
 TABLE: Final = "table"
-"""The space of the definitions of tables, by name."""
+"""The space of table definitions, by name."""
 DROPPED: Final = "dropped"
-"""The space of the names of spaces whose rows are to go."""
+"""The space of the names of spaces whose rows are to be removed."""
 OVERHEAD: Final = 128
-"""What a row or a record counts for beside its key, its value and the texts that go with them."""
+"""Bytes that a row or a record counts for, in addition to its key, its value and its other texts."""
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """Where a row is: keys are ordered by their bytes within a namespace and a space."""
+    """The location of a row. Keys are ordered by their bytes within a namespace and a space."""
 
     namespace: str
     space: str
@@ -34,9 +34,9 @@ class Address(msgspec.Struct, frozen=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One stored row. `version` 0 marks a row that somebody else wrote into the table.
+    """One stored row. `version` 0 marks a row that was written outside Holdfast.
 
-    `value` is None only where a load left it out; `size` is its length in UTF-8 bytes all the same.
+    `value` is None only where a load left it out; `size` is its length in UTF-8 bytes even then.
     """
 
     value: str | None
@@ -51,19 +51,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec_ref: str | None = None
 
     def alive(self, now: int) -> bool:
-        """Whether the row is still there for a reader at `now`: a deadline that is reached is passed."""
+        """Return whether a reader at `now` still sees the row. At its deadline it is no longer seen."""
         return self.expires_at is None or self.expires_at > now
 
 
 class Namespace(msgspec.Struct, kw_only=True, gc=False):
-    """The row of a namespace: the source of its versions, and what it holds.
+    """The row of a namespace: the source of its versions, and the size of its contents.
 
-    `revision` is the last version given. `keys` and `bytes` count rows of the space `kv`, or the items of a
-    namespace of tables, also those whose deadline has passed unnoticed. `journal_floor` is the newest version
-    whose record has been dropped. `policy` is JSON text; None is the policy of those who never asked for one.
+    `revision` is the last version given. `keys` and `bytes` count the rows of the space `kv`, or the items of
+    a namespace of tables, including those past their deadline that have not been expired yet. `journal_floor`
+    is the newest version whose record has been dropped. `policy` is JSON text, or None if no policy was ever
+    set.
 
-    The other bytes say what the rest takes (`holdfast.decide.weights`): `envelope_bytes` what goes with the
-    entries and items, and the others all that a space or the journal holds.
+    The other byte counts cover the rest (`holdfast.decide.weights`): `envelope_bytes` the envelopes of
+    entries and items, and the others all the contents of a space or of the journal.
     """
 
     name: str
@@ -86,12 +87,12 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def held_bytes(self) -> int:
-        """What the entries and items count for."""
+        """Bytes that the entries and items count for."""
         return self.bytes + self.envelope_bytes + OVERHEAD * self.keys
 
     @property
     def kept_bytes(self) -> int:
-        """What a quota of bytes counts: all that the namespace keeps but its audit."""
+        """Bytes that a quota counts: everything that the namespace keeps except its audit."""
         return (
             self.held_bytes
             + self.trash_bytes
@@ -111,11 +112,11 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Overdue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Plain entries of a namespace past their deadline: the longest overdue, as many as were asked for.
+    """Totals of the longest overdue plain entries of a namespace, up to the number asked for.
 
-    Plain is an entry that was written through Holdfast (its version is not 0) and has no semantics. `bytes`
-    is the size of their keys and values, `until` the latest of their deadlines. `envelope` is how many
-    characters their writers, request ids and spec_refs have, `names` how many their keys and writers have.
+    A plain entry was written through Holdfast (its version is not 0) and has no semantics. `bytes` is the
+    size of their keys and values, `until` the latest of their deadlines. `envelope` is the number of
+    characters of their writers, request ids and spec_refs, `names` that of their keys and writers.
     """
 
     count: int = 0
@@ -130,7 +131,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Each gets a version, from `first` on in the order of their deadlines, and a record with the op `expired`:
     its key, last writer and version (as `expired_version`), `at`, and how long before that the deadline was
-    (`lag_ms`). Nothing else is left of it. The counters of the namespace's row have it already.
+    (`lag_ms`). Nothing else remains of it. The counters in the namespace's row already include the change.
     """
 
     namespace: str
@@ -141,7 +142,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record of a namespace's journal. `detail` is JSON text with what only its kind of change has."""
+    """One record of a namespace's journal. `detail` is JSON text with fields of its kind of change only."""
 
     namespace: str
     version: int

@@ -1,8 +1,8 @@
-"""What is legal: every limit and every form that input may have.
+"""The limits and legal forms of all input.
 
-Law: each rule of the contract about a field stands here once, and every door goes through it. A function
-takes what a caller gave, of any type, and returns it in its legal form or raises with the field, the
-offending size or name, and the limit. Nothing here depends on what is stored.
+Law: each rule of the contract about a field is here once, and every edge applies it. A function takes what a
+caller gave, of any type. It returns the legal form, or raises an error with the field, the offending size or
+name, and the limit. Nothing here depends on what is stored.
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ MAX_HINTS: Final = 16
 MAX_HINT_CHARACTERS: Final = 100
 MAX_BATCH: Final = 1_000
 MAX_TRANSFER_BYTES: Final = 524_288
-"""What one page, one batch and one reply of get_many may hold."""
+"""Maximum size of one page, one batch and one reply of get_many."""
 MAX_WORK: Final = 1_000_000
 MAX_WORK_PER_WRITE: Final = 1_000
-"""How many steps of work a request may take, and how many more for each write in it (`holdfast.work`)."""
+"""Maximum steps of work for a request, and the additional steps for each write in it (`holdfast.work`)."""
 MAX_LOADED_BYTES: Final = 8_388_608
-"""How many bytes of stored values a request that writes may have to look at."""
+"""Maximum bytes of stored values that a request that writes may have to read."""
 MAX_LETTER_BYTES: Final = 786_432
-"""What one dead letter may hold: a batch at its limit, with the names of its fields."""
+"""Maximum size of one dead letter: a batch at its limit, with the names of its fields."""
 MAX_LETTERS_BYTES: Final = 67_108_864
-"""What all dead letters of a namespace may hold, at 256 bytes and its content for each."""
+"""Maximum size of all dead letters of a namespace. Each counts 256 bytes plus its content."""
 MAX_VERSION: Final = 2**63 - 1
 MAX_LOADED_VERSION: Final = 2**62
-"""The largest version that an entry of another store may bring: the namespace counts on from it."""
+"""The largest version that an entry from another store may bring. The namespace continues from it."""
 
 TRASH_RETENTION: Final = 7 * 86_400
-"""For how many seconds what was removed can be restored."""
+"""Seconds for which removed entries can be restored."""
 REQUEST_RETENTION: Final = 86_400
 MAX_REQUESTS: Final = 1_000_000
-"""For how many seconds a request is remembered, and how many of a namespace at the most."""
+"""Seconds for which a request is remembered, and the maximum number per namespace."""
 JOURNAL_RETENTION: Final = 86_400
 MAX_JOURNAL: Final = 1_000_000
-"""For how many seconds a change is told of, and how many of a namespace at the most."""
+"""Seconds for which the journal keeps a change, and the maximum number per namespace."""
 
 _PLUGIN: Final = re.compile(r"[a-z0-9_-]{1,100}")
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _COMPONENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SURE_BITS: Final = 14_284  # an integer of no more bits has at most 4,300 digits
+_SURE_BITS: Final = 14_284  # integers with no more bits have at most 4,300 digits
 _PLAIN: Final = frozenset({str, bool, type(None)})
 _SCALAR: Final = _PLAIN | {int, float}
 _JSON: Final = _SCALAR | {list, dict}
 _LONG: Final = 4_096
-"""From how many bytes on a value is looked over level by level."""
+"""Size in bytes from which a value is checked level by level."""
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
 _QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
 _SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
 
 
 def plugin_name(name: object) -> str:
-    """The name of a plugin."""
+    """Return the name of a plugin."""
     if not isinstance(name, str) or not _PLUGIN.fullmatch(name):
         raise InvalidPluginName(
             f"Plugin name {shown(name)} must be 1 to 100 of the characters a-z, 0-9, _ and -",
@@ -87,7 +87,7 @@ def plugin_name(name: object) -> str:
 
 
 def tenant_part(name: object, *, field: str) -> str:
-    """The name of a tenant or a project."""
+    """Return the name of a tenant or a project."""
     if not isinstance(name, str) or not _TENANT.fullmatch(name):
         raise ValidationError(
             f"{field} {shown(name)} must be 1 to 63 of the characters a-z, 0-9, _ and -, "
@@ -98,7 +98,7 @@ def tenant_part(name: object, *, field: str) -> str:
 
 
 def namespace(name: object) -> str:
-    """The full name of a namespace, as operators say it."""
+    """Return the full name of a namespace, as operators write it."""
     match name.split("/") if isinstance(name, str) else ():
         case [("kv" | "table") as family, plugin]:
             return f"{family}/{plugin_name(plugin)}"
@@ -113,7 +113,7 @@ def namespace(name: object) -> str:
 
 
 def semantic_root(namespace: str) -> str | None:
-    """How full keys of a namespace begin; None outside the semantic family."""
+    """Return the prefix of full keys in a namespace; None outside the semantic family."""
     match namespace.split("/"):
         case ["semantic", tenant, project]:
             return f"tenant/{tenant}/project/{project}/"
@@ -122,21 +122,21 @@ def semantic_root(namespace: str) -> str | None:
 
 
 def key(text: object) -> str:
-    """A key: text of 1 to 255 characters without U+0000."""
+    """Return a key: text of 1 to 255 characters without U+0000."""
     if type(text) is str and 0 < len(text) <= MAX_KEY_CHARACTERS and text.isascii() and "\x00" not in text:
-        return text  # as nearly all are
+        return text  # the common case
     if text == "":
         raise ValidationError("key must not be empty", field="key")
     return _text(text, field="key", most=MAX_KEY_CHARACTERS)
 
 
 def prefix(text: object) -> str:
-    """The beginning of keys; the empty one is that of all."""
+    """Return a prefix of keys; the empty one matches all."""
     return _text(text, field="prefix", most=MAX_KEY_CHARACTERS)
 
 
 def semantic_key(text: object, root: str) -> str:
-    """A key of a tenant's project, complete: `root` is `tenant/<t>/project/<p>/`."""
+    """Return a key of a tenant's project in full. `root` is `tenant/<t>/project/<p>/`."""
     full = _under(_text(text, field="key", most=MAX_SEMANTIC_KEY_CHARACTERS), root, field="key")
     for number, component in enumerate(full.removeprefix(root).split("/"), start=1):
         if not _COMPONENT.fullmatch(component):
@@ -154,7 +154,7 @@ def semantic_key(text: object, root: str) -> str:
 
 
 def semantic_prefix(text: object, root: str) -> str:
-    """The beginning of keys of a tenant's project, complete."""
+    """Return a prefix of keys of a tenant's project in full."""
     given = prefix(text)
     return (
         root
@@ -164,7 +164,7 @@ def semantic_prefix(text: object, root: str) -> str:
 
 
 def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
-    """The compact form of a JSON value, and its size in bytes, which is bounded."""
+    """Return the compact form of a JSON value and its size in bytes, which is limited."""
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -180,17 +180,17 @@ def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value
             field=field,
         )
     if size < _LONG or not _is_plain(value):
-        _walk(value, MAX_NESTING, field=field)  # only now: a value may be too large by far
+        _walk(value, MAX_NESTING, field=field)  # only now: the value might have been far too large
     return encoded.decode(), size
 
 
 def ttl(seconds: object, *, field: str = "ttl") -> int | None:
-    """A time to live in whole seconds; None is for ever."""
+    """Return a TTL in whole seconds; None means no expiry."""
     return None if seconds is None else required_ttl(seconds, field=field)
 
 
 def required_ttl(seconds: object, *, field: str = "ttl") -> int:
-    """A time to live where there must be one."""
+    """Return a TTL where one is required."""
     if type(seconds) is not int or not 1 <= seconds <= MAX_TTL:
         raise ValidationError(
             f"{field} must be a whole number of seconds from 1 to {MAX_TTL}, not {shown(seconds)}",
@@ -200,7 +200,7 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
 
 
 def timeout(seconds: object) -> float:
-    """For how many seconds a call may wait for its turn; fractions are allowed."""
+    """Return the seconds for which a call may wait for its turn; fractions are allowed."""
     if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TTL:  # type: ignore[operator]
         raise ValidationError(
             f"timeout must be a number of seconds above 0 and at most {MAX_TTL}, not {shown(seconds)}",
@@ -210,7 +210,7 @@ def timeout(seconds: object) -> float:
 
 
 def limit(number: object) -> int:
-    """How many results at the most."""
+    """Return the maximum number of results."""
     if number is None:
         return DEFAULT_LIMIT
     if type(number) is not int or not 1 <= number <= MAX_LIMIT:
@@ -221,14 +221,14 @@ def limit(number: object) -> int:
 
 
 def version(number: object, *, field: str = "expected_version") -> int:
-    """A version as a caller names it; 0 stands for nothing there."""
+    """Return a version given by a caller; 0 means that nothing exists."""
     if type(number) is not int or not 0 <= number <= MAX_VERSION:
         raise ValidationError(f"{field} must be a whole number from 0, not {shown(number)}", field=field)
     return number
 
 
 def loaded_version(number: object) -> int:
-    """The version of an entry of another store, with room behind it for those of later writes."""
+    """Return the version of an entry from another store. It leaves room for the versions of later writes."""
     if type(number) is not int or not 0 <= number <= MAX_LOADED_VERSION:
         raise ValidationError(
             f"version must be a whole number from 0 to {MAX_LOADED_VERSION}, not {shown(number)}",
@@ -238,7 +238,7 @@ def loaded_version(number: object) -> int:
 
 
 def positive(number: object, *, field: str, most: int = MAX_VERSION) -> int:
-    """A whole number from 1, such as that of a dead letter."""
+    """Return a whole number from 1, such as that of a dead letter."""
     if type(number) is not int or not 1 <= number <= most:
         raise ValidationError(
             f"{field} must be a whole number from 1 to {most}, not {shown(number)}", field=field
@@ -247,17 +247,17 @@ def positive(number: object, *, field: str, most: int = MAX_VERSION) -> int:
 
 
 def reason(text: object) -> str:
-    """What somebody was told went wrong."""
+    """Return the message of an error that a caller reports."""
     return _text(text, field="message", most=MAX_REASON_CHARACTERS)
 
 
 def anchor(text: object) -> str:
-    """The signature of the record after which an audit is verified."""
+    """Return the signature of the record after which an audit is verified."""
     return _text(text, field="anchor", most=MAX_IDENTITY_CHARACTERS)
 
 
 def increment(by: object) -> int | float:
-    """What to add to a number."""
+    """Return the number to add to another."""
     if type(by) is not int and type(by) is not float:
         raise ValidationError(f"by must be a number, not {shown(by)}", field="by")
     _walk(by, MAX_NESTING, field="by")
@@ -265,7 +265,7 @@ def increment(by: object) -> int | float:
 
 
 def identity(text: object, *, field: str) -> str:
-    """The name of a writer or of a request."""
+    """Return the name of a writer or the id of a request."""
     checked = _text(text, field=field, most=MAX_IDENTITY_CHARACTERS)
     if not checked or _CONTROL.search(checked):
         raise ValidationError(
@@ -276,12 +276,12 @@ def identity(text: object, *, field: str) -> str:
 
 
 def spec_ref(text: object) -> str | None:
-    """A pointer to the governing document."""
+    """Return a reference to the governing document."""
     return None if text is None else _text(text, field="spec_ref", most=MAX_SPEC_REF_CHARACTERS)
 
 
 def fence(given: object) -> Fence | None:
-    """The lock and token that a write relies on."""
+    """Return the lock and token that a write relies on."""
     if given is None or isinstance(given, Fence):
         return given
     if not isinstance(given, dict) or set(given) != {"lock", "token"}:
@@ -292,12 +292,12 @@ def fence(given: object) -> Fence | None:
 
 
 def lock_name(text: object, *, field: str) -> str:
-    """The name of a lock."""
+    """Return the name of a lock."""
     return identity(text, field=field)
 
 
 def semantics(given: object) -> Semantics | None:
-    """Why an entry exists and for whom; nothing said is None."""
+    """Return the purpose and audience of an entry; None if nothing is given."""
     if given is None:
         return None
     if isinstance(given, Semantics):
@@ -318,7 +318,7 @@ def semantics(given: object) -> Semantics | None:
 
 
 def purpose(text: object, *, field: str) -> str:
-    """What an entry is for."""
+    """Return the purpose of an entry."""
     if not isinstance(text, str) or not _PURPOSE.fullmatch(text):
         raise ValidationError(
             f"{field} {shown(text)} must be 1 to 32 of the characters a-z, 0-9 and _, "
@@ -329,12 +329,12 @@ def purpose(text: object, *, field: str) -> str:
 
 
 def time(given: object, *, field: str) -> int:
-    """A point in time as it is stored, from a time or its ISO 8601 text; one without a zone is UTC."""
+    """Return a point in time as it is stored, from a datetime or ISO 8601 text. Without a zone it is UTC."""
     try:
         found = datetime.fromisoformat(given) if isinstance(given, str) else given
         if isinstance(found, datetime):
             at = milliseconds(found)
-            moment(at)  # its zone may take it out of all years
+            moment(at)  # the zone may move it out of the range of years
             return at
     except (ValueError, OverflowError):
         pass
@@ -344,11 +344,11 @@ def time(given: object, *, field: str) -> int:
 
 
 def policy(given: Policy | dict[str, Any]) -> Policy:
-    """What an operator asks of a namespace."""
+    """Return the policy that an operator sets for a namespace."""
     fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
     for name, asked in fields.items():
         if name not in Policy.__struct_fields__:
-            spelled = ascii(str(name)[:40])[1:-1]  # it goes back to the caller, who may have sent anything
+            spelled = ascii(str(name)[:40])[1:-1]  # it is sent back to the caller, who may have sent anything
             raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{spelled}")
         if asked is not None:
             _policy_field(name, asked)
@@ -371,7 +371,7 @@ def _policy_field(name: str, asked: object) -> None:
 
 
 def _policy_lifetimes(asked: Policy) -> None:
-    """Refuse lifetimes that no entry could have."""
+    """Refuse TTL bounds that no entry could meet."""
     bounds = [bound for bound in (asked.ttl_min, asked.ttl_default, asked.ttl_max) if bound is not None]
     if bounds != sorted(bounds):
         raise ValidationError(
@@ -408,7 +408,7 @@ def _text(text: object, *, field: str, most: int) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a large value is legal JSON, told level by level; if it may not be, `_walk` says what is wrong.
+    """Return whether a large value is legal JSON, checking level by level. If not, `_walk` finds the reason.
 
     A walk calls a function for each list and object, which takes 10 ms for a value of 64 KB.
     """
@@ -427,7 +427,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _are_numbers(members: list[Any], kinds: set[type]) -> bool:
-    """Whether all numbers are finite, and the integers small enough that nobody has to count their digits."""
+    """Return whether all numbers are finite, and all integers too small to need their digits counted."""
     try:
         if int in kinds:
             array("q", members if kinds == {int} else [one for one in members if type(one) is int])
@@ -437,7 +437,7 @@ def _are_numbers(members: list[Any], kinds: set[type]) -> bool:
 
 
 def _walk(value: Any, room: int, *, field: str = "value") -> None:
-    """Refuse what JSON has no form for and the encoder would bend into something else."""
+    """Refuse values that JSON can't represent and that the encoder would convert to something else."""
     if isinstance(value, (dict, list, tuple)):
         if room == 0:
             raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
@@ -464,7 +464,7 @@ def _walk(value: Any, room: int, *, field: str = "value") -> None:
 
 
 def shown(given: object) -> str:
-    """A short form for messages; the length of what a caller sent must not matter."""
+    """Return a short form for messages, whatever the length of the input."""
     if isinstance(given, str):
         return ascii(given[:40]) + ("..." if len(given) > 40 else "")
     if given is None or isinstance(given, bool):
@@ -475,7 +475,7 @@ def shown(given: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What kind of value a message speaks of, in the words of JSON: the value itself may be private."""
+    """Return the kind of a value in JSON terms, for messages. The value itself may be private."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, Mapping):

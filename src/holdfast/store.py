@@ -1,4 +1,4 @@
-"""The store: what callers hold. It opens and closes the pipeline and hands out handles on it.
+"""The store, which callers hold. It opens and closes the pipeline and hands out handles on it.
 
 Law: everything asynchronous here has an owner, and closing waits for it. Nothing below this module imports
 it, not even for types.
@@ -64,7 +64,7 @@ class Store(Operations):
 
     @cached_property
     def _reaper(self) -> Reaper:
-        """What notices expiry, and is imported by who does: a process that only reads has no use for it."""
+        """The reaper, imported on first use: a process that only reads does not need it."""
         from holdfast.upkeep.reaper import Reaper
 
         reaper = Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
@@ -198,7 +198,7 @@ class Store(Operations):
     async def _ask_door(
         self, door: TableDoor, namespace: str, verb: str, fields: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Have a call answered elsewhere, where nobody knows who writes through this store."""
+        """Forward a call to the other side, which does not know this store's default writer."""
         from holdfast.verbs.tables import WRITES
 
         if verb in WRITES and self._writer and fields.get("last_writer") is None:
@@ -213,7 +213,7 @@ class Store(Operations):
         return Rescues(self.rescue, self._take_charge)
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
-        """Have a task end with the store."""
+        """Cancel a task when the store closes."""
         self._tasks = [known for known in self._tasks if not known.done()]
         self._tasks.append(task)
 

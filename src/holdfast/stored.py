@@ -1,6 +1,6 @@
-"""From what is stored to the nouns of `holdfast.model`: rows to entries and items, records to changes.
+"""Conversion of stored data to the values of `holdfast.model`: rows to entries and items, records to changes.
 
-Law: nothing is decided or looked up. What can't be read raises `DatabaseError`.
+Law: nothing is decided or looked up here. Data that can't be read raises `DatabaseError`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _ITEM: Final = "of an item"
 LONG: Final = 32_768
-"""From how many characters on a value is read without looking for garbage meanwhile."""
+"""Length in characters from which a value is decoded with garbage collection off."""
 _LOOK_OVER: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LONGEST_NEGATIVE: Final = re.compile(r"-[0-9]{4300}(?![0-9])")
 
 
 class Escalation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the record of an escalation says besides: why it was given up, and the keyed hash of the value."""
+    """Details in the record of an escalation: the reason for giving up, and the keyed hash of the value."""
 
     error_code: str
     attempts: int
@@ -49,19 +49,19 @@ def _finite(text: str) -> float:
 
 
 def value_of(key: str, row: Row) -> Any:
-    """The value in a row of the space `kv`.
+    """Return the value in a row of the space `kv`.
 
     Raises:
-        DatabaseError: It can't be read.
+        DatabaseError: The value can't be read.
     """
     return _value(row.value or "", key)
 
 
 def look_over(key: str, row: Row) -> msgspec.Raw:
-    """The value in a row as JSON, found to be legal but not made into anything.
+    """Return the value in a row as JSON, checked but not decoded.
 
     Raises:
-        DatabaseError: It is none; somebody has written past Holdfast.
+        DatabaseError: The value is not JSON, because it was written outside Holdfast.
     """
     try:
         return _LOOK_OVER(row.value or "")
@@ -74,8 +74,8 @@ def _value(text: str, key: str) -> Any:
         return msgspec.json.decode(text) if len(text) < LONG else _decoded(text)
     except (msgspec.DecodeError, RecursionError):
         pass
-    if _LONGEST_NEGATIVE.search(text):  # msgspec takes the sign for one digit too many
-        import json  # for such a number alone: every command would wait for it
+    if _LONGEST_NEGATIVE.search(text):  # msgspec counts the sign as a digit and so finds one too many
+        import json  # only needed for such a number: importing it would slow down every command
 
         try:
             return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -85,7 +85,10 @@ def _value(text: str, key: str) -> Any:
 
 
 def _decoded(text: str) -> Any:
-    """A long value. Of a hundred thousand new lists none is garbage, and to look for it doubles the time."""
+    """Decode a long value with garbage collection off.
+
+    None of a hundred thousand new lists is garbage, and collecting doubles the time.
+    """
     if not gc.isenabled():
         return msgspec.json.decode(text)
     gc.disable()
@@ -100,7 +103,7 @@ def _unreadable(key: str) -> DatabaseError:
 
 
 def semantics_of(text: str | None) -> Semantics | None:
-    """The semantics in a row; what can't be read as such was written past Holdfast and means nothing."""
+    """Return the semantics in a row. Unreadable ones were written outside Holdfast and count as None."""
     if text is None:
         return None
     try:
@@ -111,13 +114,13 @@ def semantics_of(text: str | None) -> Semantics | None:
 
 @lru_cache(maxsize=1024)
 def purpose_of(semantics: str | None) -> str | None:
-    """The purpose that the semantics in a row name."""
+    """Return the purpose in the semantics of a row."""
     meaning = None if semantics is None else semantics_of(semantics)
     return None if meaning is None else meaning.purpose
 
 
 def entry_of(key: str, row: Row, *, value: bool = True) -> Entry:
-    """The entry that a row of the space `kv` stands for; without its value if that is not wanted."""
+    """Return the entry of a row in the space `kv`, on request without its value."""
     return Entry(
         key=key,
         value=value_of(key, row) if value else msgspec.UNSET,
@@ -133,7 +136,7 @@ def entry_of(key: str, row: Row, *, value: bool = True) -> Entry:
 
 
 def item_of(row: Row) -> Item:
-    """The item that a row stands for.
+    """Return the item of a row.
 
     Raises:
         DatabaseError: It can't be read.
@@ -146,7 +149,7 @@ def item_of(row: Row) -> Item:
 
 
 def stored_item(row: Row, *, value: bool = True) -> Item:
-    """The item that a row stands for, its attributes still as JSON, or left out if they are not wanted.
+    """Return the item of a row, with its attributes still as JSON, or left out on request.
 
     Raises:
         DatabaseError: It can't be read.
@@ -162,17 +165,17 @@ def stored_item(row: Row, *, value: bool = True) -> Item:
 
 
 def made(value: Any) -> Any:
-    """What an answer holds, also where it holds it as JSON still."""
+    """Decode a value if it is still JSON; return any other as it is."""
     return _value(bytes(value).decode(), _ITEM) if isinstance(value, msgspec.Raw) else value
 
 
 def some_attributes(text: str, names: Set[str]) -> dict[str, Any]:
-    """Of an item's text the attributes of these names; of a list or an object only that it is one.
+    """Return the attributes of these names from an item's text, with lists and objects left empty.
 
-    Neither can be a key or a deadline, and to make one takes up to 30 ms.
+    Neither can be a key or a deadline, and decoding one takes up to 30 ms.
 
     Raises:
-        DatabaseError: It can't be read.
+        DatabaseError: The text can't be read.
     """
     try:
         found = _MEMBERS(text)
@@ -182,14 +185,14 @@ def some_attributes(text: str, names: Set[str]) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    """A value as JSON; an empty list or object where it is one."""
+    """Decode a JSON value; return an empty list or object in place of one."""
     if text.startswith("["):
         return []
     return {} if text.startswith("{") else _value(text, _ITEM)
 
 
 def attributes_of(row: Row) -> dict[str, Any]:
-    """What the item is that a row stands for, without its envelope.
+    """Return the attributes of the item of a row, without its envelope.
 
     Raises:
         DatabaseError: It can't be read.
@@ -201,11 +204,11 @@ def attributes_of(row: Row) -> dict[str, Any]:
 
 
 class SeenEntry:
-    """An entry that a refusal shows: made when somebody looks at it, and passed on over a wire without that.
+    """An entry in a refusal, decoded on first access. A service forwards it without decoding it.
 
     Args:
-        row: The row that was seen.
-        key: The entry's.
+        row: The row that was found.
+        key: The entry's key.
         value: Whether its value is shown.
 
     Raises:
@@ -222,23 +225,23 @@ class SeenEntry:
 
     @property
     def version(self) -> int:
-        """The entry's, without making it."""
+        """The entry's version, without decoding the entry."""
         return self.row.version
 
     @property
     def semantics(self) -> Semantics | None:
-        """The entry's, without making it."""
+        """The entry's semantics, without decoding the entry."""
         return semantics_of(self.row.semantics)
 
     def __call__(self) -> Entry:
-        """The entry: the same one whenever it is looked at."""
+        """Return the entry, the same object on every call."""
         if self._made is None:
             self._made = entry_of(self.key, self.row, value=self.json is not msgspec.UNSET)
         return self._made
 
 
 class SeenItem:
-    """An item that a refusal shows; see `SeenEntry`."""
+    """An item in a refusal; see `SeenEntry`."""
 
     __slots__ = ("_made", "stored")
 
@@ -248,18 +251,18 @@ class SeenItem:
 
     @property
     def version(self) -> int:
-        """The item's, without making it."""
+        """The item's version, without decoding the item."""
         return self.stored.version
 
     def __call__(self) -> Item:
-        """The item: the same one whenever it is looked at."""
+        """Return the item, the same object on every call."""
         if self._made is None:
             self._made = msgspec.structs.replace(self.stored, value=made(self.stored.value))
         return self._made
 
 
 def change_of(record: Record) -> Change:
-    """The change that a record of the journal stands for."""
+    """Return the change of a journal record."""
     escalation = _escalation_of(record)
     return Change(
         op=record.op,

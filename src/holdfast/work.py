@@ -1,8 +1,8 @@
-"""How much a request may look at, counted while it looks.
+"""Accounting of the work that a request does.
 
-Law: work is counted in steps of about 20 nanoseconds, by what is looked at and never by the clock, so that
-the same request on the same data is always answered or always refused. Whatever is counted at once takes a
-few milliseconds at the most.
+Law: work is counted in steps of about 20 nanoseconds, by the data examined and never by the clock. The same
+request on the same data is therefore always answered or always refused. Work that is counted at once takes a
+few milliseconds at most.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
 
 TEST: Final = 50
-"""What a comparison costs, whatever it compares."""
+"""Steps of a comparison, whatever it compares."""
 STEP: Final = 8
-"""What a step of a path costs."""
+"""Steps of following one component of a path."""
 NODE: Final = 8
-"""What it costs to compare two values in Python, or to visit one."""
+"""Steps of comparing two values in Python, or of visiting one."""
 CONTAINER: Final = 15
-"""What it costs to make a list or an object of its text, beside its bytes."""
+"""Steps of decoding a list or an object, in addition to its bytes."""
 TEXT: Final = 512
-"""How many characters are compared in a step."""
+"""Number of characters compared in one step."""
 NAMED: Final = 1_000
-"""From how many steps on it is noted what they were for: what costs less is counted with what follows."""
+"""Number of steps above which their cause is recorded. Cheaper work is counted with what follows."""
 SLICE: Final = 50_000
-"""After how many steps whoever reads on the event loop lets others have a turn."""
+"""Number of steps after which a reader on the event loop yields to others."""
 
 
 class Work:
-    """What has been looked at for one request.
+    """The work done so far for one request.
 
     Args:
-        most: How many steps the request may take.
+        most: Maximum number of steps for the request.
     """
 
     __slots__ = ("_costs", "_name", "_paused", "_since", "most", "spent")
@@ -49,16 +49,16 @@ class Work:
         self._costs: dict[str, int] = {}
 
     def begin(self, name: object) -> None:
-        """Count what follows under a name, which a refusal shows if it costs most."""
+        """Count the following work under a name, which a refusal shows if it cost the most."""
         if self.spent - self._since > NAMED:
             self._sum_up()
         self._name = name
 
     def spend(self, steps: int) -> None:
-        """Count so many steps.
+        """Count a number of steps.
 
         Raises:
-            TooExpensive: That is more than the request may take.
+            TooExpensive: The request has exceeded its limit.
         """
         self.spent += steps
         if self.spent > self.most:
@@ -70,7 +70,7 @@ class Work:
             )
 
     def look(self, name: object, steps: int) -> None:
-        """Begin something and count its first steps, which is what most of it comes to."""
+        """Begin new work and count its first steps, which are usually all of it."""
         if self.spent - self._since > NAMED:
             self._sum_up()
         self._name = name
@@ -79,22 +79,22 @@ class Work:
             self.spend(0)
 
     def count_on(self, other: Work) -> None:
-        """Go on from what has been counted elsewhere."""
+        """Continue from the count of another object."""
         self.spent, self._paused = other.spent, other._paused
         self._name, self._since, self._costs = other._name, other._since, dict(other._costs)
 
     def _sum_up(self) -> None:
-        """Add what was spent since to the costs of the last name."""
+        """Add the steps since the last sum to the costs of the current name."""
         name = str(self._name)
         self._costs[name] = self._costs.get(name, 0) + self.spent - self._since
         self._since = self.spent
 
     def read(self, row: Row) -> None:
-        """Count the reading of a row, which is dearer the more lists and objects its value has."""
+        """Count the reading of a row. Each list and object in its value adds to the cost."""
         self.look("reading what is stored", reading(row))
 
     def pausing(self) -> bool:
-        """Whether a slice of work is over, and others may have a turn."""
+        """Return whether a slice of work is done, so that others may have a turn."""
         if self.spent - self._paused < SLICE:
             return False
         self._paused = self.spent
@@ -102,22 +102,22 @@ class Work:
 
 
 def reading(row: Row) -> int:
-    """How many steps it takes to make a value of a row's text."""
+    """Return the number of steps to decode a row's value."""
     text = row.value or ""
     return row.size // 4 + CONTAINER * (text.count("[") + text.count("{"))
 
 
 def searching(text: str, wanted: str) -> int:
-    """How many steps it may take to look for a text in another.
+    """Return the maximum number of steps to search for a text in another.
 
-    Short ones are searched for in a way that may look at the same characters again and again.
+    The search for a short text may examine the same characters repeatedly.
     """
     again = min(len(wanted), 100) if len(text) < 30_000 else 8
     return len(text) * again // 64
 
 
 def too_much_loaded() -> TooExpensive:
-    """The refusal of a write that would have to look at too much of what is stored."""
+    """Return the error for a write that would have to read too much stored data."""
     return TooExpensive(
         f"the request would have to look at more than {rules.MAX_LOADED_BYTES} bytes of what is stored under "
         "its keys. Nothing was written; do not retry it, but write fewer keys at a time"
