@@ -132,8 +132,8 @@ PLANTS: Final = (
     Plant(
         "a row of others is uncounted",
         "decide/entries.py",
-        "if row.version > 0:  # what was written past",
-        "if row.version >= 0:  # what was written past",
+        "if row.version > 0:  # rows written outside",
+        "if row.version >= 0:  # rows written outside",
         ("tests/engines/test_runs.py", *_RULES),
     ),
     Plant(

@@ -1,13 +1,13 @@
 """The pure heart: what a group of commands does to the rows that it finds.
 
     needs(commands)                      → the rows and namespaces that must be loaded
-    further(commands, wanted, loaded)    → what must be loaded besides, as policies and tables say
-    decide(loaded, commands, now, keys)  → the rows, records and results that follow
+    further(commands, wanted, loaded)    → what else must be loaded, as policies and tables require
+    decide(loaded, commands, now, keys)  → the resulting rows, records and results
 
-Law: no I/O, no clock, no randomness, no logging; the answer depends on the arguments alone, which are left as
-they were, so that an engine may call it again. All meaning of the verbs is here, and an engine has none. A
-new verb is a function in a table of this package. What decides is imported with the first group: a process
-that only reads does without it.
+Law: no I/O, no clock, no randomness, no logging. The answer depends on the arguments alone and leaves them
+unchanged, so that an engine may call it again. All semantics of the verbs are here, and none in an engine. A
+new verb is a function in a table of this package. The deciding modules are imported with the first group: a
+process that only reads does not need them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ _ON_DEMAND = ("Decision", "decide", "further", "needs")
 
 
 def __getattr__(name: str) -> Any:
-    """A name that is imported on demand, with the others: nobody asks twice."""
+    """Return a name that is imported on demand. The first use imports all of these names."""
     if name not in _ON_DEMAND:
         raise AttributeError(f"module 'holdfast.decide' has no attribute {name!r}")
     from holdfast.decide import decision

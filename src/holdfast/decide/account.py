@@ -1,7 +1,7 @@
-"""What one command of a group looks at and shows.
+"""Accounting of what one command of a group reads and shows.
 
-Law: what a command may do is counted for itself alone, so that it does not depend on its company in a group.
-What is read for one of its parts is not counted again for another.
+Law: the work of a command is counted separately, so that its limit does not depend on the rest of its group.
+A row that is read for several parts of a command is counted once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
 
 ENVELOPE: Final = 256
-"""What an entry or an item in an answer counts for beside its value."""
+"""Bytes that an entry or an item in a reply counts for, in addition to its value."""
 KEPT: Final = 1_048_576
-"""How many bytes of text the items may have that are kept in mind for a group."""
+"""Maximum bytes of text of the decoded items that are kept for a group."""
 
 
 class Account(Work):
-    """The work of one command, and what its refusals show of what is stored.
+    """The work of one command, and the stored data that its refusals show.
 
     Args:
-        command: Each of its writes adds to what it may do.
+        command: The command. Each of its writes raises the limit.
     """
 
     __slots__ = ("_read", "_room", "_seen")
@@ -38,7 +38,7 @@ class Account(Work):
         self._seen: dict[int, SeenEntry | SeenItem] = {}
 
     def follow(self, other: Account) -> None:
-        """Count on from where another account has come."""
+        """Continue from the count of another account."""
         self.count_on(other)
         self._read = set(other._read)
 
@@ -49,7 +49,7 @@ class Account(Work):
             super().read(row)
 
     def entry(self, key: str, row: Row) -> SeenEntry:
-        """What a refusal shows of an entry: its value too, as long as the answer has room for it."""
+        """Return an entry for a refusal, with its value as long as the reply has room for it."""
         if not self._fits(row):
             return SeenEntry(row, key=key, value=False)
         seen = self._seen.get(id(row))
@@ -58,7 +58,7 @@ class Account(Work):
         return cast("SeenEntry", seen)
 
     def item(self, row: Row) -> SeenItem:
-        """What a refusal shows of an item; see `entry`."""
+        """Return an item for a refusal; see `entry`."""
         if not self._fits(row):
             return SeenItem(row, value=False)
         seen = self._seen.get(id(row))
@@ -72,17 +72,17 @@ class Account(Work):
 
 
 class Items:
-    """The items that a group has read, so that those who ask for the same one read it once."""
+    """The decoded items of a group, so that each one is decoded once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Row, dict[str, Any]]] = {}
         self._bytes = 0
 
     def attributes(self, row: Row) -> dict[str, Any]:
-        """What the item is that a row stands for; not to be changed.
+        """Return the attributes of the item in a row. Do not modify them.
 
         Raises:
-            DatabaseError: It can't be read.
+            DatabaseError: The item can't be read.
         """
         known = self._known.get(id(row))
         if known is not None:

@@ -1,7 +1,7 @@
-"""What the audit records of a change.
+"""Audit records of changes.
 
-Law: a record is made in the same draft as the change, so that one exists if and only if the other does. What
-of the rows must be loaded for that is said here too.
+Law: a record is made in the same draft as its change, so that one exists if and only if the other does. This
+module also requests the rows that records need.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def audit(
     draft: Draft, record: Record, before: Row | None, after: Row | None, *, spec_ref: str | None
 ) -> None:
-    """Record a change that the journal has, if its namespace is audited: who made which value into which."""
+    """Record a change of the journal in the audit, if the namespace is audited."""
     if audited(draft.namespace):
         add_record(draft, record, before, after, spec_ref=spec_ref)
 
@@ -46,7 +46,7 @@ def audit(
 def add_record(
     draft: Draft, record: Record, before: Row | None, after: Row | None, *, spec_ref: str | None
 ) -> None:
-    """Record a change whatever the policy says."""
+    """Record a change, whatever the policy says."""
     head, secret = in_force(draft, head_now(draft))
     made = _append(
         draft,
@@ -78,10 +78,10 @@ def add_record(
 
 
 def in_force(draft: Draft, head: Head) -> tuple[Head, bytes]:
-    """The head as the key in force will sign it, and the secret of that key.
+    """Return the head as the current key will sign it, and the secret of that key.
 
-    Where a new key is to sign, a record binds all that the old one signed under the new one, and retires it.
-    A key that this chain has retired never comes back: then the one that followed it goes on signing.
+    If there is a new key, a record binds everything that the old one signed to the new one, and retires the
+    old one. A key that this chain has retired never comes back: its successor then keeps signing.
     """
     name, secret = draft.keys.signing()
     names = [known for known, _ in head.keys]
@@ -94,7 +94,7 @@ def in_force(draft: Draft, head: Head) -> tuple[Head, bytes]:
 
 
 def put_head(draft: Draft, head: Head) -> None:
-    """Say anew where the chain ends. Its key is settled by `in_force`."""
+    """Store the head of the chain. `in_force` has set its key."""
     secret = draft.keys.secret(head.signed_by)
     assert secret is not None, "a head is signed with a key that is known"
     made, text = sealed(draft.name, secret, msgspec.structs.replace(head, signature=""))
@@ -102,7 +102,7 @@ def put_head(draft: Draft, head: Head) -> None:
 
 
 def _principal(draft: Draft, record: Record) -> str:
-    """Who asked for the command at hand. That an entry has expired is noticed by the store itself."""
+    """Return the principal of the current command. Expiries are made by the store itself."""
     command = draft.command
     if record.op == "expired" or not isinstance(command, Change):
         return HOLDFAST
@@ -110,7 +110,7 @@ def _principal(draft: Draft, record: Record) -> str:
 
 
 def _rotated(draft: Draft, head: Head, name: str, secret: bytes) -> Head:
-    """The head after a record from which on another key signs."""
+    """Append a record from which on another key signs. Returns the new head."""
     number, old = head.number + 1, head.signed_by
     version = draft.namespace.revision if head.version is msgspec.UNSET else head.version
     made = _append(
@@ -157,9 +157,9 @@ def _append(draft: Draft, secret: bytes, record: AuditRecord) -> AuditRecord:
 
 
 def note_changed_outside(draft: Draft) -> bool:
-    """Have the next record say so if the policy was changed with SQL; whether it was.
+    """If the policy was changed with SQL, make the next record say so. Returns whether it was.
 
-    The head that tells is verified when that record is made. Most namespaces have none.
+    The head that shows this is verified when that record is made. Most namespaces have none.
     """
     row = draft.row(address_of(draft.name, 0))
     if changed_outside(draft.namespace, head_of(row)) is None:
@@ -172,9 +172,9 @@ def note_changed_outside(draft: Draft) -> bool:
 
 
 def head_now(draft: Draft) -> Head:
-    """The head that the next record hangs on. One that this very draft has signed need not be verified.
+    """Return the head that the next record follows. A head that this draft has signed needs no verification.
 
-    Where there is none, or an edited one, the records themselves are asked for where they end.
+    If it is missing or was edited, the records themselves show where the chain ends.
     """
     row = draft.row(address_of(draft.name, 0))
     known, signed = draft.heads.get(draft.name, (None, None))
@@ -191,20 +191,20 @@ def head_now(draft: Draft) -> Head:
 
 
 def _previous(head: Head, version: int) -> str:
-    """What a record says of the one before it. Versions only grow, unless the namespace has lost its row."""
+    """Return the `previous` of a record. Versions only grow, unless the namespace has lost its row."""
     anew = head.version is not msgspec.UNSET and version <= head.version
     return ANEW if anew and not head.broken else head.last
 
 
 def _as_asked(head: Head, namespace: Namespace) -> Head:
-    """The head with what the policy asks of the audit."""
+    """Return the head with the audit settings of the policy."""
     return msgspec.structs.replace(head, audited=audited(namespace), retention=audit_seconds(namespace))
 
 
 def need_audit(wanted: Needs) -> None:
-    """Ask for what the records of namespaces look at that are audited whatever their policy may be.
+    """Request the rows for records of namespaces that are audited without a policy.
 
-    Where the head is asked for already, a command may switch the audit on for those that come after it.
+    If a head is requested already, a command may turn the audit on for those that follow it.
     """
     names = set(filter(audited_unasked, wanted.namespaces))
     for address in wanted.rows:
@@ -215,7 +215,7 @@ def need_audit(wanted: Needs) -> None:
 
 
 def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
-    """Ask for it where a policy, which is known by now, wants records."""
+    """Request the rows for records of namespaces whose policy, now loaded, turns the audit on."""
     names = set()
     for name in wanted.namespaces:
         found = loaded.namespaces.get(name)
@@ -226,7 +226,7 @@ def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
 
 
 def _need(more: Needs, wanted: Needs, names: set[str]) -> None:
-    """Ask for the heads of namespaces, and for the values of those entries that are wanted."""
+    """Request the heads of namespaces, and the values of the entries that are wanted."""
     for address in list(wanted.rows):
         if address.namespace in names and address.space == KV:
             more.row(address, value=True)

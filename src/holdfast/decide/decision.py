@@ -1,6 +1,6 @@
-"""How the commands of a group are taken: what each needs, and what all of them lead to.
+"""Execution of a group: what its commands need, and what they lead to.
 
-Law: a verb is found in a table and applied once, under its fence; what it means is known to its own module.
+Law: a verb is looked up in a table and applied once, under its fence. Its own module defines what it means.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Verbs(dict[type, Any]):
-    """What is known of each command. Those about tables are added with the first one: few stores have any."""
+    """A table of functions by command. Those for tables are added on first use, as few stores have any."""
 
     def __missing__(self, kind: type) -> Any:
         from holdfast.decide import items, tables
@@ -45,7 +45,7 @@ class _Verbs(dict[type, Any]):
 
 
 def _weighed(apply: Callable[[Draft, Any], Any]) -> Callable[[Draft, Any], Any]:
-    """Apply a command about many rows, unless it would have to look at too much of what is stored."""
+    """Wrap the function of a command on many rows, to refuse it if it would have to read too much."""
 
     def weighed(draft: Draft, command: Any) -> Any:
         if draft.loaded_bytes > rules.MAX_LOADED_BYTES:
@@ -70,7 +70,7 @@ _FURTHER: dict[type, Any] = keys.FURTHER | upkeep.FURTHER
 
 
 def needs(commands: Iterable[Command]) -> Needs:
-    """What `decide` will look at: everything that an engine has to load for these commands."""
+    """Return everything that `decide` will read for these commands, for an engine to load."""
     wanted = Needs()
     for command in commands:
         wanted.namespaces.add(command.namespace)
@@ -85,7 +85,7 @@ def needs(commands: Iterable[Command]) -> Needs:
 
 
 def further(commands: Iterable[Command], wanted: Needs, loaded: Loaded) -> Needs | None:
-    """What has to be loaded besides, now that what was wanted is known; None if that is nothing."""
+    """Return what else must be loaded, given what was loaded first; None if that is nothing."""
     more = Needs()
     need_audit_by_policy(more, wanted, loaded)
     for command in commands:
@@ -102,10 +102,10 @@ def decide(
     keys: Keys = NO_KEYS,
     defaults: Policy | None = None,
 ) -> Outcome:
-    """Apply the commands in their order, each to what those before it left.
+    """Apply the commands in order, each to the state that the previous ones left.
 
-    A refused command leaves no trace but its error among the results. `keys` sign the audit. `defaults` hold
-    where the policy of a namespace says nothing of its quota.
+    A refused command leaves nothing but its error among the results. `keys` sign the audit. `defaults` apply
+    where the policy of a namespace sets no quota.
     """
     decision = Decision(loaded, now, keys, defaults)
     taken = decision.take(commands)
@@ -115,9 +115,10 @@ def decide(
 
 
 class Decision:
-    """`decide` in parts, for an engine that wants to do something else between them.
+    """`decide` in steps, for an engine that does other work in between.
 
-    What a part needs must be in `loaded` when it is taken; rows of earlier parts may stay or be loaded again.
+    The rows that a step needs must be in `loaded` when it is taken. Rows of earlier steps may stay or be
+    loaded again.
     """
 
     def __init__(
@@ -127,9 +128,10 @@ class Decision:
         self._results: list[Result | HoldfastError] = []
 
     def take(self, commands: Sequence[Command]) -> int:
-        """Apply the next commands, and say how many: fewer if a slice of work is over before the last.
+        """Apply the next commands. Returns how many: not all if the slice of work ends early.
 
-        It may be over in the middle of a command. That one is not counted, and comes first the next time.
+        The slice may end in the middle of a command. That command is not counted, and comes first in the next
+        call.
         """
         draft, results = self._draft, self._results
         spent = count = 0
@@ -150,11 +152,11 @@ class Decision:
         return count
 
     def further(self, commands: Iterable[Command], wanted: Needs) -> Needs | None:
-        """What the next part needs besides, as the policies are that the parts before it have left."""
+        """Return what else the next step needs, under the policies that the previous steps have left."""
         return further(commands, wanted, self._draft.known)
 
     def outcome(self) -> Outcome:
-        """What all of it leads to."""
+        """Return the outcome of all steps."""
         return self._draft.outcome(self._results)
 
 

@@ -1,7 +1,6 @@
-"""The draft of a group: what was loaded, and over it what the commands so far have made of it.
+"""The draft of a group: the loaded rows, overlaid with the changes of the commands so far.
 
-Law: a draft knows rows and versions but no verb. Nothing leaves it but the outcome; what was loaded is never
-changed.
+Law: a draft knows rows and versions but no verbs. Only the outcome leaves it. Loaded data is never changed.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Needs:
-    """What has to be loaded: namespaces, and rows with a word on whether the value matters.
+    """The data to load: namespaces, and rows with a flag that says whether the value is needed.
 
-    `runs` holds, by namespace, how many of its plain entries past their deadline are to be summed up. `trims`
-    are versions, by namespace, of which is to be summed up what the journal holds up to them. `counts` are
-    namespaces whose counters are to be found anew.
+    `runs` holds, by namespace, for how many plain entries past their deadline the totals are needed. `trims`
+    are versions, by namespace, up to which the size of the journal is needed. `counts` are namespaces whose
+    counters must be recomputed.
 
-    An engine may leave out the value where it is not wanted, but never that of a row with a deadline: it
-    may turn out to have expired, and then the trash wants it. `Row.size` is given all the same.
+    An engine may leave out a value that is not needed, except for a row with a deadline: the row may have
+    expired, and then the trash needs its value. `Row.size` is always set.
     """
 
     def __init__(self) -> None:
@@ -44,20 +43,20 @@ class Needs:
 
     @property
     def sums(self) -> bool:
-        """Whether anything is to be summed up."""
+        """True if any totals are needed."""
         return bool(self.runs or self.trims or self.counts)
 
     def row(self, address: Address, *, value: bool = False) -> None:
-        """Ask for a row."""
+        """Request a row."""
         self.rows[address] = value or self.rows.get(address, False)
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What was found of what was needed; what is not in here does not exist.
+    """The data that was found. Anything requested that is missing here does not exist.
 
-    `ends` holds, by namespace and space, what an outcome has wanted; None where the space is empty. `looked`
-    are the addresses of rows that were asked for by `further` or wanted by an outcome, there or not. `trims`
-    and `counts` hold what `Needs` asks to be summed up: bytes, and counters by their name.
+    `ends` holds, by namespace and space, what an outcome has requested; None where the space is empty.
+    `looked` are the addresses of rows that `further` or an outcome requested, whether they exist or not.
+    `trims` and `counts` hold the sums that `Needs` requests: bytes, and counters by name.
     """
 
     namespaces: dict[str, Namespace]
@@ -70,18 +69,18 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a group leads to. An engine saves all of it or nothing.
+    """The effect of a group. An engine saves all of it or nothing.
 
-    `rows` maps an address to its new row, or to None where the row goes. `trims` holds, by namespace, the
-    version up to which the journal is to be dropped. `runs` are entries that go unseen: they are no part of
-    `rows`, and their records no part of `journal`. `deadline` is the earliest of the commands that were not
-    refused: after it the outcome must not be saved any more, but decided anew.
+    `rows` maps an address to its new row, or to None if the row is removed. `trims` holds, by namespace, the
+    version up to which the journal is dropped. `runs` are entries removed in bulk: they are not in `rows`,
+    and their records are not in `journal`. `deadline` is the earliest of the commands that were not refused.
+    After it the outcome must not be saved; the group must be decided again.
 
-    `expired` says that the journal tells of entries that have passed their deadline.
+    `expired` says that the journal contains expiries of entries.
 
-    `wants` are spaces, by namespace, whose ends must be known first, and `looks` are rows that must be looked
-    for: an engine then saves nothing, loads them into `Loaded.ends` and `Loaded.rows`, notes the latter in
-    `Loaded.looked`, and decides again. That is rare.
+    `wants` are spaces, by namespace, whose ends must be known first, and `looks` are rows that must be loaded
+    first. An engine then saves nothing, loads them into `Loaded.ends` and `Loaded.rows`, adds the latter to
+    `Loaded.looked`, and decides again. This is rare.
     """
 
     results: list[Result | HoldfastError]
@@ -97,12 +96,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> bool:
-        """Whether something has to be loaded first, and all of it decided again."""
+        """True if more must be loaded before the group is decided again."""
         return bool(self.wants or self.looks)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to save."""
+        """True if there is nothing to save."""
         return not self.namespaces and not self.rows
 
 
@@ -114,17 +113,17 @@ Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
 class Paused(Exception):
-    """A slice of work is over in the middle of a command."""
+    """Raised when a slice of work ends in the middle of a command."""
 
 
 class Draft:
-    """A group in the making. `name` and `now` are those of the command at hand, `keys` sign the audit.
+    """A group in progress. `name` and `now` belong to the current command; `keys` sign the audit.
 
-    `namespace` is that of the command at hand, to be changed in place. `heads` are those that the audit has
-    signed here, with their rows. `command` is that of the group which is being applied, and `charged` what it
-    has been charged with so far; what its parts do is charged to it.
-    `expired` says that an entry was found to have passed its deadline, `slices` are what takes long and is
-    not done in one piece, and `updates` those that were read of commands.
+    `namespace` is that of the current command and is changed in place. `heads` are the audit heads that were
+    signed here, with their rows. `command` is the command of the group that is being applied, and `charged`
+    the work charged to it so far, including that of its parts. `expired` says that an entry was found past
+    its deadline. `slices` holds long work that is done in pieces, and `updates` the decoded updates of
+    commands.
     """
 
     def __init__(self, loaded: Loaded, now: int, keys: Keys, defaults: Policy | None = None) -> None:
@@ -156,29 +155,29 @@ class Draft:
 
     @property
     def known(self) -> Loaded:
-        """What was loaded, with the namespaces as the commands so far have left them."""
+        """The loaded data, with the namespaces as the commands so far have left them."""
         if not self._namespaces:
             return self._loaded
         return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
 
     @property
     def loaded_bytes(self) -> int:
-        """How many bytes the values have that were loaded for the group."""
+        """The total size of the values loaded for the group."""
         return sum(row.size for row in self._loaded.rows.values())
 
     def bytes_of(self, wanted: Mapping[Address, bool]) -> int:
-        """How many bytes the values have that were loaded because they were wanted, or have a deadline."""
+        """Return the total size of the values loaded because they were wanted or have a deadline."""
         found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
         return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
 
     @property
     def unchanged(self) -> bool:
-        """Whether the command at hand has changed no row so far."""
+        """True if the current command has not changed any row so far."""
         return len(self._undo) == self._began
 
     @property
     def account(self) -> Account:
-        """What the command at hand has looked at and shown."""
+        """The account of what the current command has read and shown."""
         if self.charged is None:
             assert self.command is not None
             self.charged = Account(self.command)
@@ -186,16 +185,16 @@ class Draft:
 
     @property
     def items(self) -> Items:
-        """The items that were read for conditions and updates."""
+        """The items that were decoded for conditions and updates."""
         if self._items is None:
             self._items = Items()
         return self._items
 
     def attempt(self, apply: Callable[[Draft, Command], Result], command: Command) -> Result | HoldfastError:
-        """Apply a command; if it is refused, take back whatever it did and return the error.
+        """Apply a command. If it is refused, undo it and return the error.
 
         Raises:
-            Paused: A slice of work is over; whatever the command did was taken back.
+            Paused: The slice of work is over; the command was undone.
         """
         self._enter(command.namespace)
         namespace = msgspec.structs.replace(self.namespace)
@@ -216,46 +215,49 @@ class Draft:
             return refusal
 
     def require_time(self, deadline: int) -> None:
-        """Refuse a command whose caller has given up. This goes by the clock, not by the last change."""
+        """Refuse a command whose caller has given up.
+
+        This uses the clock, not the time of the last change.
+        """
         if self._group_now > deadline:
             raise Timeout(TOO_LATE)
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline
 
     def keep(self) -> None:
-        """Forget how to take back what was done so far."""
+        """Discard the undo log."""
         self._undo.clear()
 
     def row(self, address: Address) -> Row | None:
-        """The row as the commands so far have left it."""
+        """Return the row as the commands so far have left it."""
         if address in self._rows:
             return self._rows[address]
         return self._loaded.rows.get(address)
 
     def put(self, address: Address, row: Row | None) -> None:
-        """Put a row at an address, or take away the one that was found there."""
+        """Store a row at an address, or remove the one that was found there."""
         if address.space != KV and address.space in COUNTER:
             self._weigh(address, row)
         self._undo.append((address, address in self._rows, self._rows.get(address)))
         self._rows[address] = row
 
     def remove_unseen(self, address: Address) -> None:
-        """Take away a row that was not looked for; it may not be there."""
+        """Remove a row that was not loaded and may not exist."""
         self._blind.add(address)
         self.put(address, None)
 
     def look(self, address: Address) -> Row | None:
-        """The row at an address that may not have been asked for; then the outcome wants it."""
+        """Return a row that may not have been requested. In that case the outcome requests it."""
         if address not in self._rows and address not in self._loaded.looked:
             self._looks.add(address)
             return None
         return self.row(address)
 
     def ends(self, space: str) -> Ends | None:
-        """The first and the last row of a space of the namespace, as they were loaded; None if it is empty.
+        """Return the first and the last row of a space as loaded; None if the space is empty.
 
         Raises:
-            DatabaseError: They were not loaded. The outcome wants them.
+            DatabaseError: They were not loaded. The outcome requests them.
         """
         wanted = self.name, space
         if wanted not in self._loaded.ends:
@@ -264,7 +266,7 @@ class Draft:
         return self._loaded.ends[wanted]
 
     def version(self, *, at_least: int = 0) -> int:
-        """A new version: the next in the namespace, or a later one that is asked for; never given before."""
+        """Return a new version: the next in the namespace, or `at_least` if that is later."""
         namespace = self.namespace
         following = namespace.revision + 1
         namespace.revision = following if following > at_least else at_least
@@ -272,9 +274,9 @@ class Draft:
         return namespace.revision
 
     def record(self, record: Record) -> None:
-        """Write to the journal."""
+        """Add a record to the journal."""
         self._journal.append(record)
-        # `record_weight`, written out: every write comes here
+        # `record_weight`, inlined for speed: every write gets here
         detail = 0 if record.detail is None else len(record.detail.encode())
         self.namespace.journal_bytes += (
             len(record.key)
@@ -287,12 +289,12 @@ class Draft:
 
     @property
     def overdue(self) -> Overdue:
-        """What may go as a run: nothing once a command here has changed the namespace, a run among them."""
+        """Entries that may expire in bulk. None once a command of the group has changed the namespace."""
         unchanged = self.namespace == self._found(self.name)
         return self._loaded.runs.get(self.name, _NOTHING) if unchanged else _NOTHING
 
     def run(self, overdue: Overdue) -> None:
-        """Let entries go as one, each with a version and a record of its own."""
+        """Expire entries in bulk, each with its own version and record."""
         first, count = self.namespace.revision + 1, overdue.count
         self.version(at_least=self.namespace.revision + count)
         self._runs.append(
@@ -300,7 +302,7 @@ class Draft:
         )
 
     def trim(self, upto: int, *, asked: int) -> None:
-        """Drop the journal of the namespace up to a version, where a command has asked for one as late."""
+        """Drop the namespace's journal up to a version. `asked` is the version named by the command."""
         self._trims[self.name] = upto
         self.namespace.journal_floor = upto
         left = [one for one in self._journal if one.namespace == self.name and one.version > upto]
@@ -309,13 +311,13 @@ class Draft:
 
     @property
     def miscounts(self) -> dict[str, int]:
-        """By how much counters of the namespace were too low before this group, if they were counted anew."""
+        """The amounts by which counters of the namespace were too low before this group, if recounted."""
         loaded = self._found(self.name)
         counted = self._loaded.counts.get(self.name, {})
         return {name: by for name, found in counted.items() if (by := found - getattr(loaded, name))}
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
-        """What all this comes to: only what is different from what was loaded."""
+        """Return the outcome, with only what differs from the loaded data."""
         if self._runs:
             self._require_runs_alone()
         return Outcome(
@@ -337,11 +339,11 @@ class Draft:
             raise RuntimeError("a run of expired entries shares a group with commands that may be about them")
 
     def _removes(self, address: Address) -> bool:
-        """Whether there may be something at an address that has to go."""
+        """Return whether there may be a row at an address to remove."""
         return address in self._loaded.rows or address in self._blind
 
     def _weigh(self, address: Address, row: Row | None) -> None:
-        """Count a row that comes or goes in a space with a counter."""
+        """Count a row that is added or removed in a space with a counter."""
         before = None if address in self._looks else self.row(address)
         counter = COUNTER[address.space]
         change = 0 if row is None else row_weight(address.key, row)
@@ -350,7 +352,7 @@ class Draft:
         setattr(self.namespace, counter, getattr(self.namespace, counter) + change)
 
     def _enter(self, name: str) -> None:
-        """Turn to a namespace. Its time is at least that of its last change, whatever this clock says."""
+        """Switch to a namespace. Its time is at least that of its last change, whatever the clock says."""
         self.name = name
         namespace = self._namespaces.get(name)
         if namespace is None:
@@ -359,7 +361,7 @@ class Draft:
         self.now = self._group_now if self._group_now > namespace.changed_at else namespace.changed_at
 
     def _found(self, name: str) -> Namespace:
-        """The namespace as it was loaded, or as it is before its first change."""
+        """Return the namespace as loaded, or as it is before its first change."""
         found = self._loaded.namespaces.get(name)
         return Namespace(name=name, created_at=self._group_now) if found is None else found
 

@@ -1,7 +1,7 @@
-"""Entries and what hangs on them: counters, quotas, the trash, the records of a change.
+"""Changes of entries, with their counters, quotas, trash and records.
 
-Law: every change of an entry goes through here, so that the counters are right by construction. Which change
-it is, and whether it may be made, is known to the verbs.
+Law: every change of an entry goes through here, so that the counters are right by construction. The verbs
+decide which change to make, and whether it is allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Trashed(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a row in the trash: what was removed, how, when, by whom, and the deadline it had."""
+    """The value of a row in the trash: what was removed, how, when and by whom, and its deadline."""
 
     op: str
     at: int
@@ -33,10 +33,10 @@ class Trashed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trashed(key: str, row: Row) -> Trashed:
-    """What a row in the trash keeps.
+    """Return the contents of a row in the trash.
 
     Raises:
-        DatabaseError: It can't be read; somebody had written past Holdfast.
+        DatabaseError: The row can't be read, because it was changed outside Holdfast.
     """
     try:
         return msgspec.json.decode(row.value or "", type=Trashed)
@@ -45,7 +45,7 @@ def trashed(key: str, row: Row) -> Trashed:
 
 
 def live(draft: Draft, key: str) -> Row | None:
-    """The entry that is there now; one that has expired unnoticed is noticed."""
+    """Return the live entry at a key. If it is past its deadline, expire it first."""
     row = draft.row(Address(draft.name, KV, key))
     if row is None or row.alive(draft.now):
         return row
@@ -75,7 +75,10 @@ def expire(draft: Draft, key: str, row: Row) -> None:
 
 
 def expire_run(draft: Draft) -> int:
-    """Let plain entries go that are past their deadline, unseen, if that leaves but records; how many."""
+    """Expire due entries in bulk, without loading them. Returns the number removed.
+
+    This is done only if the entries leave nothing but records.
+    """
     namespace, overdue = draft.namespace, draft.overdue
     kept = trash_seconds(namespace, semantic=False, purpose=None) is not None
     if not overdue.count or kept or audited(namespace):
@@ -89,15 +92,15 @@ def expire_run(draft: Draft) -> int:
 
 
 def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
-    """Have an entry at a key in place of the one before."""
+    """Store an entry at a key, replacing the previous one."""
     namespace = draft.namespace
-    if before is None or before.version == 0:  # a row that was written past Holdfast has never been counted
+    if before is None or before.version == 0:  # rows written outside Holdfast were never counted
         namespace.keys += 1
         namespace.bytes += (len(key) if key.isascii() else len(key.encode())) + row.size
         namespace.envelope_bytes += envelope(row)
     else:
         namespace.bytes += row.size - before.size
-        # `envelope` of both, written out: most sets come this way
+        # `envelope` of both rows, inlined for speed: most sets get here
         namespace.envelope_bytes += (
             (len(row.last_writer) - len(before.last_writer))
             + (len(row.request_id or "") - len(before.request_id or ""))
@@ -108,7 +111,7 @@ def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
 
 
 def remove(draft: Draft, key: str, row: Row) -> None:
-    """Have no entry at a key any more."""
+    """Remove the entry at a key."""
     _uncount(draft, key, row)
     draft.put(Address(draft.name, KV, key), None)
 
@@ -124,7 +127,7 @@ def record(
     after: Row | None,
     by: Origin | None = None,
 ) -> None:
-    """Record a change that a caller asked for; the audit names `by` if the journal tells of another."""
+    """Record a change of a caller. The audit names `by` if it differs from the origin in the journal."""
     shown = before if after is None else after
     made = Record(
         namespace=draft.name,
@@ -144,7 +147,7 @@ def record(
 
 
 def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
-    """Keep what is removed for a while, if it is of a kind that is kept."""
+    """Keep a removed entry in the trash for a while, if entries of its kind are kept."""
     purpose = purpose_of(row.semantics)
     seconds = trash_seconds(draft.namespace, semantic=row.semantics is not None, purpose=purpose)
     if seconds is None:
@@ -157,12 +160,12 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
         row, value=value.decode(), size=len(value), expires_at=draft.now + seconds * 1000
     )
     address = trash_address(draft.name, key)
-    draft.look(address)  # what is there is counted, and goes
+    draft.look(address)  # the row it replaces must be known, since it is counted
     draft.put(address, kept)
 
 
 def need_trash(more: Needs, namespace: str, key: str, loaded: Loaded) -> None:
-    """Ask for what the trash has of a key whose entry is about to go there."""
+    """Request the trash row of a key whose entry is about to be trashed."""
     row = loaded.rows.get(Address(namespace, KV, key))
     if row is None:
         return
@@ -173,12 +176,12 @@ def need_trash(more: Needs, namespace: str, key: str, loaded: Loaded) -> None:
 
 
 def trash_address(namespace: str, key: str) -> Address:
-    """Where the trash keeps what was at a key."""
+    """Return the address in the trash for a key."""
     return Address(namespace, TRASH, key.encode())
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:
-    if row.version > 0:  # what was written past Holdfast has never been counted
+    if row.version > 0:  # rows written outside Holdfast were never counted
         namespace = draft.namespace
         namespace.keys -= 1
         namespace.bytes -= len(key.encode()) + row.size
@@ -186,7 +189,7 @@ def _uncount(draft: Draft, key: str, row: Row) -> None:
 
 
 def deadline(draft: Draft, ttl: int | None) -> int | None:
-    """When an entry ends that is put now with this ttl, or with none."""
+    """Return the deadline of an entry that is stored now with this ttl, or without one."""
     if draft.namespace.policy is not None:
         ttl = lifetime(draft.namespace, ttl)
     return None if ttl is None else draft.now + ttl * 1000

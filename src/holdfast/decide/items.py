@@ -1,7 +1,7 @@
-"""What the verbs on items mean.
+"""The semantics of the verbs on items.
 
-Law: an item and its entries in the indexes change together. An item whose deadline has been reached is not
-there; whoever meets one records its expiry first. What a write expects is judged before anything is written.
+Law: an item and its index entries change together. An item that has reached its deadline does not exist: the
+command that finds it records its expiry first. A write's expectations are checked before anything is written.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckIte
 
 
 class Place:
-    """An item that a command is about: its table, where it is, and what is there."""
+    """The item of a command: its table, its address, and the existing row."""
 
     def __init__(self, draft: Draft, command: ItemWrite) -> None:
         self.schema = table_of(draft, command.table)
@@ -67,10 +67,10 @@ class Place:
 
     @property
     def item(self) -> dict[str, Any] | None:
-        """The item that is there; not to be changed.
+        """The existing item. Do not modify it.
 
         Raises:
-            TooExpensive: To read it takes more work than the command may.
+            TooExpensive: Reading it takes more work than the command may do.
         """
         if self.row is None:
             return None
@@ -79,7 +79,7 @@ class Place:
 
     @property
     def known(self) -> dict[str, Any] | None:
-        """Of the item that is there, what its indexes are about."""
+        """The attributes of the existing item that its indexes use."""
         return None if self.row is None else known_part(self.row, self.schema)
 
 
@@ -103,7 +103,7 @@ def _update(draft: Draft, command: UpdateItem) -> ItemDone:
 
 
 def _update_of(draft: Draft, command: UpdateItem, schema: TableSchema) -> Update:
-    """The update that a command asks for, read once however many slices the command takes."""
+    """Return the update of a command, decoded once however many slices the command takes."""
     if (known := draft.updates.get(id(command))) is None:
         update = update_of(schema, set=command.set, remove=command.remove, add=command.add)
         known = draft.updates[id(command)] = command, update
@@ -141,7 +141,7 @@ def _check(draft: Draft, command: CheckItem) -> ItemDone:
 
 
 def _transact(draft: Draft, command: TransactWrite) -> Transacted:
-    """Judge all parts by what is there before any of them, then apply them."""
+    """Check all parts against the state before any of them, then apply them."""
     places = [Place(draft, write) for write in command.writes]
     seen: dict[Address, int] = {}
     for position, place in enumerate(places):
@@ -182,7 +182,7 @@ def _expire(draft: Draft, command: ExpireItems) -> Removed:
 
 
 def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
-    """Keep the namespace's counters, which count the items of all its tables."""
+    """Update the namespace's counters, which cover the items of all its tables."""
     namespace = draft.namespace
     namespace.keys += adds
     namespace.bytes += adds * (len(key) + row.size)
@@ -190,7 +190,7 @@ def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
 
 
 def _named(schema: TableSchema, command: ItemWrite) -> tuple[bytes, dict[str, Any]]:
-    """The key that a command is about, and what it says of the item: all that its table knows of."""
+    """Return the key of a command's item, and the attributes it gives that the table uses."""
     if isinstance(command, PutItem):
         item = legal_item(known_part(command.item, schema), schema)
         return key_of(item, schema), item
@@ -223,7 +223,7 @@ def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> N
 
 
 def _expect(draft: Draft, place: Place, command: ItemWrite) -> None:
-    """Refuse a command that does not find what it expects."""
+    """Refuse a command whose expectations are not met."""
     row = place.row
     if not _of_version(place, command):
         there = "does not exist" if row is None else f"is at version {row.version}"
@@ -245,7 +245,7 @@ def _meets(draft: Draft, place: Place, command: ItemWrite) -> bool:
 
 
 def _seen(draft: Draft, place: Place) -> Any:
-    """What a refusal shows of the item that is there."""
+    """Return the existing item for a refusal."""
     return None if place.row is None else draft.account.item(place.row)
 
 
@@ -257,7 +257,7 @@ def _store(
     *,
     text: tuple[str, int] | None = None,
 ) -> ItemDone:
-    """Have an item in place of the one before. `text` is its compact form, if that is known."""
+    """Store an item in place of the previous one. `text` is its compact form, if known."""
     if text is None:
         text = encode_item(item)
         draft.account.begin("writing the item")
@@ -286,7 +286,7 @@ def _store(
 
 
 def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> dict[str, Any]:
-    """Have an item no more, nor its entries in the indexes, which are removed without looking."""
+    """Remove an item and its index entries, which are removed without loading them."""
     item = known_part(row, schema)
     count_item(draft, address.key, row, adds=-1)
     draft.put(address, None)
@@ -298,7 +298,7 @@ def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> di
 
 
 def _enter(draft: Draft, place: Place, after: Mapping[str, Any], row: Row) -> None:
-    """Have the right entries in the indexes. They are written without looking at those that are there."""
+    """Update the index entries, without loading the existing ones."""
     if not place.schema.indexes:
         return
     changes = entry_changes(place.schema, place.known, after)
@@ -316,7 +316,7 @@ def _enter(draft: Draft, place: Place, after: Mapping[str, Any], row: Row) -> No
 
 
 def put_entry(draft: Draft, entry: IndexEntry, row: Row, *, there: bool | None) -> None:
-    """Have an entry in an index; `there` says whether it is in place of one, None if that is not known."""
+    """Store an index entry. `there` says whether it replaces one; None if unknown."""
     address = Address(draft.name, entry.space, entry.key)
     if there is None:
         there = draft.look(address) is not None
@@ -326,7 +326,7 @@ def put_entry(draft: Draft, entry: IndexEntry, row: Row, *, there: bool | None) 
 
 
 def remove_entry(draft: Draft, address: Address, item_key: bytes, *, sure: bool) -> None:
-    """Have an entry in an index no more; `sure` if it is there."""
+    """Remove an index entry; `sure` if it exists."""
     assert isinstance(address.key, bytes)
     if sure or draft.look(address) is not None:
         draft.namespace.index_bytes -= entry_weight(address.key, item_key)
@@ -364,7 +364,7 @@ def _needs_due(wanted: Needs, command: ExpireItems) -> None:
 
 
 def _need_item(more: Needs, command: ItemWrite, loaded: Loaded) -> None:
-    """Ask for the item, now that its table is known. What is wrong with its key shows when it is applied."""
+    """Request the item, now that its table is known. A wrong key is reported when the command is applied."""
     found = loaded.rows.get(schema_address(command.namespace, command.table))
     if found is None:
         return
@@ -394,7 +394,7 @@ FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
     TransactWrite: _need_items,
     WriteItems: _need_items,
 }
-"""What is needed besides, once the tables are known."""
+"""Functions that request more rows, once the tables are known."""
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     PutItem: _put,
     UpdateItem: _update,

@@ -1,8 +1,8 @@
-"""Conditions and updates of items, in slices where they take long.
+"""Evaluation of conditions and updates of items, in slices if they take long.
 
-Law: a condition is judged once for the row that it is about, an update is computed once, and what is found
-and counted is the same in slices as in one piece. A command that has changed nothing yet is paused by being
-taken back, and later applied once more: what was found by then is known.
+Law: a condition is evaluated once per row, and an update is computed once. Results and counts are the same in
+slices as in one piece. A command that has changed nothing yet is paused by undoing it, and applied again
+later: the results found by then are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Sliced:
-    """Work on a row that is being done, and what came of it; it keeps alive what it is known by."""
+    """Work on a row in progress, and its result. It keeps alive the objects whose ids identify it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Sliced:
         return (yield from work(item, self.account))
 
     def go_on(self) -> bool:
-        """Work for one more slice if there is no answer yet; whether there is one now."""
+        """Do one more slice of work if there is no answer yet. Returns whether there is one now."""
         if self.answer is None:
             try:
                 next(self._slices)
@@ -67,11 +67,11 @@ class Sliced:
 
 
 def meets(draft: Draft, row: Row | None, condition: Condition) -> bool:
-    """Whether what is there meets a condition.
+    """Return whether a row meets a condition.
 
     Raises:
-        TooExpensive: To find out would take more work than the command may.
-        Paused: A slice of work is over before that is known.
+        TooExpensive: This takes more work than the command may do.
+        Paused: The slice of work ended before the answer was known.
     """
     if row is None:
         return holds(condition, None, work=draft.account)
@@ -82,12 +82,12 @@ def meets(draft: Draft, row: Row | None, condition: Condition) -> bool:
 
 
 def changed(draft: Draft, command: UpdateItem, row: Row, update: Update) -> dict[str, Any]:
-    """The item of a row after an update.
+    """Return the item of a row after an update.
 
     Raises:
         ValidationError: See `updated`.
-        TooExpensive: It would take more work than the command may.
-        Paused: A slice of work is over before it is computed.
+        TooExpensive: This takes more work than the command may do.
+        Paused: The slice of work ended before the item was computed.
     """
     if actions_in(update) * (16 * TEST + row.size) <= SLICE:
         draft.account.read(row)

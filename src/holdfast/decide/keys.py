@@ -1,7 +1,8 @@
-"""What the verbs on keys mean.
+"""The semantics of the verbs on keys.
 
-Law: each verb is one function over a draft, found in `APPLY`, and what it looks at is named by the function
-in `NEEDS`. An entry whose deadline has been reached is not there; whoever meets one records its expiry first.
+Law: each verb is one function over a draft, found in `APPLY`; the function in `NEEDS` names the rows it
+reads. An entry that has reached its deadline does not exist: the command that finds it records its expiry
+first.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ def _failed(draft: Draft, check: Check) -> Conflict | None:
 
 
 def _expected(draft: Draft, command: KeyChange) -> Row | None:
-    """The live entry, which is the one that the caller expects."""
+    """Return the live entry, after checking that it is the one the caller expects."""
     row = live(draft, command.key)
     if command.expected is None:
         return row
@@ -289,7 +290,7 @@ def _store(
 
 
 def _needs_key(wanted: Needs, command: Any) -> None:
-    """The entry; its value where an answer or the trash may show it."""
+    """Request the entry, with its value if a reply or the trash may need it."""
     blind = isinstance(command, Set) and command.expected is None and not command.origin.repeatable
     wanted.row(Address(command.namespace, KV, command.key), value=not blind)
 
@@ -307,7 +308,7 @@ def _needs_batch(wanted: Needs, command: Batch) -> None:
 
 
 def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
-    """Ask for the values of entries that fail a check, as far as the answer has room for them."""
+    """Request the values of entries that fail a check, as far as the reply has room for them."""
     _need_trash_of(more, command.writes, loaded)
     room = rules.MAX_TRANSFER_BYTES
     for check in command.checks:
@@ -347,7 +348,7 @@ def _needs_load(wanted: Needs, command: Load) -> None:
 
 
 def _needs_guard(wanted: Needs, command: Guard) -> None:
-    """The guard, which is counted."""
+    """Request the guard, because its size is counted."""
     wanted.row(Address(command.namespace, GUARD, command.lock.encode()))
 
 
@@ -369,7 +370,7 @@ FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
     Delete: _need_trash,
     Many: _need_trash_of_many,
 }
-"""What is needed besides, once it is known what was there."""
+"""Functions that request more rows, once the first ones are loaded."""
 
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Get: _get,

@@ -1,8 +1,7 @@
-"""Dead letters: requests that were given up, kept whole until somebody deals with them.
+"""Dead letters: requests that were given up, kept whole until an operator handles them.
 
-Law: a letter is a row whose key is the version at which it was kept; the row with the empty key says how much
-all of them hold, so that nobody fills the storage with them. Of its value the journal and the events tell
-only the hash.
+Law: a letter is a row whose key is the version at which it was kept. The row with the empty key holds their
+total size, which is limited. The journal and the events contain only the hash of its value.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _OVERHEAD: Final = 256
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the letters of a namespace come to."""
+    """The number and total size of a namespace's letters."""
 
     count: int = 0
     bytes: int = 0
 
 
 def letter_address(namespace: str, number: int) -> Address:
-    """Where a letter is; 0 is what they come to."""
+    """Return the address of a letter; 0 stands for the totals."""
     return Address(namespace, LETTER, number.to_bytes(8, "big") if number else b"")
 
 
@@ -71,10 +70,10 @@ def _escalate(draft: Draft, command: Escalate) -> Kept:
 
 
 def _hold(draft: Draft, *, letters: int, size: int) -> None:
-    """Count a letter that comes or goes.
+    """Count a letter that is added or removed.
 
     Raises:
-        QuotaExceeded: It comes, and there is no room for it.
+        QuotaExceeded: There is no room for a new letter.
     """
     address = letter_address(draft.name, 0)
     row = draft.row(address)
@@ -99,7 +98,7 @@ def _hold(draft: Draft, *, letters: int, size: int) -> None:
 
 
 def _hash(draft: Draft, value: str | None) -> str | None:
-    """The hash of a value; a store whose key can't be had tells nothing of it, and keeps the letter."""
+    """Return the hash of a value; None if the store's key is not available. The letter is kept anyway."""
     try:
         return hash_of(draft.keys, value)
     except HoldfastError:

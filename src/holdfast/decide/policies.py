@@ -1,6 +1,6 @@
-"""What the policy of a namespace asks of a command: quotas, lifetimes, the trash, the audit.
+"""The effects of a namespace's policy: quotas, TTLs, the trash, the audit.
 
-Law: a policy is read here and nowhere else in `decide`; a namespace without one has `Policy()`.
+Law: within `decide`, only this module reads policies. A namespace without one has `Policy()`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SEMANTIC: Final = "semantic/"
 SPARE_BYTES: Final = 65_536
-"""How large a journal may be that does not keep a full namespace from being written to."""
+"""Size of the journal in bytes up to which it does not keep a full namespace from being written to."""
 _TABLES: Final = "table/"
 _ADVICE: Final = {
     "entries": "entries: delete some, or give them a ttl",
@@ -38,31 +38,31 @@ _UNTRASHED: Final = frozenset({"lock", "cache", "session"})
 
 @lru_cache(maxsize=1024)
 def policy_of(text: str | None) -> Policy:
-    """The policy of a namespace."""
+    """Return the policy of a namespace."""
     return Policy() if text is None else msgspec.json.decode(text, type=Policy)
 
 
 def audited(namespace: Namespace) -> bool:
-    """Whether changes of a namespace are recorded: in the semantic family, unless the policy differs."""
+    """Return whether a namespace is audited: by its policy, else if it is in the semantic family."""
     asked = None if namespace.policy is None else policy_of(namespace.policy).audit
     return namespace.name.startswith(_SEMANTIC) if asked is None else asked
 
 
 def audited_unasked(name: str) -> bool:
-    """Whether a namespace is audited as long as no policy says otherwise."""
+    """Return whether a namespace is audited if no policy says otherwise."""
     return name.startswith(_SEMANTIC)
 
 
 def audit_seconds(namespace: Namespace) -> int | None:
-    """For how long records of the audit are kept, None if for ever."""
+    """Return for how many seconds audit records are kept; None for ever."""
     return None if namespace.policy is None else policy_of(namespace.policy).audit_retention
 
 
 def changed_outside(namespace: Namespace, head: Head) -> str | None:
-    """How what a policy asks of the audit differs from what the audit's head has; None if it does not.
+    """Return how the policy's audit settings differ from those in the audit's head; None if they don't.
 
-    While the audit is on, every policy that is set through Holdfast is in the head; so is the one that
-    switches it off. What differs was changed with SQL. Heads of earlier versions don't tell.
+    While the audit is on, the head contains every policy that is set through Holdfast, including one that
+    turns the audit off. Any difference was made with SQL. Heads of earlier versions lack these settings.
     """
     if head.audited is msgspec.UNSET:
         return None
@@ -75,7 +75,10 @@ def changed_outside(namespace: Namespace, head: Head) -> str | None:
 
 
 def trash_seconds(namespace: Namespace, *, semantic: bool, purpose: str | None) -> int | None:
-    """For how long an entry stays in the trash, None if it does not go there; `semantic` if it says why."""
+    """Return for how many seconds an entry stays in the trash; None if it is not kept.
+
+    `semantic` says whether the entry has semantics.
+    """
     policy = policy_of(namespace.policy)
     kept = semantic or namespace.name.startswith(_SEMANTIC) if policy.trash is None else policy.trash
     if not kept or purpose in _UNTRASHED:
@@ -90,11 +93,11 @@ def check_endless(namespace: Namespace) -> None:
 
 
 def check_quota(before: Namespace, after: Namespace, command: Command, *, defaults: Policy | None) -> None:
-    """Refuse a command that takes a namespace past its quota; one that is past it already may shrink.
+    """Refuse a command that takes a namespace past its quota. A namespace past it may still shrink.
 
-    A command that only removes, and has removed something, may leave its records behind. What is done in
-    parts has been judged part by part. What makes nothing larger but the journal may go on: a short journal
-    is not in its way, and a long one is shortened before this refuses for good.
+    A command that only removes, and has removed something, may add its records. The parts of a command that
+    is executed in parts have been judged one by one. A command that only makes the journal larger is accepted
+    while the journal is short; a long one is shortened before this refuses finally.
     """
     policy = policy_of(after.policy)
     most = policy.quota_keys
@@ -117,23 +120,23 @@ def _without_journal(namespace: Namespace) -> int:
 
 
 def quota_of(namespace: Namespace, defaults: Policy | None) -> int | None:
-    """How many bytes a namespace may keep; None if there is no quota."""
+    """Return how many bytes a namespace may keep; None if there is no quota."""
     asked = policy_of(namespace.policy).quota_bytes
     return defaults.quota_bytes if asked is None and defaults is not None else asked
 
 
 def journal_yields(namespace: Namespace) -> bool:
-    """Whether old records of the journal go before a quota refuses: unless it was said how long they stay."""
+    """Return whether old journal records are dropped before a quota refuses: not if a retention is set."""
     return namespace.journal_bytes > 0 and policy_of(namespace.policy).journal_retention is None
 
 
 def settled_bytes(namespace: Namespace) -> int:
-    """What a namespace keeps that does not give way before a quota refuses."""
+    """Return the bytes that a namespace keeps without those that are dropped before a quota refuses."""
     return _without_journal(namespace) if journal_yields(namespace) else namespace.kept_bytes
 
 
 def _full(namespace: Namespace, most: int, *, own: bool) -> str:
-    """What a refusal says: how much there would be, what takes most of it, and what to do."""
+    """Return the message of a refusal: the size, its largest part, and what to do."""
     parts = parts_of(namespace)
     largest = max(_ADVICE, key=lambda name: getattr(parts, name))
     return (
@@ -144,7 +147,7 @@ def _full(namespace: Namespace, most: int, *, own: bool) -> str:
 
 
 def parts_of(namespace: Namespace) -> Parts:
-    """What a namespace keeps, by kind."""
+    """Return the bytes that a namespace keeps, by kind."""
     tables = namespace.name.startswith(_TABLES)
     return Parts(
         entries=0 if tables else namespace.held_bytes,
@@ -160,7 +163,7 @@ def parts_of(namespace: Namespace) -> Parts:
 
 
 def lifetime(namespace: Namespace, ttl: int | None) -> int | None:
-    """The ttl that an entry gets which is put with this one, as the policy says."""
+    """Return the ttl of an entry that is stored with this one, according to the policy."""
     policy = policy_of(namespace.policy)
     seconds = policy.ttl_default if ttl is None else ttl
     if seconds is None:

@@ -1,7 +1,7 @@
-"""One request id, one effect: a call that comes again gets the reply that it got before.
+"""Idempotency by request id: a repeated request gets the reply of the first one.
 
-Law: only successes are remembered, in the same transaction as what they did, and only where the caller named
-the request. A refusal is judged anew.
+Law: only successes are remembered, in the same transaction as their effect, and only if the caller chose the
+request id. A refused request is judged again.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
 
 
 class Several(msgspec.Struct, frozen=True, tag=True):
-    """The results of a command whose parts are done each for itself; None for one that was refused."""
+    """The results of a command whose parts are executed one by one; None for a part that was refused."""
 
     items: tuple[Stored | Deleted | ItemDone | None, ...]
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What is remembered of a request: a digest of its content, and the reply."""
+    """The stored memory of a request: a digest of its content, and the reply."""
 
     content: str
     reply: Stored | Deleted | Versions | Kept | Written | Done | Several | Defined | ItemDone | Transacted
 
 
 def request_address(command: Change) -> Address:
-    """Where the memory of a command is kept."""
+    """Return the address at which a command is remembered."""
     return Address(command.namespace, REQUEST, command.origin.request_id.encode())
 
 
 def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> Result:
-    """Apply a command whose caller named it, or answer as before if it has been applied already."""
+    """Apply a command with a request id of its caller, or return its earlier reply if it has been applied."""
     address = request_address(command)
     timeless = msgspec.structs.replace(command, origin=command.origin.asked)
     content = blake2b(msgspec.json.encode(timeless), digest_size=16).hexdigest()
@@ -99,7 +99,7 @@ def _remember(draft: Draft, command: Change, content: str, result: Result) -> Re
 
 
 def _reply(command: Change, result: Any) -> Any:
-    """A result as it is remembered: without a value that the request itself brings along."""
+    """Return a result as it is remembered: without a value that the request itself contains."""
     if command.parts is not None:
         return Several(
             tuple(
@@ -113,7 +113,7 @@ def _reply(command: Change, result: Any) -> Any:
 
 
 def _again(command: Change, reply: Any) -> Any:
-    """A remembered reply, marked as one, with the value that the request itself brings along."""
+    """Return a remembered reply, marked as replayed, with the value that the request itself contains."""
     if isinstance(command, Set | PutItem):
         value = command.value if isinstance(command, Set) else command.item
         row = msgspec.structs.replace(reply.row, value=value)
@@ -128,7 +128,7 @@ def _complete(
     known: tuple[Stored | Deleted | ItemDone | None, ...],
     apply: Callable[[Draft, Any], Any],
 ) -> Result:
-    """The remembered results of the parts of a command, and of those that were refused, judged anew."""
+    """Return the remembered results of a command's parts, and apply again those that were refused."""
     field, made = ("items", Results) if isinstance(command, Many) else ("writes", ItemsDone)
     parts = command.parts
     refused = tuple(part for part, reply in zip(parts, known, strict=True) if reply is None)

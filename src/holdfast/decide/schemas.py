@@ -1,6 +1,6 @@
-"""The definitions of tables, as rows.
+"""The definitions of tables, stored as rows.
 
-Law: a definition is found by its table's name and by nothing else.
+Law: a definition is found by its table's name only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def schema_address(namespace: str, table: str) -> Address:
-    """Where the definition of a table is."""
+    """Return the address of a table's definition."""
     return Address(namespace, TABLE, table.encode())
 
 
 @lru_cache(maxsize=1024)
 def schema_of(text: str) -> TableSchema:
-    """The definition in the value of a row."""
+    """Return the definition in the value of a row."""
     try:
         return msgspec.json.decode(text, type=TableSchema)
     except msgspec.DecodeError:
@@ -33,10 +33,10 @@ def schema_of(text: str) -> TableSchema:
 
 
 def defined(row: Row | None, table: str) -> TableSchema:
-    """The definition in a row.
+    """Return the definition in a row.
 
     Raises:
-        TableNotFound: There is no such table.
+        TableNotFound: The table does not exist.
     """
     if row is None:
         raise TableNotFound(f"table {table!r} does not exist", field="table")
@@ -44,12 +44,12 @@ def defined(row: Row | None, table: str) -> TableSchema:
 
 
 def table_of(draft: Draft, table: str) -> TableSchema:
-    """The definition of a table as the commands so far have left it."""
+    """Return the definition of a table as the commands so far have left it."""
     return defined(draft.row(schema_address(draft.name, table)), table)
 
 
 def put_table(draft: Draft, schema: TableSchema) -> None:
-    """Define a table, or define it anew."""
+    """Store the definition of a table, new or changed."""
     value = msgspec.json.encode(schema)
     row = Row(
         value=value.decode(),

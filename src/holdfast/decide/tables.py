@@ -1,8 +1,8 @@
-"""Tables and their indexes: how they come, are filled, and go.
+"""Creating and dropping tables, and creating, filling and dropping their indexes.
 
-Law: a table's definition is one row, and its id is never used twice, so that what is left of a dropped table
-can't show in a new one of the same name. What takes longer than a transaction is done in parts, and what is
-left to do is itself a row: any process may go on with it.
+Law: a table's definition is one row, and its id is never reused, so that remains of a dropped table can't
+appear in a new one of the same name. Work that takes longer than a transaction is done in parts, and a row
+records what is left to do: any process may continue it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _drop(draft: Draft, command: DropTable) -> Defined:
 
 
 def _create_index(draft: Draft, command: CreateIndex) -> Defined:
-    """Begin an index. One of the same name and key that was never finished is gone on with."""
+    """Begin an index, or continue an unfinished one with the same name and key."""
     schema = table_of(draft, command.table)
     for index in schema.indexes:
         if (index.name, index.key, index.state) == (command.index, command.key, "building"):
@@ -85,9 +85,9 @@ def _drop_index(draft: Draft, command: DropIndex) -> Defined:
 
 
 def _fill_index(draft: Draft, command: FillIndex) -> Removed:
-    """Enter the items that are there; how many that was.
+    """Add existing items to an index. Returns how many.
 
-    An index that was dropped meanwhile gets nothing, and neither does one that somebody else has filled.
+    Nothing is added to an index that was dropped or completed in the meantime.
     """
     row = draft.row(schema_address(draft.name, command.table))
     schema = None if row is None else table_of(draft, command.table)
@@ -110,7 +110,7 @@ def _fill_index(draft: Draft, command: FillIndex) -> Removed:
 
 
 def _purge(draft: Draft, command: Purge) -> Removed:
-    """Remove rows of a space that was dropped; of one that was not, nothing."""
+    """Remove rows of a dropped space. Rows of any other space are kept."""
     marker = Address(draft.name, DROPPED, command.space.encode())
     if draft.row(marker) is None:
         return Removed(0)
@@ -132,7 +132,7 @@ def _purge(draft: Draft, command: Purge) -> Removed:
 
 
 def _audit(draft: Draft, command: TableChange, op: str, before: Row | None) -> None:
-    """Have the audit know of a new definition; a drop stands there for all items that go with the table."""
+    """Record a new definition in the audit. One record of a drop covers all items of the table."""
     record = Record(
         namespace=draft.name,
         version=draft.namespace.revision,
@@ -147,7 +147,7 @@ def _audit(draft: Draft, command: TableChange, op: str, before: Row | None) -> N
 
 
 def _abandon(draft: Draft, space: str) -> None:
-    """Note that the rows of a space are to go."""
+    """Mark the rows of a space for removal."""
     row = Row(
         value="null",
         size=4,

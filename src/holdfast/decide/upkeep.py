@@ -1,7 +1,7 @@
-"""What time and operators do to a namespace: entries expire, records go, policies are set.
+"""Changes made by time and by operators: entries expire, records are dropped, policies are set.
 
-Law: upkeep is asked for by commands like any other change. It never removes anything early on the word of its
-caller: each row is looked at again, in its turn.
+Law: upkeep uses commands, like any other change. It never removes anything early because its caller says so:
+each row is checked again when its turn comes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _trim(draft: Draft, command: Trim) -> Removed:
 
 
 def _recount(draft: Draft, command: Recount) -> Removed:
-    """Put the counters right that say what the namespace keeps; how many were wrong."""
+    """Correct the counters of what the namespace keeps. Returns how many were wrong."""
     wrong = draft.miscounts
     for counter, by in wrong.items():
         setattr(draft.namespace, counter, getattr(draft.namespace, counter) + by)
@@ -64,9 +64,9 @@ def _recount(draft: Draft, command: Recount) -> Removed:
 
 
 def _set_policy(draft: Draft, command: SetPolicy) -> Done:
-    """Take a policy. The audit knows of it if it is on before or after: switching it off is recorded.
+    """Set a policy. The audit records it if the audit is on before or after, so turning it off is recorded.
 
-    It counts as on, too, if it was switched off with SQL.
+    The audit also counts as on if it was turned off with SQL.
     """
     namespace = draft.namespace
     recorded = note_changed_outside(draft) or audited(namespace)
@@ -87,15 +87,15 @@ def _set_policy(draft: Draft, command: SetPolicy) -> Done:
 
 
 def _policy_row(draft: Draft, policy: str) -> Row:
-    """A policy as the audit hashes it, at the version that the namespace has now."""
+    """Return a policy as a row for the audit to hash, at the namespace's current version."""
     revision = draft.namespace.revision
     return Row(value=policy, size=len(policy), version=revision, created_at=draft.now, updated_at=draft.now)
 
 
 def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
-    """Drop records from the beginning of a chain; the last of them stays known as what the rest hangs on.
+    """Drop records from the start of a chain. The head keeps the signature of the last one as the anchor.
 
-    Nothing is dropped where somebody has tampered with the head or with the policy: it is evidence.
+    Nothing is dropped if the head or the policy was tampered with: the records are evidence.
     """
     kept = audit_seconds(draft.namespace)
     if kept is None:
@@ -117,7 +117,7 @@ def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
 
 
 def _bind_key(draft: Draft, command: BindKey) -> Removed:
-    """Bind what an older key has signed under the newest one. A broken chain is left to be verified."""
+    """Bind the records of an older key to the newest one. A broken chain is left for verification."""
     row = draft.row(address_of(draft.name, 0))
     head = Head() if row is None else head_now(draft)
     if head.broken or not head.number:
@@ -169,7 +169,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     BindKey: _needs_head,
 }
 FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {Expire: _need_trash}
-"""What is needed besides, once it is known what was there."""
+"""Functions that request more rows, once the first ones are loaded."""
 APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Expire: _expire,
     ExpireRun: _expire_run,

@@ -1,12 +1,12 @@
-"""What each thing that a namespace keeps counts for, in bytes.
+"""The size in bytes that each part of a namespace counts for.
 
-A row counts for its key, its value, the texts that go with it (writer, request id, semantics, spec_ref) and
-`OVERHEAD` for all else: times, versions, its place in an index of the database. A record of the journal
-counts for its names, its detail and the same. Keys and values count in bytes; the texts beside them count in
-characters, since to encode them would cost every write something, and most have as many bytes.
+A row counts for its key, its value, its other texts (writer, request id, semantics, spec_ref) and `OVERHEAD`
+for the rest: times, versions, its place in an index of the database. A journal record counts for its names,
+its detail and the same overhead. Keys and values count in bytes. The other texts count in characters, because
+encoding them would slow down every write, and most have as many bytes.
 
-Law: what is counted when it comes is counted alike when it goes. An engine says the same in SQL, for what it
-sums up (`Overdue`, `Loaded.trims`, `Loaded.counts`).
+Law: a thing counts the same when it is added and when it is removed. Engines use the same formulas in SQL for
+the sums they compute (`Overdue`, `Loaded.trims`, `Loaded.counts`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ COUNTER: Final = {
     TABLE: "other_bytes",
     DROPPED: "other_bytes",
 }
-"""Which counter of a namespace a space belongs to; entries, items and indexes are counted by their verbs."""
+"""The namespace counter of each space. The verbs count entries, items and indexes themselves."""
 
 
 COUNTED: Final = (
     *("keys", "bytes", "requests", "envelope_bytes", "trash_bytes", "journal_bytes"),
     *("letter_bytes", "request_bytes", "index_bytes", "other_bytes", "audit_bytes"),
 )
-"""The counters of a namespace that can be found anew by counting what there is."""
+"""The counters of a namespace that can be recomputed from its contents."""
 
 
 def summed(spaces: Iterable[tuple[str, int, int, int]], *, journal: int) -> dict[str, int]:
-    """The counters of a namespace, from sums by space and from what its journal counts for.
+    """Return the counters of a namespace, from the sums by space and the size of its journal.
 
-    Of each space there is how many rows it has, the bytes of their keys and values, and of what goes along.
+    The sums of a space are its number of rows, the bytes of their keys and values, and the size of their
+    envelopes.
     """
     counts = dict.fromkeys(COUNTED, 0) | {"journal_bytes": journal}
     for space, rows, size, beside in spaces:
@@ -57,17 +58,17 @@ def summed(spaces: Iterable[tuple[str, int, int, int]], *, journal: int) -> dict
 
 
 def envelope(row: Row) -> int:
-    """What goes with the key and the value of a row."""
+    """Return the size of a row's texts other than its key and value."""
     return len(f"{row.last_writer}{row.request_id or ''}{row.semantics or ''}{row.spec_ref or ''}")
 
 
 def row_weight(key: str | bytes, row: Row) -> int:
-    """What a row counts for."""
+    """Return the size that a row counts for."""
     width = len(key) if isinstance(key, bytes) else len(key.encode())
     return OVERHEAD + width + row.size + envelope(row)
 
 
 def record_weight(record: Record) -> int:
-    """What a record of the journal counts for."""
+    """Return the size that a journal record counts for."""
     names = len(f"{record.key}{record.last_writer or ''}{record.request_id or ''}{record.purpose or ''}")
     return OVERHEAD + names + (0 if record.detail is None else len(record.detail.encode()))
