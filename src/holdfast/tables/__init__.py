@@ -1,5 +1,5 @@
 """What tables are made of, as pure functions: keys, schemas, paths, conditions, updates, deadlines, indexes.
 
-Law: nothing in this package reads, writes, waits or asks for the time. What the functions mean together is
-known to `holdfast.decide`.
+Law: nothing in this package reads, writes, waits or asks for the time. `holdfast.decide` combines these
+functions.
 """

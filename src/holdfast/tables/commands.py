@@ -1,7 +1,7 @@
-"""What can be asked of tables, and what is answered.
+"""Commands on tables and their results.
 
-Law: as in `holdfast.commands`. Keys, conditions and updates are legal in form; whether they suit the table is
-known to `decide` alone, which has its schema.
+Law: as in `holdfast.commands`. Keys, conditions and updates are legal in form. Only `decide`, which has the
+schema, knows whether they suit the table.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ Returns: TypeAlias = Literal["none", "old", "new"]
 
 
 class TableChange(Change, frozen=True, kw_only=True):
-    """A change of a table or of what is in it."""
+    """A change of a table or of its contents."""
 
     table: str
 
 
 class CreateTable(TableChange, frozen=True, kw_only=True):
-    """Make a table."""
+    """Create a table."""
 
     schema: TableSchema
 
 
 class DropTable(TableChange, frozen=True, kw_only=True):
-    """Take a table away, with its items."""
+    """Drop a table with its items."""
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class CreateIndex(TableChange, frozen=True, kw_only=True):
-    """Begin an index: from now on every change of an item keeps it; items that are there are filled in."""
+    """Begin an index. Every later change of an item updates it; existing items are backfilled."""
 
     index: str
     key: KeyAttribute
 
 
 class DropIndex(TableChange, frozen=True, kw_only=True):
-    """Take an index away."""
+    """Drop an index."""
 
     index: str
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class FillIndex(Command, frozen=True, kw_only=True):
-    """Enter items that may not be in an index. With `last` it is whole after that."""
+    """Add items that may be missing in an index. With `last`, the index is complete afterwards."""
 
     table: str
     space: str
@@ -68,12 +68,12 @@ class FillIndex(Command, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.keys) + 1
 
 
 class Purge(Command, frozen=True, kw_only=True):
-    """Remove rows of a space that was dropped. With `last` nothing of it is left after that."""
+    """Remove rows of a dropped space. With `last`, none remain afterwards."""
 
     space: str
     keys: tuple[bytes, ...]
@@ -81,12 +81,12 @@ class Purge(Command, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.keys) + 1
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
@@ -99,9 +99,9 @@ class ItemChange(TableChange, frozen=True, kw_only=True):
 
 
 class PutItem(ItemChange, frozen=True, kw_only=True):
-    """Put an item, which is JSON text of `size` bytes, in place of whatever is there.
+    """Store an item, which is JSON text of `size` bytes, replacing any existing one.
 
-    `binary` names the attributes that the caller gave as bytes, which only keys of that type may be.
+    `binary` names the attributes that the caller gave as bytes. Only keys of that type may be bytes.
     """
 
     item: str
@@ -110,7 +110,7 @@ class PutItem(ItemChange, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return self.size + LEAST_COST
 
 
@@ -122,7 +122,7 @@ class KeyedChange(ItemChange, frozen=True, kw_only=True):
 
 
 class UpdateItem(KeyedChange, frozen=True, kw_only=True):
-    """Change attributes of an item; one that is not there is made."""
+    """Change attributes of an item, which is created if it does not exist."""
 
     set: Any = None
     remove: Any = None
@@ -131,7 +131,7 @@ class UpdateItem(KeyedChange, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return self.size + LEAST_COST
 
 
@@ -140,22 +140,22 @@ class DeleteItem(KeyedChange, frozen=True, kw_only=True):
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class SetItemTtl(KeyedChange, frozen=True, kw_only=True):
-    """Move the deadline of an item; None takes it away."""
+    """Set the deadline of an item; None removes it."""
 
     ttl: int | None
 
 
 class CheckItem(KeyedChange, frozen=True, kw_only=True):
-    """Change nothing: a part of a transaction that only expects something."""
+    """Change nothing: a part of a transaction that only states an expectation."""
 
 
 class TransactWrite(Change, frozen=True, kw_only=True):
-    """All of these if what each expects holds, else none."""
+    """Writes that take effect together if the expectations of all hold; otherwise none does."""
 
     weighed: ClassVar[bool] = True
 
@@ -163,17 +163,17 @@ class TransactWrite(Change, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return sum(write.cost for write in self.writes)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.writes)
 
 
 class WriteItems(Change, frozen=True, kw_only=True):
-    """Each of these for itself, in one call."""
+    """Several writes in one call, each of which succeeds or fails on its own."""
 
     weighed: ClassVar[bool] = True
 
@@ -186,17 +186,17 @@ class WriteItems(Change, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """About how many bytes this brings along."""
+        """Approximate size in bytes."""
         return sum(write.cost for write in self.writes)
 
     @property
     def rows(self) -> int:
-        """How many rows this is about."""
+        """Number of rows that this concerns."""
         return len(self.writes)
 
 
 class ExpireItems(Command, frozen=True, kw_only=True):
-    """Notice that items have passed their deadline."""
+    """Expire items that are past their deadline."""
 
     table: str
     space: str
@@ -204,26 +204,26 @@ class ExpireItems(Command, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """How many rows this is about: those of the indexes too, and an item is large."""
+        """Number of rows that this concerns, weighted for index entries and for the size of items."""
         return 4 * len(self.keys)
 
     @property
     def removes(self) -> bool:
-        """Whether this only removes."""
+        """True if this only removes."""
         return True
 
 
 class Defined(Result, frozen=True, tag=True):
-    """A table as it is after a change; `version` is that of the change."""
+    """A table after a change; `version` is that of the change."""
 
     schema: TableSchema
     version: int
 
 
 class ItemDone(Result, frozen=True, tag=True):
-    """What became of a change of an item: its version, and the rows that it returns or leaves.
+    """The result of a change of an item: its version, and the rows involved.
 
-    `version` is None where nothing was changed. `row` is the item after it, `old` the one before if the
+    `version` is None if nothing was changed. `row` is the item afterwards; `old` is the one before, if the
     command returns it.
     """
 
@@ -233,12 +233,12 @@ class ItemDone(Result, frozen=True, tag=True):
 
 
 class Transacted(Result, frozen=True, tag=True):
-    """What became of the writes of a transaction, by position."""
+    """The results of the writes of a transaction, by position."""
 
     items: tuple[ItemDone, ...]
 
 
 class ItemsDone(Result, frozen=True, tag=True):
-    """What became of several changes: a result or the error that refused it, by position."""
+    """The results of several changes, by position: a result, or the error that refused the change."""
 
     items: tuple[ItemDone | Exception, ...]

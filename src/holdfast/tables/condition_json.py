@@ -1,12 +1,12 @@
-"""Conditions as JSON: how they come over the wire, and what is legal in one.
+"""Conditions as JSON: their form on the wire, and what is legal in them.
 
     {"score": {"gt": 5, "lt": 9}, "meta.closed": {"not_exists": true}}        all must hold
     {"or": [{"tags": {"contains": "x"}}, {"not": {"name": {"size": {"gte": 3}}}}]}
     {"path": ["a.b", 0], "eq": 1}                                             a path as a list of steps
 
-Law: every condition of a caller passes through `condition_of`, also one that was made in Python, so that what
-is evaluated is bounded and can be sent. `and`, `or` and `not` are words of the language; an attribute that is
-called so needs the form with `path`.
+Law: every condition of a caller passes through `condition_of`, including one made in Python, so that its
+evaluation is bounded and it can be sent. `and`, `or` and `not` are reserved words; an attribute of such a
+name needs the form with `path`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from holdfast.tables.paths import Path, path_of, spelled
 
 MAX_DEPTH: Final = 64
 MAX_TESTS: Final = 1_000
-"""How many comparisons a condition may make on an item; each member of an `in` is one."""
+"""Maximum number of comparisons of a condition on an item. Each member of an `in` counts as one."""
 TYPES: Final = ("string", "number", "boolean", "null", "list", "object")
 
 
 def condition_of(given: object, *, field: str = "condition") -> Condition:
-    """A legal condition, from JSON or from one that was made in Python.
+    """Return a legal condition, from JSON or from one made in Python.
 
     Raises:
-        ValidationError: It is no condition, nested deeper than `MAX_DEPTH`, or makes more than `MAX_TESTS`
-            comparisons.
+        ValidationError: It is not a condition, is nested deeper than `MAX_DEPTH`, or makes more than
+            `MAX_TESTS` comparisons.
         ValueTooLarge: Its values have more than 64 KB together.
     """
     wanted = _json(given, MAX_DEPTH, field) if isinstance(given, Condition) else given
@@ -38,7 +38,7 @@ def condition_of(given: object, *, field: str = "condition") -> Condition:
 
 
 def condition_json(condition: Condition) -> dict[str, Any]:
-    """A condition as JSON, from which `condition_of` makes the same one."""
+    """Return a condition as JSON, from which `condition_of` makes the same one."""
     return _json(condition, MAX_DEPTH, "condition")
 
 
@@ -73,7 +73,7 @@ def _too_deep(field: str) -> ValidationError:
 
 
 class _Reader:
-    """Reads one condition, and counts what it has read."""
+    """A reader of one condition, which counts its comparisons and bytes."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -191,4 +191,4 @@ _OPERANDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "not_exists": (_is_switch, "true or false"),
     "type": (_is_type, f"one of {', '.join(TYPES)}"),
 }
-"""The operators, with what they can be asked to compare with."""
+"""The operators, with the check of their operand and its description."""

@@ -1,12 +1,12 @@
-"""Conditions on items, before a write and as filters: how they are said in Python, and when they hold.
+"""Conditions on items, for writes and as filters: how they are made in Python, and when they hold.
 
     attr("score").gt(5) & ~attr("meta.closed").exists()
 
-Law: whether a condition holds depends on the item alone. It fails only where that would cost too much, which
-is counted by what is looked at (`holdfast.work`). An attribute that is missing meets no comparison, not even
-`ne`. Values of two types are not equal, and neither is less than the other; a boolean is no number; numbers
-are compared exactly. What `holdfast.tables.condition_json` has read is legal. It is long because every method
-documents what it takes.
+Law: whether a condition holds depends on the item alone. Evaluation fails only if it costs too much, which is
+counted by the data examined (`holdfast.work`). A missing attribute meets no comparison, not even `ne`. Values
+of different types are not equal, and neither is less than the other; a boolean is not a number; numbers are
+compared exactly. `holdfast.tables.condition_json` has checked the conditions. The file is long because every
+method documents its arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.work import NODE, STEP, TEST, TEXT, Work, searching
 
 
 class Condition(msgspec.Struct, frozen=True, tag=True):
-    """Something that an item meets or does not. Combine conditions with `&`, `|` and `~`."""
+    """A condition on an item. Combine conditions with `&`, `|` and `~`."""
 
     def __and__(self, other: Condition) -> Condition:
         return Every((*_members(self, Every), *_members(other, Every)))
@@ -35,25 +35,25 @@ class Condition(msgspec.Struct, frozen=True, tag=True):
 
 
 class Every(Condition, frozen=True, tag=True):
-    """All of the parts."""
+    """A condition that holds if all of its parts hold."""
 
     parts: tuple[Condition, ...]
 
 
 class Some(Condition, frozen=True, tag=True):
-    """At least one of the parts."""
+    """A condition that holds if at least one of its parts holds."""
 
     parts: tuple[Condition, ...]
 
 
 class Not(Condition, frozen=True, tag=True):
-    """The opposite of the part."""
+    """A condition that holds if its part does not."""
 
     part: Condition
 
 
 class Comparison(Condition, frozen=True, tag=True):
-    """What is at a path, or with `sized` how large that is, compared with a value."""
+    """A comparison of the value at a path, or of its size if `sized`, with a value."""
 
     path: Path
     operator: str
@@ -65,7 +65,7 @@ class Comparison(Condition, frozen=True, tag=True):
 
 
 class Attribute(msgspec.Struct, frozen=True):
-    """The value at a path of an item, or its size, to make conditions of. Get one from `holdfast.attr`."""
+    """The value at a path of an item, or its size, for use in conditions. Get one from `holdfast.attr`."""
 
     path: Path
     sized: bool = False
@@ -209,7 +209,7 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 def attr(path: str | Sequence[str | int]) -> Attribute:
-    """Get the value at a path of an item, to make a condition of.
+    """Get the value at a path of an item, for use in a condition.
 
     Args:
         path: Text such as `meta.tag` or `list[0].x`, or a list of steps.
@@ -227,10 +227,10 @@ def attr(path: str | Sequence[str | int]) -> Attribute:
 
 
 def holds(condition: Condition, item: Mapping[str, Any] | None, *, work: Work | None = None) -> bool:
-    """Whether an item meets a condition. An item that is not there is one without attributes.
+    """Return whether an item meets a condition. A missing item counts as one without attributes.
 
     Raises:
-        TooExpensive: To find out would take more work than there may be.
+        TooExpensive: This takes more work than allowed.
     """
     return _holds(condition, item, work or Work())
 
@@ -250,7 +250,7 @@ def _holds(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> 
 
 
 def judged(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> Generator[None, None, bool]:
-    """What `holds` says, for whoever has to let others have a turn: it yields after every slice of work."""
+    """Compute what `holds` returns, yielding after every slice of work so that others have a turn."""
     match condition:
         case Comparison():
             held = _meets(condition, item, work)
@@ -270,7 +270,7 @@ def judged(condition: Condition, item: Mapping[str, Any] | None, work: Work) -> 
 
 
 def comparisons_in(condition: Condition) -> int:
-    """How many comparisons a condition has."""
+    """Return the number of comparisons in a condition."""
     match condition:
         case Every() | Some():
             return sum(comparisons_in(part) for part in condition.parts)
@@ -281,7 +281,7 @@ def comparisons_in(condition: Condition) -> int:
 
 
 def type_of(value: Any) -> str:
-    """What kind of JSON value something is."""
+    """Return the JSON type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -294,7 +294,7 @@ def type_of(value: Any) -> str:
 
 
 def same(one: Any, other: Any, work: Work) -> bool:
-    """Whether two values are the same JSON; the order of an object's members does not matter."""
+    """Return whether two values are the same JSON. The order of an object's members does not matter."""
     if type(one) is type(other) and type(one) in _SCALARS:
         return bool(one == other)
     kind = type_of(one)
@@ -364,7 +364,7 @@ def _contains(found: Any, value: Any, work: Work) -> bool:
 
 
 def _has_member(members: Sequence[Any], value: Any, work: Work) -> bool:
-    """Whether a list has a member. What is the same JSON is equal in Python, which finds out sooner."""
+    """Return whether a list has a member. Python's equality, which is faster, finds the candidates."""
     each = _weight(value, work)
     try:
         first = members.index(value)
@@ -372,12 +372,12 @@ def _has_member(members: Sequence[Any], value: Any, work: Work) -> bool:
         work.spend(each * len(members))
         return False
     work.spend(each * (first + 1))
-    # Equal in Python is also a boolean and a number: then those that follow have to be looked at one by one.
+    # In Python a boolean may also equal a number. Then the remaining members are compared one by one.
     return same(value, members[first], work) or _in(value, members[first + 1 :], work)
 
 
 def _weight(value: Any, work: Work) -> int:
-    """How many steps it may take Python to compare something with a value."""
+    """Return the maximum number of steps for Python to compare another value with this one."""
     if isinstance(value, str):
         return 1 + len(value) // TEXT
     if not isinstance(value, (list, tuple, Mapping)):
@@ -407,4 +407,4 @@ OPERATORS: Final[dict[str, _Operator]] = {
     "contains": _contains,
     "type": _has_type,
 }
-"""How a value that is there is compared with the one that a condition names."""
+"""The functions that compare an existing value with that of a condition."""

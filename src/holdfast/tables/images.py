@@ -1,6 +1,6 @@
-"""What the journal says of a change of an item: its name, and how it was before and after.
+"""Journal details of a change of an item: its name, and its images before and after.
 
-Law: a name is the table's and the values of the key, as JSON. Images are the items as they were stored.
+Law: a name consists of the table's name and the values of the key, as JSON. Images are items as stored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An item before and after a change as JSON; null where there was none."""
+    """An item before and after a change as JSON; null where it did not exist."""
 
     old: msgspec.Raw = _NULL
     new: msgspec.Raw = _NULL
 
     @staticmethod
     def of(schema: TableSchema, before: Row | None, after: Row | None) -> str | None:
-        """The images of a change as its record holds them, as far as the table keeps them."""
+        """Return the images of a change for its record, as far as the table keeps them."""
         old = before if schema.stream in ("old", "both") else None
         new = after if schema.stream in ("new", "both") else None
         if old is None and new is None:
@@ -35,18 +35,18 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def item_name(schema: TableSchema, item: Mapping[str, Any]) -> str:
-    """How the journal names an item."""
+    """Return the name of an item in the journal."""
     key = [item[attribute.name] for attribute in schema.key_attributes]
     return table_prefix(schema.name) + msgspec.json.encode(key).decode()
 
 
 def table_prefix(table: str) -> str:
-    """How the names of all items of a table begin: no table's name holds a colon."""
+    """Return the prefix of the names of all items of a table. No table name contains a colon."""
     return f"{table}:"
 
 
 def key_of_name(name: str) -> list[Any]:
-    """The values of the key in a name."""
+    """Return the values of the key in a name."""
     values: list[Any] = msgspec.json.decode(name.partition(":")[2])
     return values
 

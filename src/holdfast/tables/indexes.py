@@ -1,10 +1,10 @@
-"""The entries that an item has in the indexes of its table.
+"""The entries of an item in the indexes of its table.
 
     key     the value of the indexed attribute, then the item's key (a long one: its beginning and a digest)
     value   the item's key
 
-Law: an entry depends on the item alone, so that entries can be written without looking. An item without a
-value of the index's type that a key can hold has no entry, and no query could ask for it.
+Law: an entry depends on the item alone, so entries can be written without reading. An item has no entry
+unless it has a value of the index's type that fits into a key. No query could ask for any other.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = 1_056
 _BEGINNING: Final = 1_025
-"""A key of more than 1,056 bytes is kept as its first 1,025 and a digest of 32: together one more than any
-that is kept whole, so that no two are the same."""
+"""Sizes for long keys. A key of more than 1,056 bytes is stored as its first 1,025 and a digest of 32.
+
+Together these are one byte longer than any key that is stored whole, so no two keys are the same.
+"""
 
 
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row of an index: where it is, what it says, and when it goes together with the item."""
+    """One row of an index: its location, the key of its item, and the deadline of the item."""
 
     space: str
     key: bytes
@@ -43,11 +45,11 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def value(self) -> str:
-        """What the row holds."""
+        """The value of the row."""
         return f'"{base64.b64encode(self.item_key).decode()}"'
 
     def row(self, item: Row) -> Row:
-        """The row of this entry, for an item that is stored like this."""
+        """Return the row of this entry for a stored item."""
         value = self.value
         return Row(
             value=value,
@@ -60,19 +62,19 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def young_spaces(schema: TableSchema, version: int) -> set[str]:
-    """The indexes that came after an item was put: it may have no entry there yet, or never had one."""
+    """Return the indexes that are newer than an item. It may have no entry there yet."""
     return {schema.index_space(index) for index in schema.indexes if index.id > version}
 
 
 def entry_weight(key: bytes, item_key: bytes) -> int:
-    """What an entry counts for: as its row does, which has nothing beside the key and the value."""
+    """Return the size that an entry counts for: that of its row, which has only a key and a value."""
     return OVERHEAD + len(key) + 2 + (len(item_key) + 2) // 3 * 4
 
 
 class EntryChanges(msgspec.Struct, frozen=True):
-    """What a change of an item does to indexes: entries to take away, and entries to put.
+    """The effect of a change of an item on indexes: entries to remove, and entries to store.
 
-    `moved` are those of the latter that are in place of one with the same key.
+    `moved` are the entries to store that replace one with the same key.
     """
 
     gone: tuple[IndexEntry, ...]
@@ -81,7 +83,7 @@ class EntryChanges(msgspec.Struct, frozen=True):
 
 
 def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> IndexEntry | None:
-    """The entry of an item in an index; None if it has none there."""
+    """Return the entry of an item in an index; None if it has none."""
     item_key = key_of(item, schema)
     key = _entry_key(item, index, item_key)
     if key is None:
@@ -97,7 +99,7 @@ def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> Inde
 def entry_places(
     item: Mapping[str, Any], schema: TableSchema, item_key: bytes
 ) -> Iterator[tuple[str, bytes]]:
-    """The spaces and keys of an item's entries in all indexes of its table: what has to go when it goes."""
+    """Yield the spaces and keys of an item's entries in all indexes, to be removed with the item."""
     for index in schema.indexes:
         key = _entry_key(item, index, item_key)
         if key is not None:
@@ -107,7 +109,7 @@ def entry_places(
 def entry_changes(
     schema: TableSchema, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> EntryChanges:
-    """What has to change in the indexes when an item becomes another, comes (from None) or goes (to None)."""
+    """Return the index changes when an item is changed, created (from None) or removed (to None)."""
     old, new = _entries(before, schema), _entries(after, schema)
     return EntryChanges(
         gone=tuple(entry for place, entry in old.items() if place not in new),
@@ -117,7 +119,7 @@ def entry_changes(
 
 
 def index_range(index: Index, key_value: object) -> Range:
-    """The keys of the entries of all items that have this value.
+    """Return the range of the entries of all items that have this value.
 
     Raises:
         ValidationError: The value is of another type, or too large.
@@ -126,7 +128,7 @@ def index_range(index: Index, key_value: object) -> Range:
 
 
 def item_key_of(value: str) -> bytes:
-    """The key of the item that the value of an entry's row names.
+    """Return the key of the item that an entry's row names.
 
     Raises:
         DatabaseError: It names none.

@@ -1,7 +1,7 @@
-"""Items and their keys: what a caller gives, made legal.
+"""Validation of items and their keys.
 
-Law: an item is a JSON object that holds the attributes of its key. Bytes may stand for a binary in a key, and
-nowhere else; an item holds their base64.
+Law: an item is a JSON object that contains the attributes of its key. Bytes are allowed for a binary in a key
+and nowhere else; an item holds them as base64.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_ITEM_BYTES: Final = 409_600
 
 
 def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
-    """An item that has the key which its table asks for.
+    """Return an item that has the key of its table.
 
     Raises:
-        ValidationError: It is no object, or an attribute of its key is missing or of another type.
+        ValidationError: It is not an object, or an attribute of its key is missing or of another type.
     """
     if not isinstance(given, Mapping):
         raise ValidationError(f"item must be an object, not {rules.kind_of(given)}", field="item")
@@ -38,10 +38,10 @@ def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
 
 
 def require_binary(schema: TableSchema, names: Iterable[str]) -> None:
-    """Make sure that what a caller gave as bytes is a key of that type.
+    """Check that every attribute given as bytes is a key of type binary.
 
     Raises:
-        ValidationError: JSON has no form for bytes anywhere else.
+        ValidationError: An attribute is not such a key. JSON can't represent bytes elsewhere.
     """
     keys = {attribute.name for attribute in schema.key_attributes if attribute.type == "binary"}
     for name in names:
@@ -54,7 +54,7 @@ def require_binary(schema: TableSchema, names: Iterable[str]) -> None:
 
 
 def key_of(item: Mapping[str, Any], schema: TableSchema) -> bytes:
-    """The key of an item.
+    """Return the key of an item.
 
     Raises:
         ValidationError: An attribute of it is missing, of another type or too large.
@@ -72,12 +72,12 @@ def key_of(item: Mapping[str, Any], schema: TableSchema) -> bytes:
 
 
 def known_part(stored: Row | str, schema: TableSchema) -> dict[str, Any]:
-    """Of an item the attributes that its table knows: those of the key, of the indexes and the deadline.
+    """Return the attributes of an item that its table uses: those of key, indexes and deadline.
 
-    The others are passed over, which takes a fraction of what it takes to read them.
+    The others are skipped, which takes a fraction of the time to decode them.
 
     Raises:
-        DatabaseError: It can't be read.
+        DatabaseError: The item can't be read.
     """
     names = {attribute.name for attribute in schema.key_attributes}
     names |= {index.key.name for index in schema.indexes}
@@ -87,18 +87,18 @@ def known_part(stored: Row | str, schema: TableSchema) -> dict[str, Any]:
 
 
 def partition_of(schema: TableSchema, partition_key: object) -> bytes:
-    """What the keys of all items of a partition begin with."""
+    """Return the prefix of the keys of all items in a partition."""
     return encode_key(partition_key, schema.partition_key.type, field="partition_key")
 
 
 def named_key(
     schema: TableSchema, partition_key: object, sort_key: object = None
 ) -> tuple[bytes, dict[str, Any]]:
-    """The key that a caller names, and the attributes that an item of that key has.
+    """Return the key given by a caller, and the attributes of an item with that key.
 
     Raises:
         ValidationError: `field` is `partition_key` or `sort_key`, which is of another type, too large,
-            missing, or not asked for.
+            missing, or not used by the table.
     """
     encoded = partition_of(schema, partition_key)
     attributes = {schema.partition_key.name: json_key(partition_key)}
@@ -113,10 +113,10 @@ def named_key(
 
 
 def encode_item(item: Mapping[str, Any]) -> tuple[str, int]:
-    """The compact form of an item, and its size in bytes.
+    """Return the compact form of an item, and its size in bytes.
 
     Raises:
-        ValidationError: It holds what JSON has no form for, or is nested too deep.
+        ValidationError: It contains a value that JSON can't represent, or is nested too deep.
         ValueTooLarge: It has more than `MAX_ITEM_BYTES`.
     """
     return rules.encode_value(item, most=MAX_ITEM_BYTES, field="item")

@@ -1,12 +1,12 @@
-"""Keys of items as bytes that are ordered as their values are.
+"""Encoding of item keys as bytes that sort in the order of their values.
 
     string, binary   its bytes, with 00 as 01 01 and 01 as 01 02, then 00
     number           1.f * 2**e: 8000 + bias + e in two bytes, then the bits of f in groups of seven, each
                      with a bit that says whether more follow; zero is 80 00; below zero all is inverted
 
-Law: an encoded value is never the beginning of another one of its type. So the values of a key follow each
-other without a mark, two keys are never the same bytes, and whatever begins with a partition is in it. The
-encoding is stored: it can't change without a migration.
+Law: an encoded value is never a prefix of another one of its type. So the values of a key need no separator,
+no two keys have the same bytes, and every key that begins with a partition is in it. The encoding is stored:
+changing it requires a migration.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ KeyType: TypeAlias = Literal["string", "number", "binary"]
 KEY_TYPES: Final[tuple[KeyType, ...]] = ("string", "number", "binary")
 
 MAX_KEY_BYTES: Final = 1_024
-"""The size of an encoded value, without the byte that ends a string or a binary."""
+"""Maximum size of an encoded value, without the byte that ends a string or a binary."""
 
 _END: Final = b"\x00"
 _ZERO: Final = b"\x80\x00"
 _SIGN: Final = 0x8000
 _BIAS: Final = 2_048
-"""Makes every exponent positive: the least is that of the least double, -1074."""
+"""Offset that makes every exponent positive. The least is that of the least double, -1074."""
 _TOO_LONG: Final = 10**rules.MAX_DIGITS
 _INVERTED: Final = bytes(range(255, -1, -1))
 
 
 def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
-    """The bytes of one value of a key.
+    """Return the encoded bytes of one value of a key.
 
     Args:
-        value: What a caller or an item holds; a binary may be bytes or their base64.
-        kind: What the table says it must be.
-        field: What an error names.
+        value: The value from a caller or an item; a binary may be bytes or their base64.
+        kind: The type that the table requires.
+        field: The field that errors name.
 
     Raises:
         ValidationError: It is of another type, or larger than `MAX_KEY_BYTES`.
@@ -53,12 +53,12 @@ def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
 
 
 def json_key(value: object) -> object:
-    """The value of a key as an item holds it: bytes become base64."""
+    """Return the value of a key as an item holds it, with bytes as base64."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def decode_key(encoded: bytes, kinds: Sequence[KeyType]) -> list[Any]:
-    """The values of a key, as an item holds them; a number that is whole is an int.
+    """Return the values of a key as an item holds them. A whole number is an int.
 
     Raises:
         DatabaseError: These are not the bytes of such a key.
@@ -77,7 +77,7 @@ def decode_key(encoded: bytes, kinds: Sequence[KeyType]) -> list[Any]:
 
 
 def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
-    """The bytes of a string or a binary, in which each stands for itself."""
+    """Return the bytes of a string or a binary, not escaped."""
     if kind == "string":
         return _text_bytes(value, field)
     if isinstance(value, bytes):
@@ -89,13 +89,13 @@ def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
     except (TypeError, ValueError):
         raise _wrong(value, "binary: bytes, or their base64", field) from None
     if base64.b64encode(found).decode() != value:
-        # Two spellings of the same bytes would be two attributes with one key.
+        # Otherwise two spellings of the same bytes would be different attributes with the same key.
         raise ValidationError(f"{field} is base64 with bits to spare at its end", field=field)
     return found
 
 
 def escaped(plain: bytes, *, field: str) -> bytes:
-    """Bytes without 00, in the same order; what begins the one begins the other."""
+    """Return bytes without 00, in the same order. Prefixes stay prefixes."""
     found = plain.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
     return _sized(found, len(found), field)
 
@@ -125,7 +125,7 @@ def _number(value: object, field: str) -> int | float:
 def _encode_number(value: int | float, field: str) -> bytes:
     if value == 0:
         return _ZERO
-    # Both kinds of numbers are whole multiples of a power of two, so that bits hold them exactly.
+    # Ints and floats are integer multiples of a power of two, so bits represent them exactly.
     digits, divisor = abs(value).as_integer_ratio()
     exponent = digits.bit_length() - divisor.bit_length()
     digits >>= (digits & -digits).bit_length() - 1

@@ -1,11 +1,11 @@
-"""Paths: where in an item something is.
+"""Paths to values within an item.
 
-A path is text such as `meta.tag` or `list[0].x`. The names of attributes may hold any character, and one that
-holds `.`, `[` or `]` has no place in such a text: then a path is the list of its steps, `["a.b", 0]`.
+A path is text such as `meta.tag` or `list[0].x`. The names of attributes may contain any character. One that
+contains `.`, `[` or `]` can't be part of such a text: the path is then the list of its steps, `["a.b", 0]`.
 
-Law: a path that leads nowhere is no error for whoever reads or removes. Whoever assigns makes the objects and
-lists that are missing on the way, since an update also makes items that are missing; it is refused only where
-something else is in the way, and where a list would get a gap.
+Law: a path that leads nowhere is no error when reading or removing. Assigning creates the missing objects and
+lists on the way, since an update also creates missing items. It is refused only if another value is in the
+way, or if a list would get a gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART: Final = re.compile(r"([^.\[\]]+)((?:\[(?:0|[1-9][0-9]{0,5})\])*)(?:\.(?=.
 
 
 class Missing(Enum):
-    """The type of `MISSING`: nothing is there, not even null."""
+    """The type of `MISSING`: no value exists, not even null."""
 
     MISSING = "missing"
 
@@ -36,7 +36,7 @@ MISSING: Final = Missing.MISSING
 
 
 def path_of(given: object, *, field: str) -> Path:
-    """A path as a caller spells it: text, or a list of names and positions.
+    """Return a path given by a caller as text, or as a list of names and positions.
 
     Raises:
         ValidationError: It is neither, does not begin with a name, or has more steps than an item can nest.
@@ -52,7 +52,7 @@ def path_of(given: object, *, field: str) -> Path:
 
 
 def spelled(path: Path) -> str | list[str | int]:
-    """A path as a caller may spell it: text where that is possible."""
+    """Return a path in a form that callers may use, as text if possible."""
     text = str(path[0]) + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path[1:])
     try:
         return text if _read(text, "path") == path else list(path)
@@ -61,12 +61,12 @@ def spelled(path: Path) -> str | list[str | int]:
 
 
 def shown(path: Path) -> str:
-    """A path as messages show it."""
+    """Return a path as messages show it."""
     return rules.shown(str(spelled(path)))
 
 
 def paths_of(given: object, *, field: str) -> tuple[Path, ...]:
-    """A list of paths."""
+    """Return a list of paths."""
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
         raise ValidationError(f"{field} must be a list of paths", field=field)
     if len(given) > MAX_PATHS:
@@ -75,13 +75,13 @@ def paths_of(given: object, *, field: str) -> tuple[Path, ...]:
 
 
 def lookup(item: Any, path: Path) -> Any:
-    """What is at a path, or `MISSING`."""
+    """Return the value at a path, or `MISSING`."""
     for step in path:
         if isinstance(step, int):
             if not isinstance(item, (list, tuple)) or step >= len(item):
                 return MISSING
             item = item[step]
-        elif (isinstance(item, dict) or isinstance(item, Mapping)) and step in item:  # noqa: SIM101 (sooner)
+        elif (isinstance(item, dict) or isinstance(item, Mapping)) and step in item:  # noqa: SIM101 (faster)
             item = item[step]
         else:
             return MISSING
@@ -89,10 +89,10 @@ def lookup(item: Any, path: Path) -> Any:
 
 
 def assign(item: dict[str, Any], path: Path, value: Any, *, field: str) -> None:
-    """Put a value at a path, in place; the position after the last of a list adds to it.
+    """Set the value at a path, in place. The position after the end of a list appends to it.
 
     Raises:
-        ValidationError: On the way is something that has no such step, or a list is too short.
+        ValidationError: A value on the way has no such step, or a list is too short.
     """
     inner: Any = item
     for at, step in enumerate(path[:-1]):
@@ -105,19 +105,19 @@ def assign(item: dict[str, Any], path: Path, value: Any, *, field: str) -> None:
 
 
 def discard(item: dict[str, Any], path: Path) -> None:
-    """Take away what is at a path, in place; what follows in a list moves up."""
+    """Remove the value at a path, in place. Later members of a list move up."""
     holder = lookup(item, path[:-1])
     if lookup(holder, path[-1:]) is not MISSING:
         del holder[path[-1]]
 
 
 def in_order(path: Path) -> list[tuple[bool, str | int]]:
-    """What to sort paths by: what begins with a path follows it, and positions are counted."""
+    """Return a sort key for paths. A path sorts before longer ones it begins; positions sort as numbers."""
     return [(isinstance(step, int), step) for step in path]
 
 
 def tree_of(paths: Iterable[Path]) -> Tree:
-    """Paths by their steps; where one ends there are no branches, whatever others lead further."""
+    """Return paths as a tree of their steps. A path replaces longer ones that begin with it."""
     root: Tree = {}
     for path in sorted(paths, key=len):
         tree = root
@@ -149,7 +149,7 @@ def _surrogate(name: str) -> bool:
 
 
 def _read(text: str, field: str) -> Path:
-    if "[" not in text and "]" not in text and all(names := text.split(".")):  # as nearly all are
+    if "[" not in text and "]" not in text and all(names := text.split(".")):  # the common case
         return tuple(names)
     path: list[str | int] = []
     at = 0

@@ -1,7 +1,8 @@
-"""Projections: the parts of an item that a caller wants to see.
+"""Projections: the parts of an item that a caller asks for.
 
-Law: a projection of a call is read once, whatever it is applied to. What is not there is left out, and so is
-what would only hold it. It fails on an item only if that would cost too much.
+Law: a projection is compiled once per call, however many items it is applied to. Missing values are left out,
+and so are objects and lists that would be empty without them. It fails on an item only if that costs too
+much.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from holdfast.tables.paths import Path, Tree
 
 _STEP: Final = 8 * STEP
-"""What a step of a projection costs: it is looked up, and what is found is put together."""
+"""Steps of work for a step of a projection, which is looked up and copied."""
 
 
 class Projection(msgspec.Struct, frozen=True):
-    """Paths by their steps, in the order in which members of lists are shown."""
+    """Paths as a tree of their steps, in the order in which members of lists are shown."""
 
     tree: dict[str | int, Any]
 
 
 def projection_of(given: object, *, field: str = "projection") -> Projection:
-    """A projection, which has at least one path.
+    """Return a projection, which has at least one path.
 
     Raises:
-        ValidationError: It is no list of paths.
+        ValidationError: It is not a list of paths.
     """
     paths = paths_of(given, field=field)
     if not paths:
@@ -42,17 +43,17 @@ def projection_of(given: object, *, field: str = "projection") -> Projection:
 
 
 def compiled(paths: Sequence[Path]) -> Projection:
-    """The projection to these paths. Of two of which one begins with the other, the shorter tells."""
+    """Return the projection to these paths. If one is a prefix of another, the shorter one applies."""
     return Projection(_in_order(tree_of(paths)))
 
 
 def project(item: dict[str, Any], projection: Projection, *, work: Work | None = None) -> dict[str, Any]:
-    """What an item has of a projection, in objects and lists like its own.
+    """Return the projected part of an item, in objects and lists like its own.
 
-    The chosen members of a list close up in their order.
+    The selected members of a list keep their order and leave no gaps.
 
     Raises:
-        TooExpensive: It would take more work than there may be.
+        TooExpensive: This takes more work than allowed.
     """
     counted = work or Work()
     counted.begin("the projection")
@@ -66,7 +67,7 @@ def _in_order(tree: Tree) -> Tree:
 
 
 def _part(value: Any, tree: Tree, work: Work) -> Any:
-    """What a value has of a tree; a tree without branches stands for all of it."""
+    """Return the part of a value that a tree selects. A tree without branches selects all of it."""
     if not tree or value is MISSING:
         return value
     work.spend(NODE + _STEP * len(tree))

@@ -1,6 +1,6 @@
-"""Which keys a query walks: a table, a partition, or what a condition on the sort key leaves of it.
+"""The key ranges of queries: a table, a partition, or the part of it that meets a sort key condition.
 
-Law: a condition on a sort key is one range of bytes, so that a query reads no row that it does not give.
+Law: a condition on a sort key is one range of bytes, so a query reads no row that it does not return.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ class Range(NamedTuple):
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The least bytes that are greater than all that begin with these; None if there are none."""
+    """Return the least bytes that are greater than all with this prefix; None if there are none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 def beginning_with(prefix: bytes) -> Range:
-    """All keys that begin with these bytes; with none at all, every key of the space."""
+    """Return all keys with this prefix; with an empty one, every key of the space."""
     return Range(prefix, successor(prefix))
 
 
 def sort_range(
     partition: bytes, kind: KeyType, condition: object, *, field: str = "sort_key_condition"
 ) -> Range:
-    """The keys of a partition whose sort key meets a condition such as `{"gte": 1, "lt": 9}`.
+    """Return the keys of a partition whose sort key meets a condition such as `{"gte": 1, "lt": 9}`.
 
-    Operators are `eq lt lte gt gte between begins_with`; if there are several, all must hold. Where nothing
-    can, the range is empty: it stops before it starts.
+    Operators are `eq lt lte gt gte between begins_with`; if there are several, all must hold. If no key can
+    match, the range is empty: it stops before it starts.
 
     Raises:
-        ValidationError: It is no such condition, or a value in it is not of the sort key's type.
+        ValidationError: It is not such a condition, or a value in it is not of the sort key's type.
     """
     if not isinstance(condition, Mapping) or not condition:
         raise ValidationError(f'{field} must be an object such as {{"gt": 5}}', field=field)
@@ -89,7 +89,7 @@ def _beginning(partition: bytes, kind: KeyType, operand: Any, field: str) -> Ran
         raise ValidationError(
             f"{field}: begins_with is for a string or a binary, not for a number", field=field
         )
-    # Without its end, a string is the beginning of all that begin with it.
+    # Without its terminator, an encoded string is a prefix of all strings that begin with it.
     return beginning_with(partition + escaped(plain_bytes(operand, kind, field=field), field=field))
 
 

@@ -1,7 +1,7 @@
-"""What a table is: its name, the attributes of its key and of its deadline, and its indexes.
+"""Table schemas: the name, the attributes of the key and of the deadline, and the indexes.
 
-Law: a schema is legal by construction when the functions here made it of what a caller gave. It is stored as
-JSON. The names of attributes in it are those of an item's own members, letter by letter; they are no paths.
+Law: a schema is legal by construction if the functions here made it from a caller's input. It is stored as
+JSON. The attribute names in it are exactly those of an item's own members; they are not paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.tables.keys import KEY_TYPES, KeyType
 
 MAX_INDEXES: Final = 20
 MAX_ATTRIBUTE_CHARACTERS: Final = 255
-"""How long the name of an attribute may be that a schema names."""
+"""Maximum length of an attribute name in a schema."""
 
 STREAMS: Final = ("keys", "new", "old", "both")
 Stream: TypeAlias = Literal["keys", "new", "old", "both"]
@@ -27,16 +27,16 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class KeyAttribute(msgspec.Struct, frozen=True):
-    """An attribute that items are found by."""
+    """An attribute by which items are found."""
 
     name: str
     type: KeyType
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """Another way to find items: by the value of one attribute. Items that have none are not in it.
+    """An index, which finds items by the value of one attribute. Items without a value are not in it.
 
-    `id` is the version of the change that made it, so that an index of the same name made later is another.
+    `id` is the version of the change that created it, so that a later index of the same name differs.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A table. `id` is the version of the change that made it; `created_at` is in milliseconds since 1970.
+    """A table. `id` is the version of the change that created it; `created_at` is in milliseconds since 1970.
 
     `stream` says which images of items the journal keeps.
     """
@@ -62,23 +62,23 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_attributes(self) -> tuple[KeyAttribute, ...]:
-        """The attributes that make the key, in their order."""
+        """The attributes of the key, in order."""
         return (self.partition_key,) if self.sort_key is None else (self.partition_key, self.sort_key)
 
     @property
     def item_space(self) -> str:
-        """Where the rows of items are: never where those of a dropped table of that name were."""
+        """The space of item rows. It is never that of a dropped table of the same name."""
         return f"item/{self.id}"
 
     def index_space(self, index: Index) -> str:
-        """Where the rows of an index are."""
+        """Return the space of an index's rows."""
         return f"index/{self.id}/{index.id}"
 
     def index(self, name: str) -> Index:
-        """The index of a name.
+        """Return the index of a name.
 
         Raises:
-            IndexNotFound: There is none.
+            IndexNotFound: The table has no such index.
         """
         for index in self.indexes:
             if index.name == name:
@@ -87,17 +87,17 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_name(given: object) -> str:
-    """The name of a table."""
+    """Return the name of a table."""
     return _name(given, "table")
 
 
 def index_name(given: object) -> str:
-    """The name of an index."""
+    """Return the name of an index."""
     return _name(given, "index")
 
 
 def key_attribute(given: object, *, field: str) -> KeyAttribute:
-    """An attribute of a key, given as `("user", "string")` or `{"name": "user", "type": "string"}`."""
+    """Return a key attribute, given as `("user", "string")` or `{"name": "user", "type": "string"}`."""
     match given:
         case KeyAttribute(name=name, type=kind) | (name, kind):
             pass
@@ -124,10 +124,10 @@ def table_schema(
     ttl_attribute: object = None,
     stream: object = None,
 ) -> TableSchema:
-    """The schema of a table that a caller describes.
+    """Return the schema of a table that a caller describes.
 
     Raises:
-        ValidationError: `field` says which part is not legal.
+        ValidationError: `field` names the part that is not legal.
     """
     schema = TableSchema(
         name=table_name(name),
@@ -148,7 +148,7 @@ def table_schema(
 
 
 def stream_view(given: object, *, field: str) -> Stream:
-    """Which images of items are meant; both if nothing is said."""
+    """Return which images of items are meant; both by default."""
     for view in STREAMS:
         if given == view:
             return view
@@ -160,7 +160,7 @@ def stream_view(given: object, *, field: str) -> Stream:
 
 
 def with_index(schema: TableSchema, index: Index) -> TableSchema:
-    """The schema with this index, in place of the one of its name and id if there is one.
+    """Return the schema with this index, replacing the one with the same name and id, if any.
 
     Raises:
         ValidationError: Another index has that name, or there are too many.
@@ -174,10 +174,10 @@ def with_index(schema: TableSchema, index: Index) -> TableSchema:
 
 
 def without_index(schema: TableSchema, name: str) -> TableSchema:
-    """The schema without the index of that name.
+    """Return the schema without the index of that name.
 
     Raises:
-        IndexNotFound: There is none.
+        IndexNotFound: The table has no such index.
     """
     gone = schema.index(name)
     return msgspec.structs.replace(schema, indexes=tuple(index for index in schema.indexes if index != gone))

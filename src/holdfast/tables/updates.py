@@ -1,8 +1,8 @@
-"""Updates: what `set`, `remove` and `add` make of an item.
+"""Updates: the effects of `set`, `remove` and `add` on an item.
 
-Law: an update looks at the item as it was before, so the order of its actions does not matter; two that touch
-the same place are refused. It never touches the key. The item that it is given stays as it was. What it looks
-at and copies is counted (`holdfast.work`).
+Law: an update reads the item as it was before, so the order of its actions does not matter; two actions on
+the same place are refused. It never changes the key. It does not modify the item it is given. The data it
+reads and copies is counted (`holdfast.work`).
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from holdfast.tables.schema import TableSchema
 
 _DEEPEST: Final = 70
-"""What lies deeper is no part of a legal update, and is left for the rules to refuse."""
+"""Depth limit. Deeper data is not part of a legal update and is left for the rules to refuse."""
 
 MAX_ACTIONS: Final = 1_000
 _STEP: Final = 8 * STEP
-"""What a step of a path costs here: it is read, sorted and followed more than once."""
+"""Steps of work for a step of a path, which is read, sorted and followed more than once."""
 _MOVED: Final = 16
-"""How many members of a list or an object are copied or moved in a step of work."""
+"""Number of members of a list or an object that are copied or moved in one step of work."""
 
 
 class IfNotExists(msgspec.Struct, frozen=True):
-    """Given to `set` in place of a value: set this one, but only where there is none."""
+    """A value for `set` that is stored only where none exists."""
 
     value: Any = msgspec.field(name="if_not_exists")
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done to an item."""
+    """The actions on an item."""
 
     set: tuple[tuple[Path, Any], ...] = ()
     remove: tuple[Path, ...] = ()
@@ -79,18 +79,18 @@ def if_not_exists(value: Any) -> IfNotExists:
 def update_of(
     schema: TableSchema, *, set: object = None, remove: object = None, add: object = None
 ) -> Update:
-    """A legal update of items of a table.
+    """Return a legal update of items of a table.
 
     Args:
-        schema: Says what the key is, which can't be changed.
+        schema: The schema, which defines the key. The key can't be changed.
         set: Values by path: an object, or a list of pairs where a path is a list of steps. A value
-            `{"if_not_exists": value}` is set only where there is none.
+            `{"if_not_exists": value}` is set only where none exists.
         remove: A list of paths.
         add: Numbers to add to numbers, and lists of texts or numbers to add to such lists as sets.
 
     Raises:
-        ValidationError: `field` says in which of the three; it says nothing to do, touches the key or one
-            place twice, or has too many actions.
+        ValidationError: `field` names the argument. It contains no action, touches the key or one place
+            twice, or has too many actions.
         ValueTooLarge: Its values are larger than an item can be.
     """
     update = Update(
@@ -104,12 +104,12 @@ def update_of(
 
 
 def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None) -> dict[str, Any]:
-    """The item after an update; the one before stays as it is.
+    """Return the item after an update. The given item is not modified.
 
     Raises:
-        ValidationError: A path leads through something that has no such members, a list would get a gap, or
-            `add` meets what it can't be added to.
-        TooExpensive: It would take more work than there may be.
+        ValidationError: A path leads through a value without such members, a list would get a gap, or `add`
+            meets a value it can't add to.
+        TooExpensive: This takes more work than allowed.
     """
     slices = updating(item, update, work or Work())
     while True:
@@ -121,12 +121,12 @@ def updated(item: Mapping[str, Any], update: Update, *, work: Work | None = None
 
 
 def actions_in(update: Update) -> int:
-    """How many actions an update has."""
+    """Return the number of actions in an update."""
     return len(update.set) + len(update.remove) + len(update.add)
 
 
 def updating(item: Mapping[str, Any], update: Update, work: Work) -> Generator[None, None, dict[str, Any]]:
-    """Compute what `updated` returns, and yield after every slice of work, so that others have a turn."""
+    """Compute what `updated` returns, yielding after every slice of work so that others have a turn."""
     places = [*(path for path, _ in update.set), *update.remove, *(path for path, _ in update.add)]
     work.begin("the paths of the update")
     work.spend(sum(NODE + _STEP * len(path) for path in places))
@@ -148,13 +148,13 @@ def updating(item: Mapping[str, Any], update: Update, work: Work) -> Generator[N
         discard(after, path)
         if work.pausing():
             yield
-    if work.pausing():  # before the item is written, which takes as long again
+    if work.pausing():  # before the item is written, which takes equally long
         yield
     return after
 
 
 def _moved(container: Any) -> int:
-    """What it costs to copy a list or an object, or to take a member out of its middle."""
+    """Return the cost of copying a list or an object, or of removing a member from its middle."""
     return len(container) // _MOVED if isinstance(container, (dict, list)) else 0
 
 
@@ -181,7 +181,7 @@ def _settable(value: Any) -> Any:
 
 
 def _addable(value: Any) -> Any:
-    """A number, or the members of a set: texts or numbers, each once."""
+    """Return a number, or the members of a set: texts or numbers."""
     if type_of(value) == "number" or _is_set(value):
         return value
     raise ValidationError(
@@ -193,7 +193,7 @@ def _is_set(value: Any) -> bool:
     if not isinstance(value, (list, tuple)):
         return False
     kinds = set(map(type, value))
-    if kinds == {str} or (kinds and kinds <= {int, float}):  # told sooner than member by member
+    if kinds == {str} or (kinds and kinds <= {int, float}):  # faster than checking each member
         return True
     return {type_of(member) for member in value} in ({"string"}, {"number"})
 
@@ -210,7 +210,7 @@ def _check_places(update: Update, schema: TableSchema) -> None:
     for field, path in places:
         if path[0] in names:
             raise ValidationError(f"{field}: {path[0]!r} is part of the key and can't change", field=field)
-    # Sorted, a path that begins with another follows it, with nothing between that does not begin so too.
+    # In sorted order, paths that begin with another path directly follow it.
     places.sort(key=lambda place: in_order(place[1]))
     for (_, path), (field, following) in pairwise(places):
         if following[: len(path)] == path:
@@ -273,7 +273,7 @@ def _not_addable(path: Path, wanted: str) -> ValidationError:
 
 
 def _opened(value: Any, tree: Tree, work: Work) -> Any:
-    """A copy of the objects and lists on the way to the ends of a tree; all that lies beside is shared."""
+    """Copy the objects and lists on the paths of a tree. Everything else is shared."""
     if not tree or not isinstance(value, (dict, list)):
         return value
     work.spend(NODE + _moved(value))
@@ -286,7 +286,7 @@ def _opened(value: Any, tree: Tree, work: Work) -> Any:
 
 
 def plain(value: Any, room: int = _DEEPEST) -> Any:
-    """A part of an update."""
+    """Return a part of an update as plain JSON data."""
     if room == 0:
         return value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
 """From the fields of a call to a legal command.
 
-Law: the only place where commands of callers are made, for every door alike.
+Law: callers' commands are made only here, in the same way for every edge.
 """

@@ -1,7 +1,7 @@
-"""Cursors: where a listing goes on.
+"""Cursors, which continue a listing.
 
-Law: a cursor is the last key that was seen, spelled so that nobody is tempted to take it apart. It stays
-right while keys come and go.
+Law: a cursor is the last key seen, encoded so that callers treat it as opaque. It stays valid while keys are
+added and removed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from holdfast.errors import ValidationError
 
 
 def cursor_after(key: str) -> str:
-    """The cursor of a listing that has seen this key last."""
+    """Return the cursor of a listing whose last key was this one."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
 def last_seen(cursor: object, prefix: str) -> str:
-    """The last key that a listing has seen."""
+    """Return the last key that a listing has returned."""
     try:
         if not isinstance(cursor, str):
             raise TypeError

@@ -1,7 +1,7 @@
-"""The fields of a call, as objects and lists of them come from a caller.
+"""The fields of a call that are objects, or lists of them.
 
-Law: how fields are spelled together stands here; what each may hold is a rule. Whatever takes several members
-that stand for themselves keeps the error of one in its place and goes on with the others.
+Law: this module knows how fields are combined; `holdfast.rules` knows what each may hold. A function that
+takes several independent members keeps the error of one in its position and continues with the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Several(Generic[T]):
-    """The members of one call that stand each for themselves: the legal ones, and errors by position."""
+    """The independent members of one call: the legal ones, and errors by position."""
 
     def __init__(self, legal: list[T], refused: dict[int, HoldfastError]) -> None:
         self.legal = legal
@@ -26,7 +26,7 @@ class Several(Generic[T]):
 
     @classmethod
     def of(cls, makers: Sequence[Callable[[], T]]) -> Several[T]:
-        """Make each member, and keep the error of one that is not legal in its place."""
+        """Make each member, and keep the error of an illegal one in its position."""
         legal: list[T] = []
         refused: dict[int, HoldfastError] = {}
         for position, make in enumerate(makers):
@@ -37,7 +37,7 @@ class Several(Generic[T]):
         return cls(legal, refused)
 
     def merge(self, results: Iterable[R]) -> list[R | HoldfastError]:
-        """The results of the legal members and the errors of the others, in the order of the call."""
+        """Return the results of the legal members and the errors of the others, in the order of the call."""
         found = iter(results)
         return [
             self.refused[position] if position in self.refused else next(found)
@@ -46,14 +46,14 @@ class Several(Generic[T]):
 
 
 def required(fields: Mapping[str, Any], name: str) -> Any:
-    """A field that must be there."""
+    """Return a required field."""
     if name not in fields:
         raise MissingField(f"Missing required field: {name}", field=name)
     return fields[name]
 
 
 def ttl_field(fields: Mapping[str, Any]) -> object:
-    """The ttl of an item that may spell it `ttl`, `ttl_seconds` or `keep_ttl`."""
+    """Return the ttl of an item, which may be given as `ttl`, `ttl_seconds` or `keep_ttl`."""
     ttl = fields.get("ttl")
     seconds = fields.get("ttl_seconds")
     if seconds is not None:
@@ -72,7 +72,7 @@ def ttl_field(fields: Mapping[str, Any]) -> object:
 
 
 def several(given: object, *, field: str) -> Sequence[Any]:
-    """The members of a list, of which a call may have only so many."""
+    """Return the members of a list, whose number is limited."""
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
         raise ValidationError(f"{field} must be a list", field=field)
     if len(given) > rules.MAX_BATCH:
@@ -83,7 +83,7 @@ def several(given: object, *, field: str) -> Sequence[Any]:
 
 
 def as_object(given: object, *, field: str) -> Mapping[str, Any]:
-    """A member that must be an object."""
+    """Return a member that must be an object."""
     if not isinstance(given, Mapping):
         raise ValidationError(f"each of {field} must be an object", field=field)
     return given

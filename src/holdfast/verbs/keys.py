@@ -1,6 +1,6 @@
-"""The only way to make a caller's command: the fields of a call go in, a legal command comes out.
+"""Making callers' commands on keys from the fields of a call.
 
-Law: every door makes its commands here, so that the same call is legal or refused, with the same error, at
+Law: every edge makes its commands here, so that the same call is legal or refused, with the same error, at
 all of them. Nothing here waits, reads or writes.
 """
 
@@ -43,7 +43,7 @@ from holdfast.verbs.fields import Several, as_object, required, several, ttl_fie
 
 
 class Provenance(TypedDict, total=False):
-    """What every writing verb takes beside its own fields.
+    """The fields that every writing verb takes besides its own.
 
     `timeout` is in seconds. If it passes before the write can be committed, nothing is written and `Timeout`
     is raised.
@@ -57,22 +57,22 @@ class Provenance(TypedDict, total=False):
 
 
 def id_maker() -> Callable[[], str]:
-    """A source of request ids that no other source shares."""
+    """Return a source of request ids that are unique among all sources."""
     source = os.urandom(6).hex()
     numbers = itertools.count(1)
     return lambda: f"{source}-{next(numbers)}"
 
 
 class Verbs:
-    """The verbs of one namespace, as one caller may use them.
+    """The verbs of one namespace for one caller.
 
     Args:
         namespace: The namespace of every command made.
-        writer: Who writes when a call does not say.
-        new_id: Gives a request id to a call that has none.
-        now: Tells the store's time, from which a call's timeout counts.
-        root: The beginning of full keys in the semantic family; None elsewhere.
-        principal: Who is known to ask, where a door knows; else a program that has the store open itself.
+        writer: Name of the writer if a call does not give one.
+        new_id: Makes a request id for a call that has none.
+        now: Returns the store's time, from which a call's timeout counts.
+        root: The prefix of full keys in the semantic family; None elsewhere.
+        principal: The authenticated caller, if the edge knows it; else the program that opened the store.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Verbs:
         self._principal = UNSET if principal is None else principal
 
     def key(self, text: object) -> str:
-        """A legal key, complete."""
+        """Return a legal key in full."""
         return rules.key(text) if self._root is None else rules.semantic_key(text, self._root)
 
     def prefix(self, text: object) -> str:
-        """A legal prefix of keys, complete."""
+        """Return a legal prefix of keys in full."""
         return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
 
     def get_many(self, keys: object) -> Several[str]:
-        """The legal keys, complete, of a read that takes several."""
+        """Return the legal keys, in full, of a read of several keys."""
         return Several.of([partial(self.key, text) for text in several(keys, field="keys")])
 
     def set(
@@ -114,7 +114,7 @@ class Verbs:
         semantics: object = None,
         **provenance: Any,
     ) -> Set:
-        """Put a value."""
+        """Make a command that stores a value."""
         return self.set_by(
             self.origin(**provenance),
             key,
@@ -125,7 +125,7 @@ class Verbs:
         )
 
     def delete(self, key: object, *, expected_version: object = None, **provenance: Any) -> Delete:
-        """Remove a key."""
+        """Make a command that removes a key."""
         return self._delete(self.origin(**provenance), key, expected_version)
 
     def incr(
@@ -137,24 +137,24 @@ class Verbs:
         expected_version: object = None,
         **provenance: Any,
     ) -> Incr:
-        """Add to a number."""
+        """Make a command that adds to a number."""
         return self._incr(self.origin(**provenance), key, by, ttl, expected_version)
 
     def set_ttl(
         self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
     ) -> SetTtl:
-        """Move a deadline."""
+        """Make a command that sets a deadline."""
         seconds = rules.required_ttl(ttl_seconds, field="ttl_seconds")
         return self._set_ttl(key, seconds, expected_version, provenance)
 
     def remove_ttl(self, key: object, *, expected_version: object = None, **provenance: Any) -> SetTtl:
-        """Take a deadline away."""
+        """Make a command that removes a deadline."""
         return self._set_ttl(key, None, expected_version, provenance)
 
     def restore(
         self, key: object, *, ttl: object = None, expected_version: object = None, **provenance: Any
     ) -> Restore:
-        """Bring a key back from the trash."""
+        """Make a command that restores a key from the trash."""
         return Restore(
             namespace=self.namespace,
             origin=self.origin(**provenance),
@@ -164,7 +164,7 @@ class Verbs:
         )
 
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
-        """Put several values, each for itself. An item has the fields of a set."""
+        """Make a command that stores several values, each on its own. An item has the fields of a set."""
         origin = self.origin(**provenance)
         part = origin.asked
         sets = Several.of([partial(self._set_item, part, item) for item in several(items, field="items")])
@@ -172,23 +172,23 @@ class Verbs:
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
 
     def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
-        """Remove several keys, each for itself."""
+        """Make a command that removes several keys, each on its own."""
         origin = self.origin(**provenance)
         part = origin.asked
         deletes = Several.of([partial(self._delete, part, key, None) for key in several(keys, field="keys")])
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
     def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
-        """Remove keys that were seen with these versions, each if it still has its version.
+        """Make a command that removes keys, each only if it still has the version given.
 
-        One that was written past Holdfast has the version 0, which says nothing.
+        A key that was written outside Holdfast has version 0, which is not checked.
         """
         part, seen = origin.asked, zip(keys, versions, strict=True)
         deletes = tuple(self._delete(part, key, version or None) for key, version in seen)
         return Many(namespace=self.namespace, origin=origin, items=deletes)
 
     def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
-        """All of the writes or none."""
+        """Make a command that executes all of its writes or none."""
         origin = self.origin(**provenance)
         part = origin.asked
         made = tuple(self._write(part, write) for write in several(writes, field="writes"))
@@ -201,7 +201,7 @@ class Verbs:
         )
 
     def load(self, entries: object, *, keep_versions: bool, **provenance: Any) -> Load:
-        """Put entries of another store with their envelopes."""
+        """Make a command that stores entries of another store with their envelopes."""
         given = several(entries, field="entries")
         made = tuple(self._loaded(entry) for entry in given)
         size = sum(len(key.encode()) + row.size for key, row in made)
@@ -216,7 +216,7 @@ class Verbs:
     def escalate(
         self, given_up: Change, *, letter: str, error_code: str, attempts: object, **provenance: Any
     ) -> Escalate:
-        """Keep a command that was given up as a dead letter, whose text says all of it."""
+        """Make a command that keeps an abandoned command as a dead letter. `letter` is its full text."""
         key, value = about(given_up)
         _fits(len(letter.encode()), "the dead letter", rules.MAX_LETTER_BYTES)
         return Escalate(
@@ -231,7 +231,7 @@ class Verbs:
         )
 
     def drop_letter(self, number: object, **provenance: Any) -> DropLetter:
-        """Remove a dead letter."""
+        """Make a command that removes a dead letter."""
         return DropLetter(
             namespace=self.namespace,
             origin=self.origin(**provenance),
@@ -239,7 +239,7 @@ class Verbs:
         )
 
     def set_policy(self, policy: Policy | dict[str, Any], **provenance: Any) -> SetPolicy:
-        """Put the namespace under a policy."""
+        """Make a command that sets the policy of the namespace."""
         text = msgspec.json.encode(rules.policy(policy)).decode()
         return SetPolicy(namespace=self.namespace, origin=self.origin(**provenance), policy=text)
 
@@ -274,7 +274,7 @@ class Verbs:
         timeout: object = None,
         deadline: int | None = None,
     ) -> Origin:
-        """Where a call comes from. A door that knows the `deadline` gives that instead of a timeout."""
+        """Return the origin of a call. An edge that knows the `deadline` gives that instead of a timeout."""
         if timeout is not None:
             deadline = self.deadline(timeout)
         return Origin(
@@ -290,7 +290,7 @@ class Verbs:
         )
 
     def deadline(self, timeout: object) -> int:
-        """The store's time at which a timeout that begins now has passed."""
+        """Return the store's time at which a timeout that starts now ends."""
         return self._now() + math.ceil(rules.timeout(timeout) * 1000)
 
     def set_by(
@@ -303,7 +303,7 @@ class Verbs:
         expected_version: object = None,
         semantics: object = None,
     ) -> Set:
-        """Put a value, for a caller whose origin is known."""
+        """Make a command that stores a value, for a call whose origin is known."""
         text, size = rules.encode_value(value)
         meaning = None if semantics is None else rules.semantics(semantics)
         return Set(
@@ -388,7 +388,7 @@ def _expected(version: object) -> int | None:
 
 
 def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
-    """The one time to live that a call asks for, whichever way it says so."""
+    """Return the TTL of a call, whether given directly or in its semantics."""
     declared = None if meaning is None else meaning.ttl_seconds
     seconds = None if ttl is KEEP else rules.ttl(ttl)
     if declared is None or declared == seconds:
@@ -399,7 +399,7 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
 
 
 def about(command: Change) -> tuple[str, str | None]:
-    """The key that a command is about, the first of several, and the JSON text that it would put there."""
+    """Return the key of a command, the first of several, and the JSON text that it would store."""
     match command:
         case KeyChange():
             return command.key, command.value if isinstance(command, Set) else None
@@ -421,7 +421,7 @@ def _fits(size: int, what: str, most: int = rules.MAX_TRANSFER_BYTES) -> None:
 
 
 def _size(write: Set | Delete | Incr | Guard) -> int:
-    """The bytes that a write brings along: its key, and whatever it puts there."""
+    """Return the size of a write in bytes: its key and the data it stores."""
     match write:
         case Set():
             return len(write.key.encode()) + write.size + len((write.semantics or "").encode())

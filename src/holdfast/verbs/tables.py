@@ -1,6 +1,6 @@
-"""The only way to make a caller's command about tables: fields go in, a legal command comes out.
+"""Making callers' commands on tables from the fields of a call.
 
-Law: as in `holdfast.verbs`. What depends on a table's schema is judged where the schema is known.
+Law: as in `holdfast.verbs`. Rules that depend on a table's schema are applied where the schema is known.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TableVerbs:
 
     Args:
         namespace: The namespace of every command made.
-        origin: Makes the origin of a command of its provenance.
+        origin: Makes the origin of a command from its provenance.
     """
 
     def __init__(self, namespace: str, origin: Callable[..., Origin]) -> None:
@@ -63,7 +63,7 @@ class TableVerbs:
         self._origin_of = origin
 
     def create_table(self, fields: Mapping[str, Any]) -> CreateTable:
-        """Make a table."""
+        """Make a command that creates a table."""
         schema = table_schema(
             required(fields, "table"),
             partition_key=required(fields, "partition_key"),
@@ -74,11 +74,11 @@ class TableVerbs:
         return CreateTable(**self._common(fields), schema=schema)
 
     def drop_table(self, fields: Mapping[str, Any]) -> DropTable:
-        """Take a table away."""
+        """Make a command that drops a table."""
         return DropTable(**self._common(fields))
 
     def create_index(self, fields: Mapping[str, Any]) -> CreateIndex:
-        """Begin an index."""
+        """Make a command that begins an index."""
         return CreateIndex(
             **self._common(fields),
             index=index_name(required(fields, "index")),
@@ -86,32 +86,32 @@ class TableVerbs:
         )
 
     def drop_index(self, fields: Mapping[str, Any]) -> DropIndex:
-        """Take an index away."""
+        """Make a command that drops an index."""
         return DropIndex(**self._common(fields), index=index_name(required(fields, "index")))
 
     def put_item(self, fields: Mapping[str, Any]) -> PutItem:
-        """Put an item."""
+        """Make a command that stores an item."""
         return self._put(self._origin(fields), fields)
 
     def update_item(self, fields: Mapping[str, Any]) -> UpdateItem:
-        """Change attributes of an item."""
+        """Make a command that changes attributes of an item."""
         return self._update(self._origin(fields), fields)
 
     def delete_item(self, fields: Mapping[str, Any]) -> DeleteItem:
-        """Remove an item."""
+        """Make a command that removes an item."""
         return self._delete(self._origin(fields), fields)
 
     def set_ttl(self, fields: Mapping[str, Any]) -> SetItemTtl:
-        """Move the deadline of an item."""
+        """Make a command that sets the deadline of an item."""
         seconds = rules.required_ttl(required(fields, "ttl_seconds"), field="ttl_seconds")
         return SetItemTtl(**self._keyed(self._origin(fields), fields), ttl=seconds)
 
     def remove_ttl(self, fields: Mapping[str, Any]) -> SetItemTtl:
-        """Take the deadline of an item away."""
+        """Make a command that removes the deadline of an item."""
         return SetItemTtl(**self._keyed(self._origin(fields), fields), ttl=None)
 
     def batch_write_item(self, fields: Mapping[str, Any]) -> tuple[WriteItems, Several[Any]]:
-        """Put and remove items, each for itself."""
+        """Make a command that stores and removes items, each on its own."""
         origin = self._origin(fields)
         kinds = {"put": self._put, "delete": self._delete}
         given = several(required(fields, "writes"), field="writes")
@@ -122,7 +122,7 @@ class TableVerbs:
         return command, writes
 
     def transact_write(self, fields: Mapping[str, Any]) -> TransactWrite:
-        """All of the writes or none."""
+        """Make a command that executes all of its writes or none."""
         origin = self._origin(fields)
         kinds = {"put": self._put, "update": self._update, "delete": self._delete, "check": self._check}
         given = several(required(fields, "writes"), field="writes")
@@ -139,7 +139,10 @@ class TableVerbs:
         fields: Mapping[str, Any],
         write: object,
     ) -> Any:
-        """A write of several: an object with one member, which says what it is; the table may be common."""
+        """Make one of several writes from an object with one member, which names its kind.
+
+        The table may be shared.
+        """
         members = as_object(write, field="writes")
         if len(members) != 1 or next(iter(members)) not in kinds:
             raise ValidationError(f"a write has exactly one of {', '.join(kinds)}", field="writes")
@@ -201,11 +204,11 @@ class TableVerbs:
 
 
 WRITES: Final = frozenset(name for name in vars(TableVerbs) if not name.startswith("_"))
-"""The verbs that change what their caller names: without a reply nobody knows whether they did."""
+"""The verbs that write. If their reply is lost, the outcome is unknown."""
 
 
 def legal_key(value: object, *, field: str) -> Any:
-    """The value of a key in a form that every table could have; bytes are spelled as base64."""
+    """Return the value of a key in a form that any table could use, with bytes as base64."""
     plain = json_key(value)
     if plain is not None and (isinstance(plain, bool) or not isinstance(plain, (str, int, float))):
         raise ValidationError(
@@ -216,13 +219,16 @@ def legal_key(value: object, *, field: str) -> Any:
 
 
 def optional_condition(fields: Mapping[str, Any], name: str) -> Condition | None:
-    """A condition that a call may have."""
+    """Return a condition that a call may contain."""
     given = fields.get(name)
     return None if given is None else condition_of(given, field=name)
 
 
 def _binary(given: object) -> tuple[str, ...] | msgspec.UnsetType:
-    """The attributes that a caller gave as bytes. Whether they may be is known where the table is."""
+    """Return the names of attributes that a caller gave as bytes.
+
+    They are checked where the table is known.
+    """
     if given is None:
         return msgspec.UNSET
     names = several(given, field="binary")
