@@ -1,4 +1,4 @@
 """The audit: a signed chain of records, the keys that sign it, and how a break in it is found.
 
-Law: pure but for the file of the keys. Which changes are recorded is decided in `holdfast.decide`.
+Law: pure except for the key file. `holdfast.decide` decides which changes are recorded.
 """

@@ -1,20 +1,20 @@
-"""The records of the audit: how they are written, signed and followed.
+"""The records of the audit: how they are written, signed and chained.
 
-A namespace's records are numbered without a gap. Each carries the signature of the one before it and is
-signed with a key that the database does not hold, so a record that is edited, removed, put in or moved with
-plain SQL breaks the chain there. The head, signed too, says where the chain ends, so it can't be cut short,
-which key signs which numbers, so that a retired key signs nothing new, and what the policy asks of the audit,
-so that nobody can switch it off unnoticed.
+A namespace's records are numbered without gaps. Each contains the signature of the previous one and is signed
+with a key that the database does not hold. Editing, removing, inserting or moving a record with plain SQL
+therefore breaks the chain there. The head is signed too. It says where the chain ends, so that the chain
+can't be cut short; which key signs which numbers, so that a retired key can't sign anything new; and how the
+policy sets the audit, so that turning it off does not go unnoticed.
 
-Where the head can't be followed, or the namespace was changed with SQL, the next record says so in place of
-the signature before it. So writing goes on, no record is replaced, and the chain stays broken there for ever.
+If the head can't be followed, or the namespace was changed with SQL, the next record says so in place of the
+previous signature. So writes continue, no record is replaced, and the chain stays broken there for ever.
 
-A signature covers the text as it is stored. Records and heads of earlier versions have no `form`; theirs
-covers what the text means.
+A signature covers the text as stored. Records and heads of earlier versions have no `form`; their signature
+covers the decoded content.
 
-Law: pure functions over records and keys. Values are never here, only their hashes. What is recorded and when
-is known to `holdfast.decide`, where keys come from to `holdfast.audit.keyring`, what a break is to
-`holdfast.audit.verify`.
+Law: pure functions over records and keys. Values never appear here, only their hashes. `holdfast.decide`
+knows what is recorded and when, `holdfast.audit.keyring` where keys come from, and `holdfast.audit.verify`
+what a break is.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 AUDIT: Final = rows.AUDIT
 """The space of records. The head has the empty key, a record its number in 8 bytes."""
 FORM: Final = 2
-"""The form of records and heads that are written now."""
+"""The current form of records and heads."""
 ROTATED: Final = "rotated"
-"""The op of the record from which on another key signs. Its `key` is the name of the one that is retired."""
+"""The op of the record from which on another key signs. Its `key` is the name of the retired one."""
 
-# A value is JSON and never begins like this, so that the hash of no value is the signature of a record.
+# A value is JSON and never begins like this, so no value's hash can be the signature of a record.
 _RECORD: Final = b"holdfast audit record 2\n"
 _HEAD: Final = b"holdfast audit head 2\n"
 _OLD_RECORD: Final = b"holdfast audit record\n"
@@ -53,7 +53,7 @@ REMOVED: Final = "the head before this was removed"
 STALE: Final = "the head before this was signed with a retired key"
 ANEW: Final = "the row of the namespace before this was removed"
 OUTSIDE: Final = "the policy before this was changed outside Holdfast"
-"""What a record says of the state that it found, in place of the signature before it."""
+"""Statements about the state that a record found, in place of the previous signature."""
 SAID: Final = {
     EDITED: "the head had been edited",
     REMOVED: "the head had been removed",
@@ -64,38 +64,38 @@ SAID: Final = {
 
 
 class Keys(Protocol):
-    """The secrets that sign: one that signs now, and all that ever did."""
+    """The signing secrets: the current one and all earlier ones."""
 
     def signing(self) -> tuple[str, bytes]:
-        """The name of the newest secret, and the secret."""
+        """Return the name of the newest secret, and the secret."""
         ...
 
     def newest(self) -> tuple[str, bytes]:
-        """The same, whether or not the store has agreed to it."""
+        """Return the same as `signing`, whether or not the store has accepted it."""
         ...
 
     def secret(self, name: str) -> bytes | None:
-        """A secret by its name, or None if it is not known."""
+        """Return a secret by its name, or None if it is not known."""
         ...
 
     def retired(self, name: str) -> bool:
-        """Whether a secret is marked as one that signs nothing any more."""
+        """Return whether a secret is marked as retired and no longer signs."""
         ...
 
     def confirm(self) -> None:
-        """Make sure with the store that the newest secret is the one in force, before a chain begins."""
+        """Check with the store that the newest secret is the current one, before a chain begins."""
         ...
 
     def unknown(self, name: str) -> Unsupported:
-        """The refusal of a write that would hang on what a secret signed that is not known."""
+        """Return the error for a write that would follow a signature of an unknown secret."""
         ...
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """Who changed what. `before` and `after` are keyed hashes of the value; None where there was none.
+    """A change and its author. `before` and `after` are keyed hashes of the value; None where there was none.
 
-    `writer` is who says to have made the change, `principal` who is known to have asked for it. Records of
-    earlier versions lack the form and the principal; they are then no part of what is signed.
+    `writer` is the author that the request names, `principal` the authenticated caller. Records of earlier
+    versions lack the form and the principal; their signatures don't cover these fields.
     """
 
     form: int | msgspec.UnsetType = msgspec.UNSET
@@ -118,7 +118,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_un
 
 
 class OldHead(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """The head as earlier versions wrote it; still earlier ones lack the last three fields."""
+    """The head as earlier versions wrote it. Still earlier ones lack the last three fields."""
 
     number: int = 0
     last: str = ""
@@ -132,11 +132,12 @@ class OldHead(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknow
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """The ends of a chain: its last record, and below it the last record that was pruned.
+    """The ends of a chain: its last record, and the last record that was pruned.
 
-    Beside them stand the version of the last record, and what the policy asks: whether changes are recorded
-    and for how many seconds records are kept. `keys` are the names of those that signed, each with the number
-    of its first record, from the first record of today's form on; the last one is in force.
+    The head also holds the version of the last record and the audit settings of the policy: whether changes
+    are recorded, and for how many seconds records are kept. `keys` are the names of the keys that signed,
+    each with the number of its first record, starting with the first record of the current form. The last key
+    is current.
     """
 
     form: int | msgspec.UnsetType = msgspec.UNSET
@@ -153,7 +154,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_f
 
     @property
     def broken(self) -> bool:
-        """Whether the next record will have to say what was wrong."""
+        """True if the next record must state what was wrong."""
         return self.last in SAID
 
 
@@ -162,27 +163,27 @@ _KINDS: Final[dict[type, bytes]] = {AuditRecord: _RECORD, Head: _HEAD}
 
 
 def address_of(namespace: str, number: int) -> Address:
-    """Where a record is; 0 is the head."""
+    """Return the address of a record; 0 is the head."""
     return Address(namespace, AUDIT, number.to_bytes(WIDTH, "big") if number else b"")
 
 
 def hash_of(keys: Keys, value: str | None) -> str | None:
-    """The keyed hash of a value: HMAC-SHA-256 of its compact form, with the secret that signs now."""
+    """Return the keyed hash of a value: HMAC-SHA-256 of its compact form, with the current secret."""
     return None if value is None else hash_with(keys.signing()[1], value)
 
 
 def hash_with(secret: bytes, value: str) -> str:
-    """The keyed hash of a value with a certain secret."""
+    """Return the keyed hash of a value with a given secret."""
     return hmac.digest(secret, value.encode(), "sha256").hex()
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two signatures are the same; how long this takes tells nothing of where they differ."""
+    """Return whether two signatures are the same, in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 def sealed(namespace: str, secret: bytes, unsigned: Signed) -> tuple[Signed, str]:
-    """A record or a head with its signature, and the text of it to be stored as it is."""
+    """Return a record or a head with its signature, and its text to store unchanged."""
     body = _ENCODE(unsigned)[:-_UNSIGNED]
     signature = _mac(secret, _KINDS[type(unsigned)], namespace, body)
     text = f'{body.decode()},"signature":"{signature}"}}'
@@ -190,7 +191,7 @@ def sealed(namespace: str, secret: bytes, unsigned: Signed) -> tuple[Signed, str
 
 
 def genuine(namespace: str, secret: bytes, signed: AuditRecord | Head | OldHead, text: str) -> bool:
-    """Whether a record or a head was signed with a secret as it is stored: every byte of it, and no other."""
+    """Return whether a record or a head, exactly as stored, was signed with a secret."""
     stored = text.encode("utf-8", "replace")
     if _ENCODE(signed) != stored:
         return False
@@ -203,7 +204,7 @@ def genuine(namespace: str, secret: bytes, signed: AuditRecord | Head | OldHead,
 
 
 def head_of(row: Row | None) -> Head:
-    """The head in a row; without one the chain is empty.
+    """Return the head in a row; an empty chain's if there is none.
 
     Raises:
         DatabaseError: It can't be read.
@@ -212,10 +213,10 @@ def head_of(row: Row | None) -> Head:
 
 
 def number_of(key: bytes) -> int:
-    """The number of the record at a key.
+    """Return the number of the record at a key.
 
     Raises:
-        DatabaseError: It is the key of no record.
+        DatabaseError: It is not the key of a record.
     """
     if len(key) != WIDTH:
         raise DatabaseError("there is a row in the audit that is no record: verify it")
@@ -223,7 +224,7 @@ def number_of(key: bytes) -> int:
 
 
 def record_of(row: Row) -> AuditRecord:
-    """The record in a row.
+    """Return the record in a row.
 
     Raises:
         DatabaseError: It can't be read.
@@ -235,18 +236,18 @@ def record_of(row: Row) -> AuditRecord:
 
 
 def head_is_genuine(namespace: str, secret: bytes, row: Row) -> bool:
-    """Whether the head in a row was signed with a secret as it is stored."""
+    """Return whether the head in a row, exactly as stored, was signed with a secret."""
     return genuine(namespace, secret, _stored_head(row), row.value or "")
 
 
 def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head | str:
-    """The head that the next record hangs on; what that record has to say instead if there is none.
+    """Return the head that the next record follows, or what that record must state if there is none.
 
-    An edited head is not taken at its word, since signing what comes next would make it good: see
-    `head_behind`. Neither is one that a retired key signed: it was put back, or forged with a leaked key.
+    An edited head is not trusted, since signing what comes next would validate it: see `head_behind`. Neither
+    is one signed by a retired key: it was put back, or forged with a leaked key.
 
     Raises:
-        Unsupported: It is signed with a key that is not known, so that nobody can tell.
+        Unsupported: It is signed with an unknown key, so that it can't be verified.
         DatabaseError: It can't be read.
     """
     if row is None:
@@ -261,15 +262,15 @@ def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head | str:
 
 
 def head_behind(namespace: str, ends: Ends, says: str) -> Head:
-    """A head in place of one that can't be followed: behind the newest record, so that none is replaced.
+    """Return a head in place of one that can't be followed. It is at the newest record, so none is replaced.
 
     Args:
-        namespace: Whose audit it is.
-        ends: The oldest and the newest record that are there.
-        says: What the next record says of the head that was there: `EDITED`, `REMOVED` or `STALE`.
+        namespace: The namespace of the audit.
+        ends: The oldest and the newest existing record.
+        says: What the next record states about the old head: `EDITED`, `REMOVED` or `STALE`.
 
     Raises:
-        DatabaseError: There is no number left behind the newest record.
+        DatabaseError: No number is left after the newest record.
     """
     (oldest, row), (newest, _) = ends.first, ends.last
     number, floor = _position(newest), max(0, _position(oldest) - 1)
@@ -300,7 +301,7 @@ def _as_head(stored: Head | OldHead) -> Head:
 
 
 def _position(key: bytes) -> int:
-    """The number that a key stands at, also that of a row which is no record."""
+    """Return the number at a key, even if its row is not a record."""
     return int.from_bytes(key[:WIDTH].ljust(WIDTH, b"\0"), "big")
 
 

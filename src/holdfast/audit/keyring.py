@@ -1,8 +1,8 @@
-"""Where the audit's secrets come from: configuration, or a file beside the data.
+"""The audit's secrets, from configuration or from a file next to the data.
 
-Law: a secret is never logged, shown or stored in the database. Several secrets may be known; the last one
-signs and each verifies what it signed, so that rotating is adding one more. One that is marked as retired
-verifies what it signed before and is believed in nothing else.
+Law: a secret is never logged, shown or stored in the database. Several secrets may be known. The last one
+signs and each verifies what it signed, so rotation means adding one. A secret marked as retired verifies what
+it signed before and is trusted for nothing else.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
 SHORTEST: Final = 16
-"""How many characters a secret has at the least."""
+"""Minimum length of a secret in characters."""
 RETIRED: Final = b"retired:"
-"""Stands before a secret that signs nothing any more."""
+"""Prefix of a secret that no longer signs."""
 ABSENT: Final = (
     "this namespace is audited, and the audit has no key: set audit_key or audit_key_file, "
     "or pass audit_key to holdfast.open"
@@ -34,25 +34,25 @@ _log = logging.getLogger("holdfast")
 
 
 class Unsettled(Exception):
-    """Which key is in force has to be settled with the store before anything is signed."""
+    """Raised when the current key must be settled with the store before anything is signed."""
 
 
 class Keyring:
     """Secrets that are known from the start.
 
     Args:
-        secrets: The secrets, the newest last, those that are retired with the mark before them.
+        secrets: The secrets, the newest last. Retired ones have the prefix.
     """
 
     place = "audit_key"
-    """Where a key that is missing would have been found."""
+    """The place where a missing key should have been found."""
 
     def __init__(self, secrets: Iterable[bytes] = ()) -> None:
         self._secrets: dict[str, bytes] = {}
         self._retired: frozenset[str] = frozenset()
         self._use(secrets)
         self.kept = False
-        """Whether a store keeps which of the keys is in force, and has to be asked."""
+        """True if a store records which key is current, and must be asked."""
         self._settled = False
         self._confirmed = 0
         self._refusals: list[HoldfastError] = []
@@ -61,18 +61,18 @@ class Keyring:
         """See `holdfast.audit.chain.Keys`.
 
         Raises:
-            Unsettled: The store has not been asked yet which key is in force.
-            Unsupported: There is none.
+            Unsettled: The store has not been asked yet which key is current.
+            Unsupported: There is no key.
         """
         if self.kept and not self._settled:
             self._ask()
         return self.newest()
 
     def newest(self) -> tuple[str, bytes]:
-        """The name of the secret that would sign, and the secret.
+        """Return the name of the secret that would sign, and the secret.
 
         Raises:
-            Unsupported: There is none.
+            Unsupported: There is no key.
         """
         for name in reversed(self._secrets):
             if name not in self._retired:
@@ -100,26 +100,26 @@ class Keyring:
         )
 
     def choose(self, kept: Sequence[str]) -> str:
-        """The name of the key to sign with in a store that keeps these names, the one in force last.
+        """Return the name of the key to sign with in a store that keeps these names, the current one last.
 
         Raises:
-            Unsupported: The key in force is not known here, or there is no key at all.
-            Unavailable: The file of the key can't be used.
+            Unsupported: The current key is not known here, or there is no key at all.
+            Unavailable: The key file can't be used.
         """
         if kept and self.secret(kept[-1]) is None:
             raise self.unknown(kept[-1])
         return self.newest()[0]
 
     def refresh(self) -> None:
-        """Learn of keys that were added where they come from."""
+        """Load keys that were added at their source."""
 
     def retire(self, names: Iterable[str]) -> list[str]:
-        """Mark keys as retired for good, where that can be written down; those that were not before."""
+        """Mark keys as retired for good, if they are stored in a file. Returns the newly retired ones."""
         return []
 
     @contextmanager
     def settling(self, refusal: HoldfastError | None) -> Iterator[None]:
-        """Sign what was just settled with the store, or refuse to, for the length of a block."""
+        """Within this block, sign as just settled with the store, or refuse to sign."""
         if refusal is None:
             self._settled = True
             self._confirmed += 1
@@ -150,17 +150,17 @@ class Keyring:
 
 
 NO_KEYS: Final = Keyring()
-"""Those of a store in which nothing is audited."""
+"""The keys of a store without an audit."""
 
 
 class FileKeyring(Keyring):
-    """Secrets in a file, one on each line, which is read when it is first needed.
+    """Secrets in a file, one per line, which is read on first use.
 
-    It is read again when a key is met that is not known, so that a key which was copied there is found.
+    The file is read again when an unknown key is found, so that a key copied there is picked up.
 
     Args:
         path: The file.
-        make: Whether it is made when the first secret is needed, as beside a store that is a file itself.
+        make: Whether to create it when the first secret is needed, as next to a store in a file.
     """
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
@@ -168,12 +168,12 @@ class FileKeyring(Keyring):
         self.path = path
         self.makes = make
         self.tell: Callable[[str], None] = _log.warning
-        """Is told when a key was made, and what to do with it."""
+        """Called with a message when a key was created, which says what to do with it."""
         self._seen: tuple[int, int] | None = None
 
     @property
     def place(self) -> str:  # type: ignore[override]
-        """The file."""
+        """The path of the file."""
         return str(self.path.absolute())
 
     def newest(self) -> tuple[str, bytes]:
@@ -195,7 +195,7 @@ class FileKeyring(Keyring):
         return super().retired(name)
 
     def choose(self, kept: Sequence[str]) -> str:
-        """See `Keyring.choose`: a key is made only for a store that was never signed with another."""
+        """See `Keyring.choose`. A key is created only for a store that was never signed with another."""
         if not kept and self.makes and not self.path.exists():
             self._make()
         return super().choose(kept)
@@ -243,7 +243,10 @@ class FileKeyring(Keyring):
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
-    """Tell of a file that is no use. Who writes may be a caller from afar: where it is tells only the log."""
+    """Log and raise an error if the file can't be used.
+
+    Only the log has its path: the caller may be remote.
+    """
     try:
         yield
     except (OSError, ValueError, ValidationError) as error:
@@ -257,7 +260,7 @@ def _marked(secret: bytes, names: Sequence[str]) -> bytes:
 
 
 def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
-    """Secrets out of text, separated by white space or commas, the newest last."""
+    """Parse secrets from text, separated by white space or commas, the newest last."""
     found = text.replace(",", " ").split()
     for word in found:
         width = len(word.removeprefix(RETIRED.decode()))
@@ -270,11 +273,11 @@ def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
 
 
 def read_keys(path: Path) -> list[bytes]:
-    """The secrets in a file.
+    """Return the secrets in a file.
 
     Raises:
         OSError: It can't be read.
-        ValueError: It is no text.
+        ValueError: It is not text.
         ValidationError: One of them is too short.
     """
     if path.stat().st_mode & 0o077:
@@ -283,11 +286,11 @@ def read_keys(path: Path) -> list[bytes]:
 
 
 def add_key(path: Path) -> str:
-    """Add a new secret to a file, from which on it signs; the older ones still verify. Returns its name.
+    """Add a new secret to a file, which signs from then on; older ones still verify. Returns its name.
 
     Raises:
         OSError: The file can't be read or written.
-        ValidationError: It holds something else than secrets.
+        ValidationError: It contains something other than secrets.
     """
     secret = _new_secret()
     _write(path, [*(read_keys(path) if path.exists() else ()), secret])
@@ -299,7 +302,7 @@ def _new_secret() -> bytes:
 
 
 def _write(path: Path, content: Iterable[bytes]) -> None:
-    """Write secrets to a file that only its owner can read: whole or not at all, and durable on return."""
+    """Write secrets to a file that only its owner can read, atomically, and durable on return."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(private.create(unfinished), "wb") as file:
@@ -323,7 +326,7 @@ def _reason(error: Exception) -> str:
 
 
 def _name(secret: bytes) -> str:
-    """The name under which records say what signed them."""
-    from hashlib import sha256  # brings OpenSSL along, and most stores sign nothing
+    """Return the name by which records refer to a secret."""
+    from hashlib import sha256  # imports OpenSSL, and most stores sign nothing
 
     return sha256(b"holdfast audit key\n" + secret).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""What is wrong with an audit: the first record of a chain that is not as it was written, or its head.
+"""Verification of an audit: finding the first record of a chain, or its head, that is not as written.
 
-Law: pure functions over rows and keys. What is wrong is said in words for people; how records and heads are
-signed is known to `holdfast.audit`.
+Law: pure functions over rows and keys. Problems are described in words for people. `holdfast.audit.chain`
+knows how records and heads are signed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing that is wrong with a chain, and at which number."""
+    """The first problem of a chain, and its number."""
 
     number: int
     reason: str
 
 
 def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
-    """What is wrong with a head."""
+    """Return the problem with a head; None if there is none."""
     try:
         head = head_of(row)
     except DatabaseError:
@@ -55,7 +55,7 @@ def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
 
 
 def _out_of_force(keys: Keys, head: Head) -> str | None:
-    """Why a head is not believed although its signature is right: who has an old key could have made it."""
+    """Return why a head is not trusted despite a valid signature: an old key could have made it."""
     if keys.retired(head.signed_by):
         return f"the head is signed with the retired key {head.signed_by}"
     newest, _ = keys.newest()
@@ -68,12 +68,12 @@ def _out_of_force(keys: Keys, head: Head) -> str | None:
 
 
 class Chain:
-    """A walk over the records of a chain, which may go on part by part.
+    """A walk over the records of a chain, possibly in several parts.
 
     Args:
-        namespace: Whose audit it is.
-        keys: What signed it.
-        head: Where it ends, with the keys that it was signed with; an empty one where that is not known.
+        namespace: The namespace of the audit.
+        keys: The keys that signed it.
+        head: The end of the chain, with the keys that signed it; an empty one if unknown.
         after: The number that the first record must follow.
         anchor: The signature of the record with that number.
     """
@@ -88,7 +88,7 @@ class Chain:
         self.signature = anchor
 
     def first_break(self, rows: Iterable[tuple[bytes, Row]]) -> Break | None:
-        """The first break in the records that follow; up to `number` they are whole."""
+        """Return the first break in the following records. Up to `number` they are valid."""
         for key, row in rows:
             expected = self.number + 1
             if len(key) != WIDTH:
@@ -101,7 +101,7 @@ class Chain:
         return None
 
     def _wrong(self, row: Row, found: int, expected: int) -> AuditRecord | str:
-        """What is wrong with a record, or the record."""
+        """Return the problem with a record, or the record."""
         if found > expected:
             return f"record {expected} was removed"
         try:
@@ -122,7 +122,10 @@ class Chain:
         return self._wrongly_signed(record) or record
 
     def _wrongly_signed(self, record: AuditRecord) -> str | None:
-        """What is wrong with who signed: each key signs the records from its rotation to the next one."""
+        """Return the problem with a record's key.
+
+        A key signs the records from its rotation to the next one.
+        """
         term = next((name for name, first in reversed(self._terms) if first <= record.number), None)
         if record.form is msgspec.UNSET:
             if term is None and self._in_force is None:
