@@ -194,7 +194,7 @@ class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace's row, and how many of the entries it counts are past their deadline.
+    """A namespace's row, with the number and size of its counted entries that are past their deadline.
 
     `defaults` are the values that apply where its policy sets none, if the other side knows them.
     """

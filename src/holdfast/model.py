@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a listing. `cursor` continues it and is None at the end; `entries` are there on request."""
+    """A part of a listing. `cursor` continues it and is None at the end; `entries` are given on request."""
 
     keys: list[str]
     truncated: bool
@@ -71,9 +71,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One record of the journal. It carries no value.
 
     `op` is `set`, `deleted`, `expired`, `restored` or `escalated`; a watch may also yield `gap`, which says
-    that changes up to and including `version` are no longer known. `expired_version` and `lag_ms` (how late
-    the expiry was noticed) are there for `expired` alone; `error_code`, `attempts` and `value_hash` (the
-    keyed hash of the value that was not written) for `escalated` alone.
+    that changes up to and including `version` are no longer known. Only `expired` has `expired_version` and
+    `lag_ms` (the delay before the expiry was noticed). Only `escalated` has `error_code`, `attempts` and
+    `value_hash` (the keyed hash of the value that was not written).
     """
 
     op: str
@@ -93,8 +93,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the journal. `next` is the `since` of the following call.
 
-    `gap` says that records after `since` have been dropped (or that `since` is not of this store); `oldest`
-    is then the first version that is still known, and `changes` begin there.
+    `gap` says that records after `since` have been dropped, or that `since` is not from this store. Then
+    `oldest` is the first version that is still known, and `changes` begin there.
     """
 
     changes: list[Change]
@@ -110,7 +110,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A check that failed: what was expected of the key and what is there instead."""
+    """A check that failed: the expected version of the key, and the current entry."""
 
     key: str
     expected_version: int
@@ -118,10 +118,10 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes that a namespace keeps, by kind, including what has expired and was not removed yet.
+    """The bytes that a namespace keeps, by kind, including expired data that was not removed yet.
 
     Everything counts with its envelope, and 128 bytes for each row. `requests` are remembered requests,
-    `other` are the tokens of locks and the definitions of tables. A quota counts all but the audit.
+    `other` are the tokens of locks and the definitions of tables. A quota counts everything except the audit.
     """
 
     entries: int = 0
@@ -157,10 +157,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of a whole store: where it is, its size, and the numbers of its namespaces and entries.
+    """A copy of a whole store: its path, its size, and its numbers of namespaces and entries.
 
-    Entries whose expiry was not noticed yet are counted too. `trouble` says what is wrong with the copy, as
-    it was with the original; it is None if nothing is.
+    Entries whose expiry was not noticed yet are counted too. `trouble` describes a problem of the copy, which
+    the original has too; it is None if there is none.
     """
 
     path: str
@@ -174,9 +174,9 @@ class Rescued(msgspec.Struct, frozen=True, kw_only=True):
 class TrashEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that was removed and can be restored until `purged_at`.
 
-    `op` is `deleted` or `expired`, `at` is when that was and `by` is who deleted it, or wrote it last. The
-    `version` is the one that it had, and `expires_at` the deadline. The value is there on request, else
-    `msgspec.UNSET`.
+    `op` is `deleted` or `expired`, and `at` the time of that. `by` is the writer that deleted the entry, or
+    the last writer of an expired one. `version` and `expires_at` are those that the entry had. The value is
+    given on request, else it is `msgspec.UNSET`.
     """
 
     key: str
@@ -199,9 +199,9 @@ class TrashPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that took a service long. It has no value, and of several keys only the first.
+    """A slow request of a service. It has no value, and only the first of several keys.
 
-    `plugin` is who asked: a plugin, `tenant/project`, or `OPERATOR`. `error_code` is None for a success.
+    `plugin` is the caller: a plugin, `tenant/project`, or `OPERATOR`. `error_code` is None for a success.
     """
 
     number: int
@@ -218,7 +218,7 @@ class SlowPage(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the slow log of one instance of a service, the newest first.
 
     `next` is the `before` of the following page, or None at the end. `slow` counts all slow requests since
-    the instance was started, also those that are not kept.
+    the instance was started, including those that are not kept.
     """
 
     requests: list[SlowRequest]
@@ -230,8 +230,8 @@ class SlowPage(msgspec.Struct, frozen=True, kw_only=True):
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record of the audit: who changed what, and when.
 
-    `writer` is who says to have made the change, and `principal` who is known to have asked for it; records
-    of earlier versions have neither that nor a `form`.
+    `writer` is the writer that the request names, and `principal` the authenticated caller. Records of
+    earlier versions have no `principal` and no `form`.
 
     `before` and `after` are keyed hashes (HMAC-SHA-256) of the values, None where there was none. `signature`
     is that of the record, made with the key named `signed_by`; `previous` is that of the record before it.
@@ -280,7 +280,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Discrepancy(msgspec.Struct, frozen=True, kw_only=True):
     """An entry or an item that does not match its last record in the audit.
 
-    It was `changed`, `deleted` or `inserted` past Holdfast. `number` is that of its last record.
+    It was `changed`, `deleted` or `inserted` outside Holdfast. `number` is that of its last record.
     """
 
     key: str
@@ -331,8 +331,8 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
 class ItemChange(msgspec.Struct, frozen=True, kw_only=True):
     """One record of a table's journal.
 
-    `op` is `set`, `deleted` or `expired`. `old` and `new` are the item before and after it, if they were
-    asked for; `lag_ms` and `expired_version` are there for `expired` alone.
+    `op` is `set`, `deleted` or `expired`. `old` and `new` are the item before and after the change, if
+    requested. Only `expired` has `lag_ms` and `expired_version`.
     """
 
     op: str
@@ -359,7 +359,7 @@ class ItemChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a transaction that was not as expected: which one, and the item that is there instead."""
+    """A part of a transaction whose expectation was not met: its position, and the current item."""
 
     position: int
     current: Item | None
@@ -368,8 +368,8 @@ class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter: a write that was given up, kept whole.
 
-    `verb` and `request` are the call as it goes over NATS in the plugin dialect, its request id and writer
-    included. `error_code` and `message` say what it failed with in the end, after so many `attempts`.
+    `verb` and `request` are the call as sent over NATS in the plugin dialect, including its request id and
+    writer. `error_code` and `message` are those of the last error, after this number of `attempts`.
     """
 
     number: int

@@ -74,7 +74,7 @@ def _value(text: str, key: str) -> Any:
         return msgspec.json.decode(text) if len(text) < LONG else _decoded(text)
     except (msgspec.DecodeError, RecursionError):
         pass
-    if _LONGEST_NEGATIVE.search(text):  # msgspec counts the sign as a digit and so finds one too many
+    if _LONGEST_NEGATIVE.search(text):  # msgspec counts the sign as one digit too many
         import json  # only needed for such a number: importing it would slow down every command
 
         try:

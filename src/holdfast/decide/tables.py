@@ -85,7 +85,7 @@ def _drop_index(draft: Draft, command: DropIndex) -> Defined:
 
 
 def _fill_index(draft: Draft, command: FillIndex) -> Removed:
-    """Add existing items to an index. Returns how many.
+    """Add existing items to an index. Returns the number added.
 
     Nothing is added to an index that was dropped or completed in the meantime.
     """

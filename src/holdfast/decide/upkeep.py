@@ -56,7 +56,7 @@ def _trim(draft: Draft, command: Trim) -> Removed:
 
 
 def _recount(draft: Draft, command: Recount) -> Removed:
-    """Correct the counters of what the namespace keeps. Returns how many were wrong."""
+    """Correct the counters of what the namespace keeps. Returns the number that were wrong."""
     wrong = draft.miscounts
     for counter, by in wrong.items():
         setattr(draft.namespace, counter, getattr(draft.namespace, counter) + by)
