@@ -334,7 +334,7 @@ class Onlooker(Protocol):
     """An optional interface for engines that would create files when opened, but can do without."""
 
     def look_on(self) -> None:
-        """Open the storage read-only when it starts: create and change nothing."""
+        """Make `start` open the storage read-only: it then creates and changes nothing."""
         ...
 
 

@@ -70,7 +70,7 @@ def _made(seen: Any) -> Any:
 
 
 def peek(error: HoldfastError, name: str) -> Any:
-    """Return an attribute of an error as it was given, without decoding it."""
+    """Return an attribute of an error in its stored form, unless it was read before."""
     return vars(error)[f"_{name}"]
 
 

@@ -103,7 +103,7 @@ def _unreadable(key: str) -> DatabaseError:
 
 
 def semantics_of(text: str | None) -> Semantics | None:
-    """Return the semantics in a row. Unreadable ones were written outside Holdfast and count as None."""
+    """Return the semantics in a row. Unreadable ones, written outside Holdfast, count as None."""
     if text is None:
         return None
     try:

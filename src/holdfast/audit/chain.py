@@ -3,8 +3,8 @@
 A namespace's records are numbered without gaps. Each contains the signature of the previous one and is signed
 with a key that the database does not hold. Editing, removing, inserting or moving a record with plain SQL
 therefore breaks the chain there. The head is signed too. It says where the chain ends, so that the chain
-can't be cut short; which key signs which numbers, so that a retired key can't sign anything new; and how the
-policy sets the audit, so that turning it off does not go unnoticed.
+can't be cut short; which key signs which numbers, so that a retired key can't sign anything new; and the
+policy's audit settings, so that turning the audit off is noticed.
 
 If the head can't be followed, or the namespace was changed with SQL, the next record says so in place of the
 previous signature. So writes continue, no record is replaced, and the chain stays broken there for ever.

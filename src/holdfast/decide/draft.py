@@ -289,7 +289,7 @@ class Draft:
 
     @property
     def overdue(self) -> Overdue:
-        """Entries that may expire in bulk. None once a command of the group has changed the namespace."""
+        """Entries that may expire in bulk. Empty once a command of the group has changed the namespace."""
         unchanged = self.namespace == self._found(self.name)
         return self._loaded.runs.get(self.name, _NOTHING) if unchanged else _NOTHING
 
