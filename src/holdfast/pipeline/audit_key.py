@@ -1,9 +1,10 @@
-"""Which key signs the audit of a store: what the store remembers of it, held against the keys at hand.
+"""The choice of the key that signs a store's audit, from the names the store keeps and the keys at hand.
 
-A store keeps the names of the keys that signed it, the one in force last. A process that does not have that
-key signs nothing: a copy of the store, or a second service, would otherwise begin a second key unnoticed.
+A store keeps the names of the keys that signed it, the one in force last. A process that lacks that key signs
+nothing. Otherwise a copy of the store, or a second service, could start a second key unnoticed.
 
-Law: names of keys are read and written here, never secrets. What a key signs is decided in `holdfast.decide`.
+Law: this module reads and writes the names of keys, never secrets. `holdfast.decide` decides what a key
+signs.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 ATTEMPTS = 10
-"""How often another process may be first in changing what is kept."""
+"""Number of attempts to store the names before giving up to processes that change them first."""
 
 
 async def settle(engine: Engine, now: Callable[[], int]) -> AbstractContextManager[None]:
-    """Have the store keep the name of the key that signs from now on.
+    """Store the name of the key that signs from now on.
 
     Returns:
-        A block in which that key signs, or in which everything audited is refused with the reason.
+        A context in which that key signs, or in which every audited write is refused with the reason.
     """
     assert isinstance(engine, KeyKeeper), "only a store that keeps names is asked for them"
     return engine.keys.settling(await _refusal(engine, now))
@@ -55,7 +56,7 @@ async def _refusal(engine: KeyKeeper, now: Callable[[], int]) -> HoldfastError |
 
 
 async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError | None:
-    """Why audited writes would be refused for want of a key; None if they would not. Nothing is made."""
+    """Return the error that would refuse audited writes for lack of a key, or None. Creates no key."""
     if not isinstance(engine, KeyKeeper):
         return None
     keys = engine.keys
@@ -72,9 +73,10 @@ async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError |
 async def bind_keys(
     engine: Engine, execute: Callable[[Command], Awaitable[Result]], now: Callable[[], int]
 ) -> int:
-    """Have every audit go over to the newest key, and retire the others once all have; how many went over.
+    """Bind every audit to the newest key, then retire the other keys. Returns the number bound.
 
-    An audit that is broken stays as it is: it must not pass for one that the newest key has seen whole.
+    The other keys are retired only once every audit is bound. A broken audit stays as it is: binding it would
+    suggest that the newest key has verified it in full.
     """
     if not isinstance(engine, KeyKeeper):
         return 0
@@ -95,7 +97,7 @@ async def bind_keys(
 
 
 async def key_in_force(engine: Engine, now: Callable[[], int]) -> str | None:
-    """The name of the key that the store was signed with last, as the store remembers it."""
+    """Return the name of the key that last signed the store, as the store keeps it, or None."""
     if not isinstance(engine, KeyKeeper):
         return None
     names = await engine.kept_keys() or await _signers(engine, now)
@@ -103,16 +105,17 @@ async def key_in_force(engine: Engine, now: Callable[[], int]) -> str | None:
 
 
 async def _signers(engine: KeyKeeper, now: Callable[[], int]) -> list[str]:
-    """Who signed a store that does not keep it yet: the names in the heads of its audits.
+    """Return the names of the keys that signed a store which does not keep them yet, from its audits' heads.
 
-    The last is one that is known here, if any is; else that of most heads.
+    The last name is that of a key known here, if any is known; otherwise that of the key that signed most
+    heads.
     """
     found = Counter(head.signed_by for head in (await _heads(engine, now)).values())
     return sorted(found, key=lambda name: (engine.keys.secret(name) is not None, found[name]))
 
 
 async def _heads(engine: KeyKeeper, now: Callable[[], int]) -> dict[str, Head]:
-    """The heads of all audits that can be read, by namespace; of the others verifying tells."""
+    """Return the readable heads of all audits, by namespace. Verification reports the unreadable ones."""
     names = await engine.owners(AUDIT)
     found = {}
     for name, row in zip(

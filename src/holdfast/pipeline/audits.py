@@ -1,7 +1,7 @@
-"""Which namespaces have an audit, and what of one can be seen to be wrong without reading its records.
+"""Finding audited namespaces, and the signs of tampering that show without reading audit records.
 
-Law: nothing is written here, and the cost goes by the number of namespaces, not by what they hold. Records
-and signatures are verified in `holdfast.operators.audit`.
+Law: nothing is written here, and the cost depends on the number of namespaces, not on their contents.
+`holdfast.operators.audit` verifies records and signatures.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
-    """The namespaces that have an audit or should have one, by name.
+    """List the names of the namespaces that have an audit or should have one.
 
-    They are found by the records themselves, so that none is passed over whose row was removed.
+    The audit records themselves are searched, so a namespace whose row was removed is found too.
     """
     if isinstance(engine, Auditor):
         return await engine.audits()
@@ -39,9 +39,10 @@ async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
 
 
 async def suspects(engine: Engine, now: Callable[[], int]) -> dict[str, str]:
-    """What can be seen of tampering at a bounded cost: namespaces, and what is wrong with each.
+    """Return the namespaces that show signs of tampering, each with the reason, at a bounded cost.
 
-    Only heads and the rows of namespaces are looked at, twice: a policy may be set between the two.
+    Only heads and namespace rows are compared. They are compared twice, because a policy may be set in
+    between.
     """
     seen = await _look_for_suspects(engine, now)
     again = await _look_for_suspects(engine, now) if seen else {}
@@ -64,7 +65,7 @@ async def _look_for_suspects(engine: Engine, now: Callable[[], int]) -> dict[str
 
 
 def unlike(head: Head, namespace: Namespace | None) -> str | None:
-    """How the row of a namespace differs from what the head of its audit says."""
+    """Describe how a namespace's row differs from the head of its audit; None if it does not."""
     if namespace is None:
         return "the row of the namespace was removed, although it has an audit" if head.number else None
     trouble = _policy_trouble(namespace)

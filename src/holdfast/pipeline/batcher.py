@@ -1,9 +1,9 @@
-"""What is waiting becomes one group: callers hand over commands, engines get them in groups.
+"""Grouping of pending commands: callers submit commands one by one, and the engine gets them in groups.
 
-Law: no timers. A group forms while the one before it commits, so one commit serves everybody who came
-meanwhile, and a lone caller waits for nobody. Order is that of submission, within a lane; a read that takes
-time is not overtaken by a write that came after it. Callers have their results before anybody else is told of
-them. Cancelling a caller cancels nothing but the wait.
+Law: no timers. A group forms while the one before it commits, so one commit serves every command submitted
+meanwhile, and a lone caller waits for no one else. Within a lane, commands keep the order of submission. A
+write does not overtake a slow read that was submitted before it. Callers get their results before listeners
+are notified. Cancelling a caller cancels only its wait.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _log = logging.getLogger("holdfast")
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 ALONE: Final = 4
-"""From which group of one command in a row on its caller counts as alone."""
+"""Number of single-command groups in a row after which the caller counts as alone."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What became of a group: a result or an error for each command, and what tells others of it."""
+    """The outcome of a group: a result or an error for each command, and the call that notifies listeners."""
 
     results: list[Result | HoldfastError]
     tell: Callable[[], Awaitable[None]] | None = None
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A command and who is told its result; without a command, a caller who waits for those before it.
+    """A pending command and the callback for its result. Without a command, it waits for those before it.
 
-    `touched` is what the command may change. `after` holds the reads that were under way when it came, and
-    that must not see what it does.
+    `touched` lists what the command may change. `after` holds the reads that were running when the command
+    was submitted and that must not see its effect.
     """
 
     command: Command | None
@@ -54,16 +54,16 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class _Lane:
-    """Commands that take effect one group after the other."""
+    """A queue of commands whose groups take effect one after the other."""
 
     def __init__(self) -> None:
         self.waiting: deque[_Waiting] = deque()
 
     def take(self, most: int) -> list[_Waiting]:
-        """The next group: what is waiting, as far as one group may hold it and no read is in its way."""
+        """Remove and return the next group: as many pending commands as fit and need not wait for a read."""
         group: list[_Waiting] = []
         room = MAX_GROUP_BYTES
-        runs: bool | None = None  # whether this is a group of runs, which nothing else may be in
+        runs: bool | None = None  # True for a group of expiry runs, which are not mixed with other commands
         while self.waiting and len(group) < most:
             waiting = self.waiting[0]
             command = waiting.command
@@ -77,7 +77,7 @@ class _Lane:
                 runs = run
             group.append(self.waiting.popleft())
             if type(command) is SetPolicy:
-                break  # what those after it need to know of a row depends on the policy
+                break  # the policy decides which rows the commands after it need to load
         return group
 
 
@@ -85,13 +85,14 @@ class Batcher:
     """Groups commands for `run`.
 
     Args:
-        run: Has a group done. An error that it raises is that of every command of the group; any other
-            exception would be a defect of `run` itself.
-        lane_per_namespace: Whether namespaces may be in flight beside each other.
+        run: Executes a group. If it raises a `HoldfastError`, every command of the group fails with it. Any
+            other exception is a defect of `run`.
+        lane_per_namespace: Whether groups of different namespaces may run concurrently.
 
-    `most` is how many commands a group takes at the most. `turns` is for whoever serves callers elsewhere. If
-    there are several commands, or the group before had several, the loop gets so many turns before they are
-    taken. The answer of a caller who is alone gets one turn to go out before others are told.
+    `most` is the largest number of commands in a group. `turns` is for servers with remote callers: if
+    several commands are pending, or the previous group had several, the event loop gets this many turns
+    before the next group is taken. A caller that is alone gets one turn to send its reply before listeners
+    are notified.
     """
 
     def __init__(
@@ -114,19 +115,19 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many commands wait for their group."""
+        """The number of pending commands."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     def submit(self, command: Command) -> asyncio.Future[Result]:
-        """Hand over a command. The future gets its result or raises the error that refused it."""
+        """Submit a command. The future gets its result or raises the error that refused it."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.hand_over(command, partial(_resolve, future))
         return future
 
     def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
-        """Hand over a command. `tell` is called with its result or the error that refused it.
+        """Submit a command. `tell` is called with its result or the error that refused it.
 
-        It spares who serves many a future for each of them, and a turn of the loop.
+        This saves a server with many callers one future and one turn of the event loop per command.
         """
         if self._closed:
             raise Unavailable("the store is closed")
@@ -138,15 +139,15 @@ class Batcher:
 
     @property
     def busy(self) -> bool:
-        """Whether a caller's write has been handed over and is not done."""
+        """True while a caller's write is pending."""
         return bool(self._unsettled)
 
     def writing(self, namespace: str, key: str) -> bool:
-        """Whether a write of this key has been handed over and is not done."""
+        """Return True while a write of this key is pending."""
         return (namespace, key) in self._unsettled
 
     async def settled(self, namespace: str) -> None:
-        """Wait until everything that was handed over for a namespace so far is done."""
+        """Wait until every command submitted so far for a namespace is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._lane(namespace).waiting.append(_Waiting(None, partial(_resolve, turn)))
@@ -154,7 +155,10 @@ class Batcher:
 
     @contextmanager
     def reading(self, namespace: str, keys: Iterable[str] | None = None) -> Iterator[None]:
-        """Keep writes that come while this lasts from being seen by a read of these keys, or of all."""
+        """Hold back writes submitted during this context, so that a read of these keys misses them.
+
+        Without keys, the read covers the whole namespace.
+        """
         read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         addresses = [(namespace, None)] if keys is None else [(namespace, key) for key in keys]
         for address in addresses:
@@ -169,11 +173,11 @@ class Batcher:
             read.set_result(None)
 
     def _reads_of(self, touched: Iterable[tuple[str, str | None]]) -> set[asyncio.Future[None]]:
-        """The reads under way that could see a change of these."""
+        """Return the running reads that could see a change of these addresses."""
         return {read for address in touched for read in self._reads.get(address, ())}
 
     async def aclose(self) -> None:
-        """Take nothing more, and wait until all that was taken is done."""
+        """Refuse new commands, and wait until all pending ones are done."""
         self._closed = True
         while self._drains:
             await asyncio.wait(self._drains)
@@ -208,7 +212,7 @@ class Batcher:
             await asyncio.sleep(0)
         try:
             await tell()
-        except Exception as defect:  # the next ones must have their turn
+        except Exception as defect:  # the next groups must still run
             _log.error("notifying listeners of a group failed", exc_info=defect)
 
     async def _done(self, commands: list[Command]) -> Done:
@@ -219,7 +223,7 @@ class Batcher:
         except HoldfastError as error:
             return Done([error] * len(commands))
         except Exception as defect:
-            # Whoever waits must not wait for ever because of a fault in between.
+            # Callers must not wait forever because of an unexpected failure.
             _log.error("a group of %d commands failed", len(commands), exc_info=defect)
             failure = InternalError("the group failed for a reason that Holdfast did not foresee")
             return Done([failure] * len(commands))
@@ -236,12 +240,12 @@ class Batcher:
         for waiting in group:
             try:
                 waiting.tell(None if waiting.command is None else next(results))
-            except Exception as defect:  # the others must hear
+            except Exception as defect:  # the other callers must still get their results
                 _log.error("handing a command's result to its caller failed", exc_info=defect)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    """Give a future its result or its error, unless whoever waited has gone."""
+    """Set a future's result or error, unless its caller has stopped waiting."""
     if future.done():
         return
     if isinstance(result, HoldfastError):
@@ -251,9 +255,9 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 
 
 def _touched(command: Command) -> Sequence[tuple[str, str | None]]:
-    """The keys that a caller's command may change, and None for the namespace as a whole.
+    """Return the keys that a caller's command may change, with None for the namespace as a whole.
 
-    Upkeep changes nothing that a reader can see, so nobody waits for it.
+    Upkeep changes nothing that a reader can see, so reads do not wait for it.
     """
     namespace = command.namespace
     if isinstance(command, KeyChange):

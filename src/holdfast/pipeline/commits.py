@@ -1,8 +1,8 @@
-"""How a group of commands gets done, whatever comes in its way.
+"""Execution of a group of commands, and recovery when part of it fails.
 
-Law: one that can't be done fails alone, one whose caller has given up is not done, a quota refuses only after
-what has expired is gone, and whoever is told of a commit can't change its outcome. What a command means is
-not known here.
+Law: a command that cannot be executed fails alone. A command whose caller has given up is not executed. A
+quota refuses only after expired entries are removed. Listeners cannot change the outcome of a commit. This
+module does not know what a command means.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 
 PART: Final = 100
-"""How many records of a run are passed on before the loop gets a turn."""
+"""Number of records of an expiry run that are passed on before the event loop gets a turn."""
 
 
 class Groups:
-    """Has groups done by an engine.
+    """Executes groups of commands on an engine.
 
     Args:
-        engine: What does them.
-        clock: The time to go by.
-        sweep: Makes room where a quota refuses, by so many bytes if it is one of bytes.
-        tell: Is told of every commit.
-        listeners: Are given the records of what expired in runs, which no outcome has.
+        engine: Executes the commands.
+        clock: The store's clock.
+        sweep: Makes room where a quota refuses; for a quota of bytes, by this many bytes.
+        tell: Called with the outcome of every commit.
+        listeners: Called with the records of entries that expired in runs, which no outcome contains.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Groups:
             engine.keys.kept = True
 
     async def run(self, commands: list[Command]) -> Done:
-        """Have commands done in one transaction, but for those whose callers have given up meanwhile."""
+        """Execute commands in one transaction, except those whose callers have given up by now."""
         late = too_late(commands, self._clock.now())
         if late:
             return await self._run_the_rest(commands, late)
@@ -79,7 +79,7 @@ class Groups:
             except Unsettled:
                 outcome = await self._settled(commands)
         except Exception as error:
-            # A group that has too much to load may be one of commands each of which has not.
+            # A group may be too expensive to load although each of its commands alone is not.
             if isinstance(error, HoldfastError) and not isinstance(error, (Defect, TooExpensive)):
                 self._report(commands, [error] * len(commands))
                 raise
@@ -89,14 +89,14 @@ class Groups:
         return Done(outcome.results, partial(self._tell_of, commands, outcome))
 
     async def _settled(self, commands: list[Command]) -> Outcome:
-        """Have commands done that sign something, once it is settled with the store which key does."""
+        """Execute commands that sign something, after settling with the store which key signs."""
         from holdfast.pipeline.audit_key import settle
 
         with await settle(self._engine, self._clock.now):
             return await self._engine.transact(commands, self._clock.now)
 
     async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> Done:
-        """Refuse those who are late. An error of the others is not theirs."""
+        """Refuse the late commands and run the others, whose error does not affect the late ones."""
         self._report([commands[position] for position in late], list(late.values()))
         rest = [command for position, command in enumerate(commands) if position not in late]
         try:
@@ -107,7 +107,7 @@ class Groups:
         return Done([late.get(position) or next(results) for position in range(len(commands))], done.tell)
 
     async def ready(self) -> None:
-        """Make sure that a write would be accepted now; the error that would refuse it is raised."""
+        """Check that a write would be accepted now. Raises the error that would refuse it."""
         try:
             await self._engine.ready()
         except HoldfastError as error:
@@ -121,7 +121,7 @@ class Groups:
         results: Sequence[Result | HoldfastError],
         outcome: Outcome | None = None,
     ) -> None:
-        """Tell what became of commands, and of their commit. Whoever is told can't change it by failing."""
+        """Report results and their commit. A listener that fails cannot change the outcome."""
         try:
             if outcome is not None:
                 self._tell(outcome)
@@ -129,7 +129,7 @@ class Groups:
                     report_expired(outcome.journal)
             for command, result in zip(commands, results, strict=True):
                 report(command, result)
-                if isinstance(command, Change):  # upkeep fails by rights where another process writes
+                if isinstance(command, Change):  # upkeep may fail where another process is the writer
                     self.outage.heard(result)
                 if self.decided is not None:
                     self.decided(command, result)
@@ -142,9 +142,10 @@ class Groups:
             await self._tell_of_runs(outcome)
 
     async def _tell_of_runs(self, outcome: Outcome) -> None:
-        """Read what runs have left in the journal for those who listen, a part at a time.
+        """Read the journal records of expiry runs and pass them to listeners, a part at a time.
 
-        Should that fail, it is as with any hint that gets lost: whoever must not miss it reads the journal.
+        If that fails, the hint is lost like any other hint. A listener that must not miss a record reads the
+        journal.
         """
         for run in outcome.runs if self._listeners else ():
             last = run.first + run.count - 1
@@ -158,9 +159,9 @@ class Groups:
                     _log.error("notifying listeners of expired entries failed", exc_info=error)
 
     async def _one_by_one(self, commands: list[Command], error: Exception | None) -> Outcome:
-        """Do each command for itself, so that one which can't be done fails alone.
+        """Execute each command on its own, so that one which cannot be executed fails alone.
 
-        `error` is that of the whole group: that of its only command is known already.
+        `error` is the error of the whole group. If the group has one command, it is that command's error.
         """
         together = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={}, expired=True)
         for command in commands:
@@ -180,7 +181,7 @@ class Groups:
         return together
 
     async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
-        """Before a quota refuses, what has expired must go: then those it refused are judged once more."""
+        """Remove expired entries where a quota refused, then execute the refused commands once more."""
         refused = {
             position: _refused(result) for position, result in enumerate(outcome.results) if _refused(result)
         }
@@ -200,7 +201,7 @@ class Groups:
         return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
     async def _swept(self, namespace: str, excess: int) -> Swept:
-        """What a sweep for a quota removed: nothing if it failed, and then the quota's refusal stands."""
+        """Sweep a namespace for its quota. If that fails, the quota's refusal stands."""
         try:
             try:
                 return await self._sweep(namespace, excess)
@@ -216,12 +217,12 @@ class Groups:
 
 @cache
 def _may_be_full(kind: type) -> bool:
-    """Whether a result of this kind may say that a quota has refused something."""
+    """Return True if a result of this type may contain a refusal by a quota."""
     return kind is QuotaExceeded or hasattr(kind, "items")
 
 
 def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
-    """The refusals of commands whose deadline has passed, by position."""
+    """Return the refusals of commands whose deadline has passed, by position."""
     late: dict[int, HoldfastError] = {}
     for position, command in enumerate(commands):
         if isinstance(command, Change):
@@ -232,7 +233,7 @@ def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
 
 
 def _refused(result: Any) -> Sequence[int]:
-    """What a quota has refused: the positions of parts where each is done for itself, 0 where it is all."""
+    """Return the positions of parts that a quota refused: [0] if it refused the whole command."""
     if isinstance(result, HoldfastError):
         return [0] if isinstance(result, QuotaExceeded) else []
     parts = getattr(result, "items", ())
@@ -240,13 +241,13 @@ def _refused(result: Any) -> Sequence[int]:
 
 
 def _excess(result: Any) -> int:
-    """By how many bytes a command, or its parts together, would have been past a quota."""
+    """Return the number of bytes by which a command, or its parts together, would have exceeded a quota."""
     parts = (result,) if isinstance(result, HoldfastError) else result.items
     return sum(part.excess for part in parts if isinstance(part, QuotaExceeded))
 
 
 def _anew(command: Command, positions: Sequence[int]) -> Command:
-    """The command that has done what was refused. One that is remembered knows by itself what it has done."""
+    """Build the command that repeats what was refused. A repeatable command skips its finished parts."""
     if command.parts is None or (isinstance(command, Change) and command.origin.repeatable):
         return command
     field = "items" if isinstance(command, Many) else "writes"
@@ -255,7 +256,7 @@ def _anew(command: Command, positions: Sequence[int]) -> Command:
 
 
 def _merged(before: Any, positions: Sequence[int], again: Any) -> Any:
-    """A result, with what came of those parts that were judged once more."""
+    """Return a result in which the parts that were executed again have their new outcome."""
     if isinstance(before, HoldfastError) or len(getattr(again, "items", ())) == len(before.items):
         return again
     items = list(before.items)

@@ -1,10 +1,9 @@
-"""Listing by envelope: the entries of a range that have a purpose, a producer, a writer, a deadline.
+"""Listing by envelope: the entries of a range that match a purpose, a producer, a writer or a deadline.
 
-An engine knows keys and rows, not what an envelope means. So a walk over its rows picks what is wanted,
-and does so much work for a page and no more. A page may therefore hold few keys, or none, and go on all the
-same.
+An engine knows keys and rows, but not what an envelope means. So a walk over its rows picks the matches, with
+a bounded amount of work per page. A page may therefore hold few keys, or none, although more pages follow.
 
-Law: nothing is written here. What a filter may hold is a rule; which rows it lets through is said once, here.
+Law: nothing is written here. `rules` says what a filter may hold; only this module says which rows match it.
 """
 
 from __future__ import annotations
@@ -24,17 +23,18 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
 
 STEP: Final = 1_000
-"""How many rows are looked at in one scan."""
+"""Number of rows read in one scan."""
 STEPS: Final = 5
-"""How many scans a page takes at the most; each looks at so many rows, or at as much as a page may hold.
+"""Largest number of scans per page. Each reads `STEP` rows, or as much as a page may hold.
 
-Writes to the namespace that come after the listing wait for its end, so that is not far off."""
+Writes submitted to the namespace after the listing wait until it ends, so it must end soon.
+"""
 
 
 def filter_of(
     *, purpose: object, producer: object, writer: object, spec_ref: object, expires_before: object
 ) -> Filter | None:
-    """The legal filter that a caller asks for; None if none of it is given."""
+    """Validate the filter that a caller asks for. Returns None if no criterion is given."""
     wanted = Filter(
         purpose=None if purpose is None else rules.purpose(purpose, field="purpose"),
         producer=None if producer is None else rules.identity(producer, field="producer"),
@@ -46,7 +46,7 @@ def filter_of(
 
 
 async def select(engine: Engine, query: Scan, wanted: Filter | None, now: Callable[[], int]) -> Selected:
-    """The entries of a page that a filter lets through, or all of them."""
+    """Return a page of the entries that match a filter, or of all entries."""
     if isinstance(engine, Selector):
         return await engine.select(query, wanted)
     if wanted is not None:

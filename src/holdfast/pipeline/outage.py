@@ -1,8 +1,8 @@
-"""Whether the storage takes writes, going by what becomes of them, and the one alert when it long has not.
+"""Detection of storage outages from the results of writes, with one alert for each long outage.
 
-Law: nothing here asks the storage: it listens to those who do. An outage is a run of failures with nothing
-done between them; where none is heard of for a while nobody knows, and the next failure begins another. Time
-is the store's.
+Law: this module never calls the storage; it is given the results of those who do. An outage is a run of
+failures with no success between them. After a silence the state is unknown, and the next failure begins a new
+outage. Time is the store's.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE: Final = 300
-"""For how many seconds the storage may be unavailable before there is an alert."""
+"""Seconds for which the storage may be unavailable before an alert is raised."""
 SILENCE: Final = 60
-"""After how many seconds without a word nothing is known of an outage any more."""
+"""Seconds without a result after which the state of an outage is unknown."""
 
 _log = logging.getLogger("holdfast.outage")
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """That the storage has long been unavailable: since when, for how many seconds so far, and why."""
+    """An alert that the storage is unavailable: since when, for how many seconds so far, and why."""
 
     since: datetime
     seconds: float
@@ -36,14 +36,14 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outage:
-    """What is known of the outage that goes on, if one does.
+    """The state of the current outage, if there is one.
 
     Args:
         now: The store's time.
 
     Attributes:
-        alerts: How many outages there was an alert for.
-        alerted: Is told of each alert.
+        alerts: Number of outages that raised an alert.
+        alerted: Called with each alert.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -56,19 +56,19 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """For how long the storage has been unavailable; 0 if it is not, or nobody knows."""
+        """Seconds for which the storage has been unavailable; 0 if it is not, or if that is unknown."""
         now = self._now()
         return (now - self._since) / 1000 if self._since is not None and self._known(now) else 0.0
 
     def heard(self, result: object) -> None:
-        """A write was done or refused. A refusal that has nothing to do with the storage says nothing."""
+        """Record the result of a write. A refusal that has nothing to do with the storage is ignored."""
         if isinstance(result, (Unavailable, OutcomeUnknown)):
             self.failed(result.message)
         elif self._since is not None and not isinstance(result, HoldfastError):
             self.worked()
 
     def failed(self, message: str) -> None:
-        """The storage was asked, and could not be had."""
+        """Record that the storage was unavailable. Raise the alert if the outage has lasted too long."""
         now = self._now()
         if self._since is None or not self._known(now):
             self._since, self._told = now, False
@@ -83,7 +83,7 @@ class Outage:
             self.alerted(Alert(since=moment(self._since), seconds=seconds, message=message))
 
     def worked(self) -> None:
-        """The storage was asked, and did what it should."""
+        """Record that the storage worked, which ends the outage."""
         if self._since is None:
             return
         level = logging.WARNING if self._told else logging.INFO

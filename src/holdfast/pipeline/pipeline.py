@@ -1,7 +1,7 @@
-"""The pipeline: one way in for every command, and reads in step with it.
+"""The pipeline: the single entry for every command, and reads that are ordered with them.
 
-Law: it orders, hands on and rings the watchers' bells; what a command means is not its business. Handles hold
-it. `holdfast.store` opens and closes it, and owns what runs in the background.
+Law: the pipeline orders commands, passes them on and rings the watchers' bells. It does not know what a
+command means. Handles hold it. `holdfast.store` opens and closes it, and owns the background tasks.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 
 GET_AT_ONCE = 128
-"""How many of the keys of a call are read at a time, since each value may be large."""
+"""Number of a call's keys that are read at a time, since each value may be large."""
 GETS_PER_TURN = 64
-"""After how many gets the loop gets a turn: a caller who only reads would otherwise never let it go."""
+"""Number of gets after which the event loop gets a turn; a caller that only reads would block it."""
 CLOSED = "the store is not open"
 
 
@@ -61,10 +61,10 @@ class Pipeline:
 
     Args:
         engine: Where rows are kept.
-        make_room: Removes what has expired of a namespace that is full, so that a write fits.
-        clock: The time to go by.
-        writer: Who writes when a call does not say.
-        defaults: The quota of bytes and the rate of namespaces whose policies name none. Nothing else of it
+        make_room: Removes expired entries of a namespace that is full, so that a write fits.
+        clock: The store's clock.
+        writer: Name of the writer for calls that give none.
+        defaults: The quota of bytes and the rate of namespaces whose policies set none. Nothing else of it
             applies.
     """
 
@@ -134,7 +134,7 @@ class Pipeline:
 
     @property
     def waiting(self) -> int:
-        """The number of commands that wait for their group."""
+        """The number of pending commands."""
         return self._batcher.waiting
 
     def in_groups_of(self, most: int, *, turns: int) -> None:
@@ -265,7 +265,7 @@ class Pipeline:
         return self._batcher.busy
 
     def writing(self, namespace: str, key: str) -> bool:
-        """Tell whether a write of a key is pending.
+        """Return True if a write of a key is pending.
 
         Args:
             namespace: The namespace's full name.
@@ -450,12 +450,12 @@ class Pipeline:
         return self._engine
 
     def _trust_time(self, sure: bool) -> None:
-        """Answer, or refuse to while the time is not known."""
+        """Accept requests while the time is known, and refuse them while it is not."""
         if self._refusal != CLOSED:
             self._refusal = None if sure else UNSURE
 
     def _tell(self, outcome: Outcome) -> None:
-        """Ring for those who watch, and pass the changes on to whoever asked for them."""
+        """Ring the bells of changed namespaces, and pass the changes on to listeners."""
         self._rates.learn(outcome.namespaces)
         if self._bells:
             changed = {record.namespace for record in outcome.journal}
@@ -488,5 +488,5 @@ class Pipeline:
 
 
 def _default_writer(engine: Engine) -> str:
-    """Who writes when nobody says: a service knows its callers by itself."""
+    """Return the writer for calls that give none: empty for a service, which knows its callers itself."""
     return "embedded" if engine.capabilities.batching else ""

@@ -1,6 +1,6 @@
-"""At which rate requests are let in where the policy of a namespace bounds it.
+"""Rate limits for namespaces whose policies set one.
 
-Law: a rate is counted in the process that serves; it costs nothing where no policy asks for one.
+Law: each serving process counts its own rate. A namespace without a rate limit costs nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MOST_BUCKETS: Final = 16_384
-"""How many callers have a bucket of their own."""
+"""Largest number of callers that have a bucket of their own."""
 
 
 class Bucket:
-    """A token bucket: so many requests a second, and a second's worth at once."""
+    """A token bucket that holds at most one second's worth of requests."""
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
@@ -29,7 +29,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take a token; 0, or for how many seconds there is none."""
+        """Take a token. Returns 0, or the seconds until one is available."""
         self._tokens = min(max(self.rate, 1.0), self._tokens + (now - self._at) * self.rate)
         self._at = now
         if self._tokens < 1:
@@ -38,19 +38,19 @@ class Bucket:
         return 0.0
 
     def full(self, now: float) -> bool:
-        """Whether it holds as much as a new one would."""
+        """Return True if the bucket holds as much as a new one would."""
         return self._tokens + (now - self._at) * self.rate >= max(self.rate, 1.0)
 
 
 class Buckets:
-    """A bucket for each of many callers, all of the same rate.
+    """One bucket per caller, all with the same rate.
 
-    When there are too many, those that are full go: a new one would be the same. If none is, callers who have
-    none share one, so that to come under ever new names gains nobody anything.
+    When there are too many, full buckets are dropped, because a new one would be the same. If none is full,
+    callers without a bucket share one, so that changing names gains a caller nothing.
 
     Args:
-        rate: How many requests a second each may make; None if there is no bound, and then nobody asks.
-        most: How many buckets there are at the most.
+        rate: Requests per second for each caller; None for no limit, in which case `take` is not called.
+        most: Largest number of buckets.
     """
 
     def __init__(self, rate: float | None, *, most: int = MOST_BUCKETS) -> None:
@@ -64,7 +64,7 @@ class Buckets:
         return len(self._buckets)
 
     def take(self, caller: str, now: float) -> float:
-        """Take a token of a caller's; 0, or for how many seconds there is none."""
+        """Take a token for a caller. Returns 0, or the seconds until one is available."""
         bucket = self._buckets.get(caller)
         if bucket is None:
             bucket = self._bucket_for(caller, now)
@@ -73,7 +73,7 @@ class Buckets:
     def _bucket_for(self, caller: str, now: float) -> Bucket:
         if len(self._buckets) >= self._most and now >= self._look_again:
             self._buckets = {name: one for name, one in self._buckets.items() if not one.full(now)}
-            if len(self._buckets) >= self._most // 2:  # to look through all of them has its price
+            if len(self._buckets) >= self._most // 2:  # searching all of them is expensive
                 self._look_again = now + 0.1
         if len(self._buckets) >= self._most:
             return self._shared
@@ -81,11 +81,11 @@ class Buckets:
 
 
 class Rates:
-    """The buckets of the namespaces that have a rate, as far as their policies are known.
+    """The buckets of namespaces that have a rate limit, as far as their policies are known.
 
     Args:
-        now: Tells the time in milliseconds.
-        default: The rate of namespaces whose policies name none; None if they have none.
+        now: Returns the time in milliseconds.
+        default: The rate of namespaces whose policies set none; None for no limit.
     """
 
     def __init__(self, now: Callable[[], int], *, default: float | None = None) -> None:
@@ -95,7 +95,7 @@ class Rates:
         self._default = default
 
     def learn(self, namespaces: Iterable[Namespace]) -> None:
-        """Take note of the policies of namespaces."""
+        """Update the rates from the policies of these namespaces."""
         for namespace in namespaces:
             rate = None if namespace.policy is None else policy_of(namespace.policy).rate_limit
             bucket = self._buckets.get(namespace.name)
@@ -109,7 +109,7 @@ class Rates:
         """Count a request.
 
         Raises:
-            RateLimited: It is one too many.
+            RateLimited: The namespace is over its rate.
         """
         bucket = self._buckets.get(namespace)
         if bucket is not None:

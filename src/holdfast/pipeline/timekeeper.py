@@ -1,12 +1,12 @@
-"""Keeps a store's clock right: sets it at opening, compares it, and has the storage remember it.
+"""Keeping a store's clock right: setting it at opening, comparing it, and storing it.
 
-Deadlines are judged by the store's time. On PostgreSQL that is the database's clock, measured again and
-again; elsewhere it is the wall clock as it was at opening. It never goes back, not even across a restart: the
-storage remembers the latest time that was answered with, and whoever opens it begins no earlier than that.
+Deadlines are judged by the store's time. On PostgreSQL that is the database's clock, which is measured
+regularly. Elsewhere it is the wall clock as it was at opening. The store's time never goes back, even across
+a restart: the storage remembers the latest time used in a reply, and a process that opens the store starts no
+earlier.
 
-Law: what a clock says is believed at once only where it is close to what was expected. Until a larger
-difference has lasted, the store is unsure of its time: it removes nothing and answers nothing that depends on
-time.
+Law: a clock's time is accepted at once only if it is close to the expected time. Until a larger difference
+has persisted, the store is unsure of its time: it removes nothing and answers nothing that depends on time.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 BEAT: Final = 1.0
-"""Every how many seconds the clocks are looked at, and the time is remembered at the most."""
+"""Interval in seconds at which the clocks are checked and, at most, the time is stored."""
 INTERVAL: Final = 30.0
-"""Every how many seconds the storage's clock is measured while all is well."""
+"""Interval in seconds at which the storage's clock is measured in normal operation."""
 LASTS: Final = 5.0
-"""For how many seconds the storage's clock has to agree with itself before it is believed."""
+"""Seconds for which the storage's clock has to be consistent before it is accepted."""
 TOLERANCE: Final = 2_000.0
-"""By how many milliseconds the storage's clock may differ from what was expected without raising doubts."""
+"""Largest difference of the storage's clock from the expected time, in milliseconds, to accept at once."""
 JUMP: Final = 3_000.0
-"""From how many milliseconds on a step of the wall clock is called a jump."""
+"""Smallest step of the wall clock, in milliseconds, that counts as a jump."""
 STALE: Final = 300.0
-"""For how many seconds a measurement is good."""
+"""Seconds for which a measurement is valid."""
 
 UNSURE: Final = (
     "this instance is not sure of the time and is measuring the database's clock again: "
@@ -46,7 +46,7 @@ _log = logging.getLogger("holdfast.clock")
 
 
 class Doubt(NamedTuple):
-    """A clock that is not where it was expected: how far it is from our ticks, and since when."""
+    """A clock that is not where it was expected: its offset from our ticks, and since when."""
 
     line: float
     since: float
@@ -56,9 +56,9 @@ class Timekeeper:
     """Keeps the clock of one store. A clock that is moved by hand is right by definition and is left alone.
 
     Args:
-        clock: What to keep right.
-        engine: Whose clock counts, and what remembers the time.
-        trust: Is told whether the store may answer.
+        clock: The clock to keep right.
+        engine: The storage whose clock is followed and that remembers the time.
+        trust: Called with whether the store may answer.
     """
 
     def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
@@ -72,21 +72,21 @@ class Timekeeper:
         self._doubt: Doubt | None = None
         self._failed: set[str] = set()
         self.sure = True
-        """Whether the time is known: while it is not, the store answers nothing."""
+        """True if the time is known. While it is not, the store answers nothing."""
         self.answered = False
-        """Whether anybody has been answered since the time was last remembered."""
+        """True if a request has been answered since the time was last stored."""
         self.ahead = 0.0
-        """By how many milliseconds the store's time is ahead of the clock that it goes by."""
+        """Milliseconds by which the store's time is ahead of the clock that it follows."""
         self.jumps = {"wall": 0, "database": 0}
-        """How often each clock was seen to jump."""
+        """Number of jumps seen, by clock."""
 
     @property
     def steady(self) -> bool:
-        """Whether what is past its deadline may be removed unasked."""
+        """True if overdue entries may be removed in the background."""
         return self.sure and (self._clock is None or self._clock.ticks() >= self._settled_at)
 
     async def open(self) -> None:
-        """Set the clock: by the storage's or the wall's, but to nothing before what the storage remembers."""
+        """Set the clock from the storage or the wall, but no earlier than the remembered time."""
         clock = self._clock
         if clock is None:
             return
@@ -97,16 +97,16 @@ class Timekeeper:
             await self._begin(clock)
 
     async def run(self) -> None:
-        """Look at the clocks every second, until cancelled."""
+        """Check the clocks every second, until cancelled."""
         while True:
             await asyncio.sleep(BEAT)
             try:
                 await self.beat()
-            except Exception as defect:  # a clock that nobody keeps any more would be believed for ever
+            except Exception as defect:  # otherwise an unchecked clock would be trusted forever
                 _log.error("reading the clocks failed", exc_info=defect)
 
     async def beat(self) -> None:
-        """Look at the clocks, and have the time remembered if anybody was answered since."""
+        """Check the clocks, and store the time if a request was answered since it last was."""
         clock = self._clock
         if clock is None:
             return
@@ -119,22 +119,22 @@ class Timekeeper:
         elif self._measured is not None:
             await self._measure(clock, self._measured, at_once=jumped)
         if self.sure and (self.answered or self.ahead or self._engine.capabilities.owns_reaper):
-            # Who is ahead is seen by others this way, and who only reads sees the writer's time.
+            # Other processes learn from this that this one is ahead; read-only ones learn the writer's time.
             await self._remember(clock)
 
     async def close(self) -> None:
-        """Have the time remembered if anybody was answered since it last was."""
+        """Store the time if a request was answered since it last was."""
         if self._clock is not None and self.answered and not self._engine.capabilities.owns_clock:
             await self._remember(self._clock)
 
     async def listen(self) -> None:
-        """Follow a service, which tells its time with every reply."""
+        """Follow the time of a service, which sends it with every reply."""
         told = None if self._clock is None else await self._engine.clock(self._clock.ticks)
         if self._clock is None or told is None:
             return
         if self._begun:
             self._clock.follow(told)
-        else:  # until now nobody has told us the time
+        else:  # this is the first time that the service has sent
             self._clock.start(told)
             self._begun = True
 
@@ -163,7 +163,7 @@ class Timekeeper:
         self._be(sure=True)
 
     def _look_for_jump(self, clock: SystemClock) -> bool:
-        """Whether the wall clock has jumped against the ticks since the last look."""
+        """Return True if the wall clock has jumped against the ticks since the last check."""
         before, self._drift = self._drift, _drift(clock)
         jump = self._drift - before
         if abs(jump) < JUMP:
@@ -179,7 +179,7 @@ class Timekeeper:
         return True
 
     async def _measure(self, clock: SystemClock, before: float, *, at_once: bool) -> None:
-        """Compare with the database's clock if it is time to, or if there are doubts."""
+        """Measure the database's clock if it is due, or if the time is in doubt."""
         age = clock.ticks() - before
         if self.steady and not at_once and age < INTERVAL:
             return
@@ -196,7 +196,7 @@ class Timekeeper:
             self._weigh(clock, reading)
 
     def _weigh(self, clock: SystemClock, reading: Reading) -> None:
-        """Follow the database's clock if it is near where it was expected, else once that has lasted."""
+        """Follow the database's clock if it is close to the expected time, else once it has stayed."""
         expected = clock.at(reading.ticks)
         off = reading.time + self.ahead - expected
         line = reading.time - reading.ticks * 1000
@@ -217,7 +217,7 @@ class Timekeeper:
             self._adopt(clock, reading, expected)
 
     def _adopt(self, clock: SystemClock, reading: Reading, expected: float) -> None:
-        """Believe a database's clock that has jumped and stays there. The store's time does not go back."""
+        """Accept a database's clock that has jumped and stays there. The store's time does not go back."""
         self.ahead = max(0.0, expected - reading.time)
         if reading.time > expected:
             clock.follow(reading)
@@ -254,7 +254,7 @@ class Timekeeper:
             _log.warning("this instance is %s of the time", "sure again" if sure else "not sure")
 
     def _complain(self, what: str, error: HoldfastError) -> None:
-        """Tell of a failure, once until it has gone well again."""
+        """Log a failure once, until the same step has succeeded again."""
         if what not in self._failed:
             self._failed.add(what)
             _log.warning("%s: %s", what, error.message)
@@ -265,6 +265,6 @@ class Timekeeper:
 
 
 def _drift(clock: SystemClock) -> float:
-    """How far the wall clock is from the ticks, in milliseconds."""
+    """Return how far the wall clock is from the ticks, in milliseconds."""
     time, ticks = clock.look_at_wall()
     return time - ticks * 1000

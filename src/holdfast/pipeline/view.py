@@ -1,7 +1,7 @@
-"""A look at one namespace for as long as a call lasts that only reads.
+"""A view of one namespace for the duration of a read-only call.
 
-Law: a view is made after the writes that were handed over before it have settled, and those that come
-meanwhile wait for its end. So whoever reads through one waits for no write, or both would wait for ever.
+Law: a view opens after the writes submitted before it have settled, and later writes wait until it ends. So a
+call that reads through a view must not wait for a write, or both would wait forever.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class View:
-    """What a call sees.
+    """A read-only view.
 
     Args:
-        engine: Where rows are.
-        now: Tells the time.
+        engine: Where rows are kept.
+        now: Returns the time.
     """
 
     def __init__(self, engine: Engine, now: Callable[[], int]) -> None:
@@ -28,13 +28,13 @@ class View:
         self._now = now
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
-        """The rows at these addresses that are alive."""
+        """Read the rows at these addresses. Returns None for each that is absent or expired."""
         return await self._engine.read(addresses, self._now())
 
     async def scan(self, query: Scan) -> Scanned:
-        """Rows of a range of keys of any space."""
+        """Read rows of a range of keys of any space."""
         return await self._engine.scan(query, self._now())
 
     async def journal(self, query: JournalQuery) -> JournalPage:
-        """Records of the journal."""
+        """Read records of the journal."""
         return await self._engine.journal(query)

@@ -1,7 +1,7 @@
-"""Reading the journal forwards: `changes` once, `watch` for ever.
+"""Reading the journal forwards: `changes` once, `watch` continuously.
 
 Law: the journal is the truth and events are hints. A watch that is woken too often, too late or not at all
-still yields every change once and in order, since it looks again every second.
+still yields every change once and in order, because it polls every second.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
 
 LOOK_AGAIN: Final = 1.0
-"""After how many seconds without a hint a watch looks for itself."""
+"""Seconds without a hint after which a watch polls."""
 
 _log = logging.getLogger("holdfast.watch")
 
 
 class Journals(Protocol):
-    """What shows journals."""
+    """A source of journals."""
 
     async def journal(self, query: JournalQuery) -> JournalPage:
-        """Records of a journal."""
+        """Read records of a journal."""
         ...
 
 
 class Source(Journals, Protocol):
-    """What a watch needs of a store."""
+    """The parts of a store that a watch uses."""
 
     def bell(self, namespace: str) -> Bell:
-        """A bell that rings when something may have changed in a namespace."""
+        """Return a bell that rings when something may have changed in a namespace."""
         ...
 
     def now(self) -> int:
-        """The store's time."""
+        """Return the store's time."""
         ...
 
 
 class Bell:
-    """Rings for one watch; `closed` says that it has rung for the last time."""
+    """A bell for one watch. `closed` is set once it has rung for the last time."""
 
     def __init__(self, forget: Callable[[], None]) -> None:
         self.closed = False
@@ -59,20 +59,20 @@ class Bell:
         self._forget = forget
 
     def ring(self) -> None:
-        """Say that there may be something to see."""
+        """Signal that there may be changes."""
         self._rung.set()
 
     def close(self) -> None:
-        """Say that nothing more will come."""
+        """Signal that no more changes will come."""
         self.closed = True
         self._rung.set()
 
     def put_away(self) -> None:
-        """Say that nobody listens any more."""
+        """Unregister the bell."""
         self._forget()
 
     async def heard(self) -> None:
-        """Wait for the next ring, or as long as a watch waits without one."""
+        """Wait for the next ring, or for `LOOK_AGAIN` seconds."""
         try:
             async with asyncio.timeout(LOOK_AGAIN):
                 await self._rung.wait()
@@ -84,12 +84,12 @@ class Bell:
 async def changes_after(
     source: Journals, namespace: str, prefix: str, since: int, limit: int, *, max_bytes: int | None = None
 ) -> tuple[JournalPage, Changes]:
-    """One page of changes, and the journal's page that it was made of, which may hold more.
+    """Read a page of changes. Returns the journal page it was made of, which may hold more, and the changes.
 
-    `max_bytes` is how many bytes of details are looked at, where they may be large.
+    `max_bytes` limits the bytes of details that are read, where they may be large.
 
-    A `since` that the journal does not reach back to, or has not reached yet, is a gap: the page then begins
-    with the oldest record that is known.
+    A `since` that is older than the journal, or ahead of it, is a gap: the page then begins with the oldest
+    known record.
     """
     query = JournalQuery(
         namespace=namespace,
@@ -143,7 +143,7 @@ async def watch(source: Source, namespace: str, prefix: str, since: int | None) 
 
 
 def _fitting(records: Sequence[Record]) -> Sequence[Record]:
-    """As many records as one reply may hold."""
+    """Return as many of the records as one reply may hold."""
     room = rules.MAX_TRANSFER_BYTES
     for position, record in enumerate(records):
         room -= len(record.key.encode()) + len((record.detail or "").encode()) + 256

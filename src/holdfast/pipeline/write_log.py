@@ -1,10 +1,11 @@
-"""What the log tells of a command, after it has taken effect.
+"""Log lines about commands, written after they have taken effect.
 
-Law: logs name namespaces, keys, versions and request ids, never values. A conflict is a WARNING, since
-somebody lost a race, and so is a request that was given up; a write of the semantic family is an INFO line
-with its directive, and so is the expiry of an entry that has semantics; a defect is an ERROR. A request that
-was sent again is told as such, never as a second write.
-What a line says in words it also has as fields, for logs that are read by programs.
+Law: logs name namespaces, keys, versions and request ids, never values. A conflict (a lost race) is a
+WARNING, and so is a request that was given up. A write of the semantic family is an INFO line with its
+directive, and so is the expiry of an entry that has semantics. A defect is an ERROR. A repeated request is
+logged as a replay, never as a second write.
+
+Each line also carries its contents as fields, for logs that are read by programs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def report(command: Command, result: Result | Exception) -> None:
-    """Log what became of a command."""
+    """Log the result of a command."""
     if isinstance(result, HoldfastError):
         _report_error(command, result)
     elif command.parts is not None:
@@ -43,7 +44,7 @@ def report(command: Command, result: Result | Exception) -> None:
 
 
 def report_expired(journal: Sequence[Record]) -> None:
-    """Log each entry of the semantic family, or with semantics, that a commit found past its deadline."""
+    """Log each entry that a commit expired, if it belongs to the semantic family or has semantics."""
     for record in journal:
         if record.op == "expired" and (record.purpose or record.namespace.startswith("semantic/")):
             _report_expired(record)
@@ -101,7 +102,7 @@ def _report_letter(command: Escalate, number: int) -> None:
 
 
 def _told(command: Command) -> dict[str, Any]:
-    """What a line about a command has as fields, beside its words: which it was, and whose."""
+    """Return the log fields that identify a command and its writer."""
     verb = _CAPITAL.sub("_", type(command).__name__).lower()
     plugin = command.namespace.partition("/")[2]
     told = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
@@ -116,7 +117,7 @@ def _told(command: Command) -> dict[str, Any]:
 
 
 def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
-    """What a command that lost a race met instead: keys, and the version of the one there is."""
+    """Return the log fields of what a command met when it lost a race: keys, and the current version."""
     if conflicts := peek(error, "conflicts"):
         return {"keys": [conflict.key for conflict in conflicts]}
     table = getattr(command, "table", None)
@@ -128,7 +129,7 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
 
 
 def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
-    """The keys that a command changed, each with its new version and the purpose of the entry."""
+    """Yield the keys that a command changed, each with its new version and the purpose of the entry."""
     match command, result:
         case KeyChange(), Stored():
             yield command.key, result.row.version, purpose_of(result.row.semantics)
