@@ -1,7 +1,7 @@
-"""Answers to the verbs on keys that write: the fields of a call become a command, its result becomes fields.
+"""Calls of the verbs that write keys: fields become a command, and its result becomes the reply's fields.
 
-Law: the service and a retried dead letter make their commands here, so that the same call means the same. The
-client's side, which makes a message of a command, is `holdfast.wire.writes`.
+Law: the service and the retry of a dead letter both build their commands here, so that the same call has the
+same meaning. The client's side, which turns a command into a message, is `holdfast.wire.writes`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A writing call: its command (None if nothing of it is legal), and how to show the result."""
+    """A writing call: its command (None if no part is valid), and the function that shows its result."""
 
     command: Change | None
     show: Callable[[Any], dict[str, Any]]
 
 
 _PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
-"""The fields that say who asks. A service adds the `deadline` that it has worked out."""
+"""The fields that identify the request and its writer. A service adds the `deadline` that it computed."""
 
 
 def write_of(verb: str, verbs: Verbs, fields: Mapping[str, Any]) -> Write | None:
-    """The write that a message asks for; None if the verb is none that writes."""
+    """Build the write that a message asks for. Returns None if the verb does not write."""
     make = WRITES.get(verb)
     return None if make is None else make(verbs, fields)
 
 
 def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks and until when, as the verbs take it; of the rest nothing where a caller says nothing."""
+    """Return the deadline and, if the caller gives any of them, the other fields of provenance."""
     if _PROVENANCE.isdisjoint(fields):
         return {"deadline": fields.get("deadline")}
     return {
@@ -130,7 +130,7 @@ def _batch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
 
 
 def _escalate(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    """Keep a call that was given up: one that could be made here, under a request id of its own."""
+    """Build the command that stores a call that was given up, which must be valid and have a request id."""
     code = str(required(fields, "error_code")).upper()
     if code not in ERRORS:
         raise ValidationError(f"there is no error code {rules.shown(code)}", field="error_code")
@@ -151,7 +151,7 @@ def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
     if make is None or make is _escalate:
         raise ValidationError("verb must be one that writes", field="verb")
     given = {name: field for name, field in request.items() if field is not None or name == "value"}
-    given.pop("deadline", None)  # of a call that was given up it has passed
+    given.pop("deadline", None)  # the deadline of a call that was given up has passed
     command = make(verbs, given)
     if command.command is None:
         raise ValidationError("the request would write nothing", field="request")
@@ -161,7 +161,10 @@ def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
 
 
 def _shown_stored(fields: Mapping[str, Any]) -> Callable[[Stored], dict[str, Any]]:
-    """Version and deadline; all of the entry, or all but its value, for a caller who asks for it."""
+    """Return the function that shows a stored entry: its version and deadline, or more with `envelope`.
+
+    `envelope` true shows the whole entry, `BARE` all but its value.
+    """
     wanted = fields.get("envelope")
     if wanted is True:
         return lambda result: {"key": result.key, **row_fields(result.key, result.row)}
@@ -207,4 +210,4 @@ WRITES: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
     "batch": _batch,
     "escalate": _escalate,
 }
-"""The verbs on keys that write, each with the function that makes its command."""
+"""The verbs on keys that write, each with the function that builds its command."""

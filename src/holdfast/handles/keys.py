@@ -54,7 +54,7 @@ class Keys:
         semantics: Semantics | Mapping[str, Any] | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
-        """Put a JSON value, in place of the value, ttl and semantics that are there.
+        """Set a key to a JSON value, replacing its value, ttl and semantics.
 
         Args:
             key: Key of 1 to 255 characters.
@@ -90,7 +90,7 @@ class Keys:
             The entry, or None if there is none or it has expired.
 
         Raises:
-            DatabaseError: The stored value can't be read, because it was written past Holdfast.
+            DatabaseError: The stored value can't be read, because it was not written by Holdfast.
         """
         key = self.verbs.key(key)
         row, _ = await self.store.get_at(self.namespace, key)
@@ -243,7 +243,7 @@ class Keys:
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
-        """Keep an entry for ever.
+        """Remove an entry's deadline, so that it never expires.
 
         Args:
             key: The entry's key.
@@ -383,7 +383,7 @@ class Keys:
         return watch(self.store, self.namespace, self.verbs.prefix(prefix), since)
 
     async def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
-        """Read what the journal knows of a key.
+        """Read the changes of a key from the journal.
 
         Args:
             key: The key.
@@ -444,7 +444,7 @@ def _entry(result: object) -> Entry:
 async def selected(
     kv: Keys, prefix: str, *, limit: int | None, cursor: str | None, values: bool, wanted: Filter | None
 ) -> Selected:
-    """The rows of a page that `KV.list` shows, for a door that passes values on as they are stored."""
+    """Read the page of rows that `KV.list` shows, for an edge that passes values on as they are stored."""
     prefix = kv.verbs.prefix(prefix)
     query = Scan(
         namespace=kv.namespace,
@@ -472,7 +472,7 @@ def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:
 
 
 def _read(key: str, row: Row) -> Entry:
-    """The entry in a row; a value that can't be read is an error for the caller and for the log."""
+    """Return the entry in a row. A value that cannot be read is logged and raised as an error."""
     try:
         return entry_of(key, row)
     except DatabaseError as error:

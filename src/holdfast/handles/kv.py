@@ -1,6 +1,6 @@
 """The handle on a namespace of keys: the verbs, and the recipes that are built on them.
 
-Law: a recipe is imported where it is asked for, so that opening a store does not pay for it.
+Law: a recipe is imported where it is used, so that opening a store does not pay for it.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class KV(Keys):
         return Retry(self)
 
     async def update(self, key: str, change: Callable[[Any], Any], **options: Unpack[Updating]) -> Entry:
-        """Set a key to what a function makes of its value, and repeat that when another writer was faster.
+        """Set a key to a value computed from its current one, repeating this if another writer is faster.
 
         This suits keys that many callers change at once: the first repetitions come without a pause. An
         existing entry keeps its deadline.

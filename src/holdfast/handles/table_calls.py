@@ -1,8 +1,8 @@
-"""What tables answer: every verb, with the fields of a call going in and those of the answer coming out.
+"""The verbs on tables: each takes the fields of a call and returns the fields of the reply.
 
 Law: the embedded handle and the NATS service both call tables here, so that they answer alike. A call that
-writes is handed over before anything is waited for, and one that reads takes its view then; so calls take
-effect in the order in which they are begun.
+writes submits its command before it waits for anything, and a call that reads opens its view at that point.
+So calls take effect in the order in which they begin.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 
 _EVERYTHING: Final = Range(b"", None)
 KNOWN_TABLES: Final = 64
-"""Of how many tables of a namespace the definition is kept in mind."""
+"""Number of tables per namespace whose definitions are cached."""
 
 
 class TableCalls:
     """The tables of one namespace.
 
     Args:
-        store: Where they are.
-        verbs: What makes commands for the namespace, for a caller whose name it knows.
-        purge: Removes what is left of tables and indexes that were dropped, in a namespace.
+        store: The store that holds them.
+        verbs: Builds commands for the namespace, in the name of the caller.
+        purge: Removes what is left of dropped tables and indexes in a namespace.
     """
 
     def __init__(self, store: Pipeline, verbs: TableVerbs, purge: Callable[[str], Awaitable[None]]) -> None:
@@ -83,28 +83,28 @@ class TableCalls:
 
     async def call(self, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a call of one of `VERBS`."""
-        if verb not in WRITES:  # those the store counts itself
+        if verb not in WRITES:  # the store counts writes itself
             self._store.admit(self._namespace)
         return await VERBS[verb](self, fields)
 
     async def create_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a table."""
+        """Create a table."""
         done = await self._execute(self._verbs.create_table(fields))
         return table_fields(done.schema) | {"version": done.version}
 
     async def drop_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a table away. It is gone at once; its rows are removed after that."""
+        """Drop a table. It is gone at once; its rows are removed after that."""
         done = await self._execute(self._verbs.drop_table(fields))
         await self._purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def describe_table(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What a table is like."""
+        """Describe a table."""
         async with self._view() as view:
             return table_fields(await self._schema(view, fields))
 
     async def list_tables(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The names of all tables."""
+        """List the names of all tables."""
         async with self._view() as view:
             return {"tables": [schema.name for schema in await tables_at(view, self._namespace)]}
 
@@ -124,7 +124,7 @@ class TableCalls:
         return written_fields(command, await self._execute(command))
 
     async def get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """An item by its key."""
+        """Get an item by its key."""
         chosen = fields.get("projection")
         projection = None if chosen is None else projection_of(chosen)
         async with self._view() as view:
@@ -137,24 +137,24 @@ class TableCalls:
         return item_fields(msgspec.structs.replace(item, value=project(item.value, projection, work=work)))
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Items of a partition, in the order of their sort keys."""
+        """Get items of a partition, in the order of their sort keys."""
         async with self._view() as view:
             schema = await self._schema(view, fields)
             keys, wanted = _partition(schema, fields), _wanted(fields, schema.id)
             return page_fields(await page_of_items(view, self._namespace, schema, keys, wanted))
 
     async def scan(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """All items of a table."""
+        """Get all items of a table."""
         async with self._view() as view:
             schema = await self._schema(view, fields)
             wanted = _wanted(fields, schema.id)
             return page_fields(await page_of_items(view, self._namespace, schema, _EVERYTHING, wanted))
 
     async def create_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an index, with the items that are there. Called again, it goes on where it was interrupted.
+        """Create an index and backfill it. Called again, it continues where it was interrupted.
 
-        The answer shows the table as this call left it, so that a call which is repeated later, when the
-        index may be filled or gone, gets the same answer and fills nothing.
+        The reply shows the table as this call left it. So a call that is repeated later, when the index may
+        be filled or dropped, gets the same reply and fills nothing.
         """
         command = self._verbs.create_index(fields)
         done = await self._execute(command)
@@ -165,13 +165,13 @@ class TableCalls:
         return table_fields(filled) | {"version": done.version}
 
     async def drop_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Take an index away."""
+        """Drop an index."""
         done = await self._execute(self._verbs.drop_index(fields))
         await self._purge(self._namespace)
         return {"dropped": True, "version": done.version}
 
     async def query_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Items by the value that an index has of them."""
+        """Get items by the value of their indexed attribute."""
         key_value = legal_key(required(fields, "key_value"), field="key_value")
         async with self._view() as view:
             schema = await self._schema(view, fields)
@@ -183,13 +183,13 @@ class TableCalls:
         return page_fields(page)
 
     async def check_index(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether an index agrees with the items. Writes go on meanwhile."""
+        """Check that an index agrees with the items. Writes continue meanwhile."""
         schema = await self._schema(self._store, fields)
         index = schema.index(index_name(required(fields, "index")))
         return await check_index(self._store, self._namespace, schema, index)
 
     async def batch_get_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Items by their keys, by position; None for one that is not there."""
+        """Get items by their keys, by position; None for each that does not exist."""
         async with self._view() as view:
             schema = await self._schema(view, fields)
             keys = [_key(schema, given) for given in several(required(fields, "keys"), field="keys")]
@@ -201,7 +201,7 @@ class TableCalls:
         return items_fields([None if row is None else stored_item(row) for row in rows])
 
     async def batch_write_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Put and remove items, each for itself; what became of each, by position."""
+        """Put and remove items, each on its own. Returns the outcome of each, by position."""
         command, writes = self._verbs.batch_write_item(fields)
         done = (await self._execute(command)).items if command.writes else ()
         shown = [
@@ -211,34 +211,34 @@ class TableCalls:
         return {"results": writes.merge(shown)}
 
     async def transact_write(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """All of the writes or none; their versions by position."""
+        """Perform all of the writes or none. Returns their versions, by position."""
         done = await self._execute(self._verbs.transact_write(fields))
         return {"versions": [item.version for item in done.items]}
 
     async def set_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Move the deadline of an item."""
+        """Set the deadline of an item."""
         command = self._verbs.set_ttl(fields)
         return written_fields(command, await self._execute(command))
 
     async def remove_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the deadline of an item away."""
+        """Remove the deadline of an item."""
         command = self._verbs.remove_ttl(fields)
         return written_fields(command, await self._execute(command))
 
     async def get_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """How many seconds an item has left; None for ever, 0 if it is gone."""
+        """Get the seconds until an item expires; None if it never does, 0 if there is no item."""
         async with self._view() as view:
             schema = await self._with_ttl(view, fields)
             row = await self._row(view, fields, schema)
         return {"ttl": 0 if row is None else seconds_left(row.expires_at, self._store.now())}
 
     async def sweep_expired_ttl(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove at most 100 items that have expired."""
+        """Remove at most 100 expired items."""
         schema = await self._with_ttl(self._store, fields)
         return {"removed": await sweep(self._store, self._namespace, schema)}
 
     async def changes(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What changed in a table, with images of the items on request."""
+        """Read the changes of a table, with images of the items on request."""
         images = "keys" if fields.get("view") is None else stream_view(fields["view"], field="view")
         since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
         async with self._view() as view:
@@ -247,7 +247,7 @@ class TableCalls:
                 raise Unsupported(
                     f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view"
                 )
-            # What a dropped table of this name left in the journal is older than this one.
+            # Records that a dropped table of this name left in the journal are older than this table.
             prefix, since = table_prefix(schema.name), max(since, schema.id)
             page, changes = await changes_after(
                 view, self._namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
@@ -265,14 +265,14 @@ class TableCalls:
         return result
 
     def _view(self) -> AbstractAsyncContextManager[View]:
-        """What only reads looks through this: it sees every write before it, and none after it."""
+        """Open the view for a call that only reads. It sees every write before it, and none after it."""
         return self._store.view(self._namespace)
 
     async def _schema(self, source: Shown, fields: Mapping[str, Any]) -> TableSchema:
         return await schema_at(source, self._namespace, table_name(required(fields, "table")))
 
     async def _unfilled(self, table: str, made: Index) -> bool:
-        """Whether an index is there and has yet to be filled."""
+        """Return True if an index exists and still has to be filled."""
         [row] = await self._store.rows([schema_address(self._namespace, table)])
         there = () if row is None else defined(row, table).indexes
         return any(index.id == made.id and index.state == "building" for index in there)
@@ -286,7 +286,7 @@ class TableCalls:
     async def _row(
         self, source: Shown, fields: Mapping[str, Any], schema: TableSchema | None = None
     ) -> Row | None:
-        """The row of an item. The table as it was last seen is looked at again together with the item."""
+        """Read the row of an item together with the table's definition, to detect an outdated cache."""
         table = table_name(required(fields, "table"))
         seen = schema or self._known.get(table)
         place = schema_address(self._namespace, table)
@@ -314,7 +314,7 @@ def _check_transfer(rows: Sequence[Row | None]) -> None:
 
 
 def _partition(schema: TableSchema, fields: Mapping[str, Any]) -> Range:
-    """The keys that a query is about."""
+    """Return the range of keys that a query covers."""
     partition = partition_of(schema, legal_key(required(fields, "partition_key"), field="partition_key"))
     condition = fields.get("sort_key_condition")
     if condition is None:
@@ -358,4 +358,4 @@ VERBS: Final[dict[str, Callable[[TableCalls, Mapping[str, Any]], Awaitable[dict[
         *(TableCalls.get_ttl, TableCalls.sweep_expired_ttl, TableCalls.changes),
     )
 }
-"""Every verb that answers at any door."""
+"""Every verb on tables, by name."""

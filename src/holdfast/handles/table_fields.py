@@ -1,8 +1,7 @@
-"""Calls about tables as fields: what Python says becomes JSON, and answers become items again.
+"""Conversion of table calls: Python arguments become JSON fields, and replies become items.
 
-Law: nothing is judged and nothing is looked up. Times in answers are datetimes; each door spells them its own
-way. An item is passed on as the JSON text that is stored, and its attributes are made only when they are
-needed.
+Law: nothing is validated or looked up here. Times in replies are datetimes; each edge formats them in its own
+way. An item is passed on as its stored JSON text, and is decoded only when its attributes are needed.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ Values: TypeAlias = Mapping[str, Any] | Sequence[tuple[Any, Any]]
 
 
 class Walk(TypedDict, total=False):
-    """What every walk over items takes.
+    """The options of every walk over items.
 
-    `filter` is what items must meet and `projection` the paths to show of each; `limit` is 1 to 10,000, 1,000
-    if not given; `cursor` goes on after the page that gave it; `reverse` begins at the end.
+    `filter` is the condition that items must meet, and `projection` the paths to show of each. `limit` is 1
+    to 10,000, 1,000 if not given. `cursor` continues after the page that returned it. `reverse` begins at the
+    end.
     """
 
     filter: Where | None
@@ -52,7 +52,7 @@ class Walk(TypedDict, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """What every write takes: as the verbs on keys."""
+    """The options of every write, as for the verbs on keys."""
 
     request_id: str | None
     writer: str | None
@@ -62,10 +62,10 @@ class Provenance(TypedDict, total=False):
 
 
 class Expecting(Provenance, total=False):
-    """What every write of an item takes.
+    """The options of every write of an item.
 
-    `expected_version` is what the item's version must be, 0 for no item; `condition` is what the item that is
-    there must meet.
+    `expected_version` is the version that the item must have, 0 for no item. `condition` is what the existing
+    item must meet.
     """
 
     expected_version: int | None
@@ -73,7 +73,7 @@ class Expecting(Provenance, total=False):
 
 
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a call as its fields."""
+    """Convert the options of a call to fields."""
     spelled = dict(given)
     if "writer" in spelled:
         spelled["last_writer"] = spelled.pop("writer")
@@ -84,7 +84,7 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def definition(given: KeyDefinition) -> Any:
-    """An attribute of a key with its type."""
+    """Convert a key attribute and its type to fields."""
     match given:
         case KeyAttribute(name=name, type=kind) | (name, kind):
             return {"name": name, "type": kind}
@@ -93,12 +93,12 @@ def definition(given: KeyDefinition) -> Any:
 
 
 def keyed(partition_key: Key, sort_key: Key | None) -> dict[str, Any]:
-    """The key of an item."""
+    """Convert the key of an item to fields."""
     return {"partition_key": json_key(partition_key), "sort_key": json_key(sort_key)}
 
 
 def key(given: Any) -> dict[str, Any]:
-    """The key of an item that is given as one value, as a pair, or as the fields that it has in a request."""
+    """Convert a key to fields. It may be given as one value, as a pair, or as the fields of a request."""
     if isinstance(given, Mapping):
         return {name: json_key(part) for name, part in given.items()}
     match given:
@@ -109,7 +109,7 @@ def key(given: Any) -> dict[str, Any]:
 
 
 def sort_condition(given: Mapping[str, Any] | None) -> Any:
-    """A condition on a sort key."""
+    """Convert a condition on a sort key to fields."""
     if not isinstance(given, Mapping):
         return given
     return {
@@ -119,7 +119,7 @@ def sort_condition(given: Mapping[str, Any] | None) -> Any:
 
 
 def put(given: Any) -> dict[str, Any]:
-    """An item to be put. Bytes may stand for a binary of its key, so what was bytes is named beside it."""
+    """Convert an item to put. The names of key attributes given as bytes are listed beside it."""
     if not isinstance(given, Mapping):
         return {"item": given}
     binary = [name for name, value in given.items() if isinstance(value, bytes)]
@@ -128,7 +128,7 @@ def put(given: Any) -> dict[str, Any]:
 
 
 def write(given: Any) -> Any:
-    """One of several writes."""
+    """Convert one of several writes."""
     return {kind: _body(body) for kind, body in given.items()} if isinstance(given, Mapping) else given
 
 
@@ -148,38 +148,38 @@ def _body(body: Any) -> Any:
 
 
 def item_of(answer: Mapping[str, Any]) -> Item:
-    """The item in an answer that has one."""
+    """Return the item in a reply that has one."""
     return _item(answer["item"], answer["version"], answer.get("expires_at"))
 
 
 def old_item_of(answer: Mapping[str, Any]) -> Item | None:
-    """The item before a write, in an answer to it."""
+    """Return the item before a write, from its reply."""
     if answer["item"] is None:
         return None
     return _item(answer["item"], answer["old_version"], answer.get("old_expires_at"))
 
 
 def items_of(answer: Mapping[str, Any]) -> list[Item | None]:
-    """The items in an answer, by position."""
+    """Return the items in a reply, by position."""
     rows = zip(answer["items"], answer["versions"], answer["expires_at"], strict=True)
     return [None if value is None else _item(value, version, at) for value, version, at in rows]
 
 
 def result_of(answer: dict[str, Any] | HoldfastError) -> dict[str, Any] | HoldfastError:
-    """What became of one of several writes."""
+    """Return the outcome of one of several writes."""
     if isinstance(answer, dict) and "item" in answer:
         return answer | {"item": made(answer["item"])}
     return answer
 
 
 def page_of(answer: Mapping[str, Any]) -> ItemPage:
-    """The page that an answer is."""
+    """Convert a reply to a page."""
     items = [found for found in items_of(answer) if found is not None]
     return ItemPage(items=items, truncated=answer["truncated"], cursor=answer.get("cursor"))
 
 
 def changes_of(answer: Mapping[str, Any]) -> ItemChanges:
-    """The changes in an answer."""
+    """Return the changes in a reply."""
     return ItemChanges(
         changes=[_change(change) for change in answer["changes"]],
         next=answer["next"],
@@ -199,7 +199,7 @@ def _item(value: Any, version: int, expires_at: Any) -> Item:
 
 
 def table_fields(schema: TableSchema) -> dict[str, Any]:
-    """A table as an answer describes it."""
+    """Convert a table's definition to the fields of a reply."""
     return {
         "table": schema.name,
         "partition_key": msgspec.structs.asdict(schema.partition_key),
@@ -215,14 +215,14 @@ def table_fields(schema: TableSchema) -> dict[str, Any]:
 
 
 def item_fields(item: Item | None) -> dict[str, Any]:
-    """An item as an answer shows it."""
+    """Convert an item to the fields of a reply."""
     if item is None:
         return {"item": None}
     return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
 
 
 def items_fields(items: list[Item | None]) -> dict[str, Any]:
-    """Several items by position, and beside them their versions and deadlines."""
+    """Convert several items to fields: values, versions and deadlines, by position."""
     return {
         "items": [None if item is None else item.value for item in items],
         "versions": [None if item is None else item.version for item in items],
@@ -232,12 +232,12 @@ def items_fields(items: list[Item | None]) -> dict[str, Any]:
 
 
 def page_fields(page: ItemPage) -> dict[str, Any]:
-    """A page as an answer shows it."""
+    """Convert a page to the fields of a reply."""
     return items_fields(list(page.items)) | {"truncated": page.truncated, "cursor": page.cursor}
 
 
 def change_fields(record: Record, view: str) -> dict[str, Any]:
-    """A change of an item, with the images that a view has."""
+    """Convert a change of an item to fields, with the images of the view."""
     table, key = record.key.partition(":")[0], key_of_name(record.key)
     fields: dict[str, Any] = {
         "op": record.op,
@@ -263,7 +263,7 @@ def change_fields(record: Record, view: str) -> dict[str, Any]:
 
 
 def written_fields(write: ItemWrite, done: ItemDone) -> dict[str, Any]:
-    """What became of a write, with the item that it returns."""
+    """Convert the outcome of a write to fields, with the item that it returns."""
     returns = write.returns
     if isinstance(write, DeleteItem):
         gone = {} if done.version is None else {"version": done.version}
@@ -277,7 +277,7 @@ def written_fields(write: ItemWrite, done: ItemDone) -> dict[str, Any]:
 
 
 def _old(row: Row | None) -> dict[str, Any]:
-    """The item before a write, with the version and the deadline that it had."""
+    """Convert the item before a write to fields, with its version and deadline."""
     if row is None:
         return {"item": None}
     old = stored_item(row)

@@ -1,8 +1,8 @@
-"""Walks over tables: queries, scans, and the work on a table that takes longer than a transaction.
+"""Walks over tables: queries, scans, and work on a table that takes longer than a transaction.
 
-Law: a walk does so much work and no more before it returns, with a cursor where it goes on, and others have
-their turns meanwhile. What is found is what was there when it was looked at; whatever is written is asked for
-by commands like any other change.
+Law: a walk does a bounded amount of work and then returns, with a cursor that continues it. Other tasks get
+their turns meanwhile. A page shows each item as it was when it was read. Everything is written by commands,
+like any other change.
 """
 
 from __future__ import annotations
@@ -41,50 +41,50 @@ if TYPE_CHECKING:
     from holdfast.tables.schema import Index, TableSchema
 
 STEP: Final = 250
-"""How many rows are looked at at a time."""
+"""Number of rows read at a time."""
 PART: Final = 2_000_000
-"""How many bytes of rows a page may look at; one that finds too little among them is short."""
+"""Bytes of rows that a page may examine. A page that finds too few matches among them is short."""
 LEAST: Final = 400
-"""What the smallest row counts for: so a page looks at 5,000 rows at the most."""
+"""Smallest size that a row counts for, so that a page examines at most 5,000 rows."""
 _ALL: Final = Range(b"", None)
 SWEEP: Final = 100
-"""How many expired items one sweep removes."""
+"""Number of expired items that one sweep removes."""
 AT_ONCE: Final = 16
-"""How many items are read by their keys at a time, since each of them may be large."""
+"""Number of items that are read by key at a time, since each may be large."""
 PASSED_OVER: Final = 8
-"""How many bytes of an item are passed over in a step of work, where it is shown as it is stored."""
+"""Bytes of an item per unit of work, where the item is returned as it is stored."""
 CHUNK: Final = 8
-"""How many of them go in one command: others get their turn between two."""
+"""Number of expired items per command. Other callers get their turn between commands."""
 TOGETHER: Final = 4
-"""How many of these commands share a commit: what they remove is loaded, and written to the journal."""
+"""Number of these commands that share a commit. The items they remove are loaded and journaled."""
 
 
 class Shown(Protocol):
-    """What a walk that only reads needs."""
+    """The reads that a read-only walk uses."""
 
     async def scan(self, query: Scan) -> Scanned:
-        """Rows of a range of keys."""
+        """Read rows of a range of keys."""
         ...
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
-        """The rows at these addresses that are alive."""
+        """Read the rows at these addresses. Returns None for each that is absent or expired."""
         ...
 
 
 class Source(Shown, Protocol):
-    """What a walk needs of a store that also writes."""
+    """The parts of a store that a writing walk uses."""
 
     async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
-        """Rows of a space that are past their deadline."""
+        """Find rows of a space that are past their deadline."""
         ...
 
     async def execute(self, command: Command) -> Result:
-        """Have a command done."""
+        """Execute a command."""
         ...
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page shall hold."""
+    """The options of a page."""
 
     limit: int
     after: bytes | None = None
@@ -94,9 +94,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Filling:
-    """A page in the making: what it holds, and the last key that it has looked at.
+    """A page being filled: its items, and the last key that was examined.
 
-    A row that alone takes more work than a request may is refused; a page that has taken so much is short.
+    A row that alone takes more work than a request may is refused. A page that has taken that much work is
+    short.
     """
 
     def __init__(self, wanted: Wanted, owner: int) -> None:
@@ -110,7 +111,7 @@ class _Filling:
         self.after = wanted.after
 
     async def take(self, key: bytes, row: Row | None) -> bool:
-        """Look at the next row; False if it has no place on this page."""
+        """Examine the next row. Returns False if it does not fit this page."""
         work, condition = self._work, self._wanted.filter
         self._looked += LEAST if row is None else max(row.size, LEAST)
         if row is not None:
@@ -131,15 +132,15 @@ class _Filling:
 
     @property
     def tired(self) -> bool:
-        """Whether a page has looked at enough."""
+        """True if the page has examined enough."""
         return self._looked >= PART or self._work.spent >= rules.MAX_WORK
 
     def page(self, *, end: bool = False) -> ItemPage:
-        """The page as it is; at the end of the walk it has no cursor."""
+        """Return the page as it is. At the end of the walk it has no cursor."""
         return _page(self._items, None if end else self.after, self._owner)
 
     def _read(self, row: Row) -> Item:
-        """The item of a row: as it is stored, unless somebody looks into it."""
+        """Return the item of a row: as stored, unless a filter or a projection needs its attributes."""
         if self._wanted.filter is None and self._wanted.projection is None:
             self._work.spend(TEST + row.size // PASSED_OVER)
             return stored_item(row)
@@ -147,7 +148,7 @@ class _Filling:
         return item_of(row)
 
     async def _judge(self, condition: Condition, item: dict[str, Any]) -> bool:
-        """Whether a filter that may take long lets an item through; others have their turns meanwhile."""
+        """Evaluate a filter that may take long. Other tasks get their turns meanwhile."""
         judging = judged(condition, item, self._work)
         while True:
             try:
@@ -157,7 +158,7 @@ class _Filling:
             await asyncio.sleep(0)
 
     def _add(self, row: Row, item: Item) -> bool:
-        """Put an item on the page, if it has room."""
+        """Add an item to the page. Returns False if there is no room."""
         projection = self._wanted.projection
         self._room -= row.size + 64
         if len(self._items) == self._wanted.limit or (self._items and self._room < 0):
@@ -169,7 +170,7 @@ class _Filling:
 
 
 async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:
-    """The definition of a table.
+    """Return the definition of a table.
 
     Raises:
         TableNotFound: There is no such table.
@@ -179,17 +180,17 @@ async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:
 
 
 async def tables_at(source: Shown, namespace: str) -> list[TableSchema]:
-    """The definitions of all tables, by name."""
+    """Return the definitions of all tables, by name."""
     return [schema_of(row.value or "") async for _, row in _walk(source, namespace, TABLE)]
 
 
 async def page_of_items(
     source: Shown, namespace: str, schema: TableSchema, keys: Range, wanted: Wanted
 ) -> ItemPage:
-    """Items of a range of keys, in their order.
+    """Return a page of the items in a range of keys, in order.
 
     Raises:
-        TooExpensive: To look at one of them takes more work than a request may.
+        TooExpensive: Examining one of them takes more work than a request may.
     """
     filling = _Filling(wanted, schema.id)
     while True:
@@ -204,11 +205,11 @@ async def page_of_items(
 async def page_of_index(
     source: Shown, namespace: str, schema: TableSchema, index: Index, *, key_value: object, wanted: Wanted
 ) -> ItemPage:
-    """Items that have this value in an index, in the order of their keys.
+    """Return a page of the items that have a value in an index, in the order of their keys.
 
     Raises:
         Busy: The index has not been filled yet.
-        TooExpensive: To look at one of them takes more work than a request may.
+        TooExpensive: Examining one of them takes more work than a request may.
     """
     if index.state != "ready":
         raise Busy(f"index {index.name!r} of table {schema.name!r} is still being filled", retry_after=1.0)
@@ -228,11 +229,12 @@ async def page_of_index(
 
 
 async def fill_index(source: Source, namespace: str, schema: TableSchema, index: Index) -> None:
-    """Enter the items that were there before the index was begun."""
+    """Backfill an index with the items that existed before it was created."""
     after: bytes | None = None
     more = True
     while more:
-        # With their values, since those bound how many there are: they are loaded again to be entered.
+        # Values are read too, because their size limits the number of items: they are loaded again to be
+        # indexed.
         found = await source.scan(_step(namespace, schema.item_space, _ALL, after, reverse=False))
         more = found.more
         command = FillIndex(
@@ -248,7 +250,7 @@ async def fill_index(source: Source, namespace: str, schema: TableSchema, index:
 
 
 async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
-    """Remove at most 100 items that have expired; how many that was."""
+    """Remove at most 100 expired items. Returns the number removed."""
     due = await source.due(namespace, schema.item_space, SWEEP)
     keys = [row.key for row in due if isinstance(row.key, bytes)]
     commands = [
@@ -276,9 +278,9 @@ async def _removed(source: Source, command: ExpireItems) -> int:
 async def check_index(
     source: Shown, namespace: str, schema: TableSchema, index: Index
 ) -> dict[str, int | bool]:
-    """Whether an index has exactly the entries that the items ask for.
+    """Check that an index has exactly the entries that the items call for.
 
-    Writes go on meanwhile, so whatever looks wrong is looked at again, item and entry at once.
+    Writes continue meanwhile, so an apparent error is checked again by reading item and entry at one instant.
     """
     items = entries = missing = extra = 0
     work = Work(sys.maxsize)
@@ -318,7 +320,7 @@ async def check_index(
 async def _disagree(
     source: Shown, namespace: str, schema: TableSchema, index: Index, entry: IndexEntry
 ) -> bool:
-    """Whether, at one instant, an entry is there and its item does not ask for it, or the other way round."""
+    """Return True if, at one instant, an entry exists that its item does not call for, or the reverse."""
     item, found = await source.rows(
         [Address(namespace, schema.item_space, entry.item_key), Address(namespace, entry.space, entry.key)]
     )
@@ -326,10 +328,10 @@ async def _disagree(
 
 
 def cursor_key(cursor: object, owner: int) -> bytes | None:
-    """The key after which a walk goes on. `owner` is the id of the table or index that it walks.
+    """Return the key after which a walk continues. `owner` is the id of the table or index that it walks.
 
     Raises:
-        ValidationError: It is no cursor of such a walk.
+        ValidationError: The cursor does not belong to such a walk.
     """
     if cursor is None:
         return None
@@ -382,7 +384,7 @@ async def _items_of(
 
 
 def _is_of_entry(row: Row | None, schema: TableSchema, index: Index, key: bytes) -> bool:
-    """Whether an entry leads to this item, which may have changed since the entry was read."""
+    """Return True if an entry leads to this item, which may have changed since the entry was read."""
     if row is None:
         return False
     entry = entry_of(known_part(row, schema), schema, index)
@@ -390,7 +392,7 @@ def _is_of_entry(row: Row | None, schema: TableSchema, index: Index, key: bytes)
 
 
 def _page(items: list[Item], after: bytes | None, owner: int) -> ItemPage:
-    """A page; `after` is the last key that it has looked at, or None at the end."""
+    """Build a page. `after` is the last key that was examined, or None at the end."""
     if after is None:
         return ItemPage(items=items, truncated=False, cursor=None)
     raw = owner.to_bytes(8, "big") + after

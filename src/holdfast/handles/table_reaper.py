@@ -1,6 +1,6 @@
 """The reaper that a program starts for its tables: it sweeps them until it is stopped.
 
-Law: it asks for sweeps like any other caller.
+Law: the reaper requests sweeps like any other caller.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _log = logging.getLogger("holdfast.tables")
 
 
 class Sweepable(Protocol):
-    """What the reaper needs of the handle on tables."""
+    """The part of the tables handle that the reaper uses."""
 
     namespace: str
 
     async def list_tables(self) -> list[str]:
-        """The names of all tables."""
+        """List the names of all tables."""
         ...
 
     async def sweep_expired_ttl(self, table: str) -> int:
-        """Remove some items that have expired; how many that was."""
+        """Remove some expired items. Returns the number removed."""
         ...
 
 
@@ -37,13 +37,13 @@ class ReaperHandle:
         self._stopping = stopping
 
     async def stop(self) -> None:
-        """Stop the reaper, and wait until a sweep that is under way has ended."""
+        """Stop the reaper, and wait until a running sweep has ended."""
         self._stopping.set()
         await asyncio.wait([self._task])
 
 
 async def reap(tables: Sweepable, interval: float, stopping: asyncio.Event) -> None:
-    """Sweep every table until nothing is left, sleep, and so on, until it is to stop."""
+    """Sweep every table until nothing is left, sleep, and repeat until stopped."""
     while not stopping.is_set():
         try:
             for table in await tables.list_tables():
@@ -55,7 +55,7 @@ async def reap(tables: Sweepable, interval: float, stopping: asyncio.Event) -> N
 
 
 async def _sweep_whole(tables: Sweepable, table: str, stopping: asyncio.Event) -> None:
-    # One without a ttl attribute has nothing to sweep, and one that was dropped meanwhile neither.
+    # A table without a ttl attribute has nothing to sweep, and neither has one that was dropped meanwhile.
     with contextlib.suppress(TtlNotConfigured, TableNotFound):
         while not stopping.is_set() and await tables.sweep_expired_ttl(table):
             pass

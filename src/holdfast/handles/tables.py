@@ -1,8 +1,8 @@
 """The handle on the tables of a plugin.
 
-Law: a handle is bound to one namespace and can't leave it. It gives calls their Python form; what they mean
-is settled in `holdfast.handles.table_calls`, here or at a service. It is long because every verb documents
-what it takes, and a write says by `return_values` which type it returns.
+Law: a handle is bound to one namespace and cannot leave it. It gives calls their Python form.
+`holdfast.handles.table_calls` decides what they mean, here or in a service. This file is long because every
+verb documents its arguments, and `return_values` decides which type a write returns.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tables:
 
     Args:
         namespace: The namespace that the handle is bound to.
-        ask: Has a call answered.
+        ask: Performs a call and returns its reply.
         own: Takes charge of a task for as long as the store is open.
     """
 
@@ -158,7 +158,7 @@ class Tables:
         return_values: str = "new",
         **expecting: Unpack[Expecting],
     ) -> Item | None:
-        """Put an item, in place of the one with the same key.
+        """Put an item, replacing the one with the same key.
 
         Args:
             table: The table.
@@ -359,9 +359,9 @@ class Tables:
     async def create_index(
         self, table: str, index: str, *, key: KeyDefinition, **provenance: Unpack[Provenance]
     ) -> dict[str, Any]:
-        """Create an index on one attribute, with the items that are there. Writes go on meanwhile.
+        """Create an index on one attribute and backfill it. Writes continue meanwhile.
 
-        If it was interrupted, the same call continues it.
+        If a call was interrupted, the same call continues it.
 
         Args:
             table: The table.
@@ -534,7 +534,7 @@ class Tables:
     async def remove_ttl(
         self, table: str, partition_key: Key, sort_key: Key | None = None, **expecting: Unpack[Expecting]
     ) -> Item:
-        """Keep an item for ever.
+        """Remove an item's deadline, so that it never expires.
 
         Args:
             table: The table.
@@ -604,7 +604,7 @@ class Tables:
         return table_fields.changes_of(await self._call("changes", table, fields))
 
     def start_reaper(self, interval: float = 3600) -> ReaperHandle:
-        """Start a task that removes expired items of every table with a ttl attribute, again and again.
+        """Start a task that repeatedly removes expired items of every table with a ttl attribute.
 
         Args:
             interval: Seconds to sleep after nothing is left to remove.
@@ -642,7 +642,7 @@ class Tables:
 
 
 def _returned(answer: Mapping[str, Any], return_values: str) -> Item | None:
-    """The item that a write returns."""
+    """Return the item that a write returns."""
     if return_values == "new":
         return table_fields.item_of(answer)
     return table_fields.old_item_of(answer) if return_values == "old" else None

@@ -1,4 +1,4 @@
-"""A number that many add to at once.
+"""A number that many callers add to at once.
 
 Law: adding is one `incr`, so that no addition is lost and none has to be repeated.
 """
@@ -57,7 +57,7 @@ class Counter:
 
 
 def _number(value: object, name: str) -> int | float:
-    """What is stored, if it is a number: the key is open to every writer."""
+    """Return the stored value if it is a number. Any writer may have stored something else."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     raise ValidationError(f"the value of counter {name!r} is not a number", field="value")

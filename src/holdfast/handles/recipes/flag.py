@@ -1,7 +1,8 @@
-"""A value that steers a program: typed, with a default, and cheap to look at.
+"""A value that controls a program: typed, with a default, and cheap to read.
 
-Law: whoever asks for a flag gets a value of its type, whatever is stored: what is of another type counts as
-not there, and is logged. A cache serves nothing that has expired, and says so when it follows no longer.
+Law: reading a flag returns a value of its type, whatever is stored. A stored value of another type counts as
+absent and is logged. A cache never serves an expired value, and raises an error once it no longer follows
+changes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TYPED: Final[dict[type, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}
-"""What a stored value may be, by the type of the default. A whole number is a float too, and true is none."""
+"""Types that a stored value may have, by the type of the default. An int is a valid float; a bool is not."""
 
 _log = logging.getLogger("holdfast.flag")
 
@@ -151,7 +152,7 @@ class CachedFlag(Generic[T]):
         return self._value
 
     async def __aenter__(self) -> Self:
-        # What changes between the two reads is told by the watch, which begins where the first one ended.
+        # The watch starts where the first read ended, so it also reports changes between the two reads.
         since = (await self._kv.changes(prefix=self._flag.key)).next
         self._take(await self._kv.get(self._flag.key))
         self._follower = asyncio.create_task(self._follow(since), name=f"holdfast follows {self._flag.key}")
@@ -176,7 +177,7 @@ class CachedFlag(Generic[T]):
             _log.error("stopped following flag %r: %s", self._flag.name, error, exc_info=error)
 
     async def _refresh(self) -> None:
-        """Take what is there now, however long the storage takes to answer."""
+        """Read the current value, retrying until the storage answers."""
         while True:
             try:
                 self._take(await self._kv.get(self._flag.key))

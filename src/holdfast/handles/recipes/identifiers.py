@@ -1,4 +1,4 @@
-"""Identifiers made of others: request ids that come out the same each time, and keys of long names.
+"""Derived identifiers: reproducible request ids, and keys for long names.
 
 Law: the same input always gives the same text, on every machine and in every version.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 16
 _HASHED: Final = "hashed"
-"""The kind of the entries that tell what a digest stands for."""
+"""The kind of the entries that record which identifier a digest stands for."""
 
 
 def request_id(workflow_id: str, timestamp: datetime | int) -> str:

@@ -1,8 +1,8 @@
-"""Something that was granted for a while: how long it still holds, and how to insist on having more of it.
+"""A lease: the time for which something was granted, and the retries that extend it.
 
-Law: a lease is over at the latest when the storage says so. It counts from before the request that was
-granted, by the store's clock or the machine's, whichever has gone further: the one may be set, and goes
-slowly when it was ahead; the other stands still in a test.
+Law: a lease ends no later than the storage says. It counts from before the request that was granted, by the
+store's clock or the machine's, whichever has advanced further. The store's clock may be set, and runs slowly
+after it was ahead. The machine's clock does not move in a test that uses a fake clock.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from holdfast.pipeline.pipeline import Pipeline
 
 GLANCE: Final = 0.25
-"""Every how many seconds a wait looks at the store's clock, which may jump: no timer would tell."""
+"""Interval in seconds at which a wait reads the store's clock. The clock may jump, which a timer misses."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 RENEW_AT: Final = 1 / 3
-"""At which part of its time a lease is renewed: two more attempts fit before it is over."""
+"""Fraction of its time at which a lease is renewed. Two more attempts fit before it ends."""
 NOT_ANSWERED: Final = (Transient, OutcomeUnknown, Defect)
-"""Errors after which the same call may yet succeed, or turn out to have succeeded."""
+"""Errors after which the same call may still succeed, or may turn out to have succeeded."""
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ class Mark(NamedTuple):
 
 
 class Lease:
-    """A number of seconds that begins when this is made.
+    """A lease that begins when it is created.
 
     Args:
-        store: Whose clock counts.
-        seconds: For how long it was asked.
+        store: The store whose clock is used.
+        seconds: The length of the lease.
     """
 
     def __init__(self, store: Pipeline, seconds: int) -> None:
@@ -50,35 +50,35 @@ class Lease:
         self._since = self.mark()
 
     def mark(self) -> Mark:
-        """This instant."""
+        """Return the current instant."""
         return Mark(self._store.now(), asyncio.get_running_loop().time())
 
     def renewed(self, since: Mark) -> None:
-        """Count anew, from before the request that was granted."""
+        """Restart the lease, counting from before the request that was granted."""
         self._since = since
 
     @property
     def left(self) -> float:
-        """How many seconds it still holds; nothing or less when it is over."""
+        """Seconds until the lease ends; 0 or negative once it is over."""
         now = self.mark()
         elapsed = max((now.store - self._since.store) / 1000, now.machine - self._since.machine)
         return self.seconds - elapsed
 
     @property
     def due(self) -> float:
-        """In how many seconds it should be renewed."""
+        """Seconds until the lease should be renewed."""
         return self.left - self.seconds * (1 - RENEW_AT)
 
     async def until_due(self) -> None:
-        """Wait until it should be renewed."""
+        """Wait until the lease should be renewed."""
         while (rest := self.due) > 0:  # noqa: ASYNC110 - a clock has no event
             await asyncio.sleep(min(rest, GLANCE))
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of a call that is repeated while nobody answers it, until the lease is over.
+        """Repeat a call while it gets no answer, until the lease is over. Returns its result.
 
         Raises:
-            HoldfastError: The call was refused, or nobody has answered it in time.
+            HoldfastError: The call was refused, or got no answer in time.
         """
         pause = FIRST_PAUSE
         while True:
@@ -91,7 +91,7 @@ class Lease:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _within(self, call: Awaitable[T]) -> T:
-        """The result of a call, which is given up when the lease is over."""
+        """Return the result of a call, which is cancelled when the lease is over."""
         task = asyncio.ensure_future(call)
         try:
             while not task.done() and (left := self.left) > 0:
@@ -104,4 +104,4 @@ class Lease:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             elif not task.cancelled():
-                task.exception()  # a caller that is cancelled in this instant does not ask for it
+                task.exception()  # a caller that is cancelled at this moment does not retrieve it

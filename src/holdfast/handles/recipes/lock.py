@@ -1,7 +1,7 @@
-"""A lock that several tasks, processes and machines agree on, with a token that fences off whoever lost it.
+"""A lock shared by tasks, processes and machines, with a token that fences off a holder that lost it.
 
-Law: only the batch that takes a lock and the versions of its entry decide who holds it; clocks and lines make
-it prompt and fair. Whoever is cut off in the middle leaves at most an entry that expires by itself.
+Law: only the batch that takes the lock, and the versions of its entry, decide who holds it. Clocks and queues
+only make it prompt and fair. An interrupted caller leaves at most an entry that expires.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.model import BatchResult, Entry
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
-"""How long a release waits before it is tried once more, in seconds."""
+"""Seconds that a release waits before each further attempt."""
 
 _log = logging.getLogger("holdfast.lock")
 
@@ -160,12 +160,12 @@ class Lock:
             raise LockLost(f"lock {self.name!r} was lost before it was released")
 
     async def _try(self, line: Line) -> bool:
-        """Take the lock if it is free and nobody waits for it."""
+        """Take the lock if it is free and has no waiters."""
         held, empty = await asyncio.gather(self._kv.get(self._key), line.empty())
         return held is None and empty and await self._take(None)
 
     async def _wait(self, line: Line) -> bool:
-        """Take the lock when it is this waiter's turn, at once if nobody is before it."""
+        """Take the lock when it is this waiter's turn; at once if no waiter is ahead."""
         try:
             if await line.enter(partial(self._try, line)):
                 return True
@@ -178,7 +178,7 @@ class Lock:
             raise
 
     async def _take(self, place: str | None) -> bool:
-        """Be the holder, unless somebody else is; a place in the line is given up with it."""
+        """Take the lock unless another holder has it. The place in the queue is given up with it."""
         self._holder = secrets.token_hex(8)
         lease = Lease(self._kv.store, self._ttl)
         try:
@@ -200,7 +200,7 @@ class Lock:
         return True
 
     async def _claim(self, place: str | None) -> BatchResult:
-        """The batch that takes the lock. It can be repeated: its request has the holder's name."""
+        """Execute the batch that takes the lock. It can be repeated: its request id names the holder."""
         lock = {
             "key": self._key,
             "value": {"holder": self._holder},
@@ -216,7 +216,7 @@ class Lock:
         )
 
     async def _undo(self) -> None:
-        """Give back what an interrupted call may have taken."""
+        """Release what an interrupted call may have taken."""
         with suppress(HoldfastError):
             entry = await self._kv.get(self._key)
             if self._mine(entry):
@@ -241,7 +241,7 @@ class Lock:
             except VersionConflict as conflict:
                 if not self._mine(conflict.current):
                     raise
-                # A call of our own has made this version, and its answer did not reach us.
+                # One of our own calls made this version, but its answer did not reach us.
                 self._version = conflict.current.version
             else:
                 self._version = entry.version
@@ -256,7 +256,7 @@ class Lock:
             self._task.cancel()
 
     async def _delete(self) -> bool:
-        """Remove our entry; whether it was there until now."""
+        """Remove our entry. Returns True if it was there until now."""
         unknown = False
         for pause in RELEASE_PAUSES:
             try:

@@ -1,10 +1,10 @@
-"""Those of a process who join the line of a lock: they draw their tickets and take their places in groups.
+"""Joining the queue of a lock: waiters of one process draw tickets and take their places in groups.
 
-The storage serves in order. If a thousand joined one by one at the same time, each step of a hand-over would
-wait behind a thousand steps of theirs.
+The storage executes requests in order. If a thousand waiters joined one by one at the same time, each step of
+a hand-over would wait behind a thousand of their steps.
 
-Law: a group is one batch that draws and one that stands, and there is one group at a time. A waiter who goes
-away has no place, or knows the place to give up.
+Law: a group is one batch that draws tickets and one that takes places, and there is one group at a time. A
+waiter that gives up either has no place, or knows the place to remove.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from holdfast.pipeline.pipeline import Pipeline
 
 MOST: Final = 32
-"""How many join in one group: their batch takes a few milliseconds."""
+"""Largest number of waiters that join in one group; their batch takes a few milliseconds."""
 
 
 class Joining(Protocol):
-    """A waiter who joins a line. `manner` is alike for those who can join together.
+    """A waiter that joins a queue. Waiters with an equal `manner` can join together.
 
-    `place` is the key of its entry once it has drawn a ticket, and `lease` says for how long that is kept.
+    `place` is the key of its entry once it has drawn a ticket. `lease` is the time for which that entry is
+    kept.
     """
 
     manner: object
@@ -41,26 +42,27 @@ class Joining(Protocol):
     lease: Lease
 
     def patience(self) -> Lease:
-        """For how long it puts up with storage that is away."""
+        """Return a lease for the time that the waiter tolerates unavailable storage."""
         ...
 
     async def draw(self, count: int) -> list[int]:
-        """Tickets in a row."""
+        """Draw consecutive tickets."""
         ...
 
     def seat(self, ticket: int, *, ahead: str | None) -> None:
-        """Have drawn a ticket, and know the place ahead if it is that of one in the same group."""
+        """Accept a ticket. `ahead` is the place before it, if that belongs to the same group."""
         ...
 
     async def stand(self, places: Sequence[str | None]) -> None:
-        """Put an entry at each of these places."""
+        """Write an entry at each of these places."""
         ...
 
 
 class _Arrival(NamedTuple):
-    """A waiter who has come; `seated` is done when it has its place.
+    """A waiter that is joining; `seated` is done when it has its place.
 
-    It is patient if the storage has answered it before; otherwise it is told at once if the storage is away.
+    A patient waiter is one that the storage has answered before. Any other gets an error at once if the
+    storage is unavailable.
     """
 
     line: Joining
@@ -69,12 +71,12 @@ class _Arrival(NamedTuple):
 
     @property
     def manner(self) -> object:
-        """Those in whom this is alike join together."""
+        """The value that waiters must share to join together."""
         return self.line.manner, self.patient
 
 
 class Arrivals:
-    """Those who join the line of one lock; `users` are here, or find out whether they have to be."""
+    """The waiters joining the queue of one lock. `users` also counts those that may not need to join."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -83,7 +85,7 @@ class Arrivals:
         self._attempt: asyncio.Future[None] | None = None
 
     async def attempt(self, call: Callable[[], Awaitable[bool]]) -> bool:
-        """Have the first who comes try to do without a place; those who come after it wait for that."""
+        """Let the first arrival try to take the lock without a place. Later arrivals wait for the attempt."""
         self._attempt = asyncio.get_running_loop().create_future()
         try:
             return await call()
@@ -92,7 +94,7 @@ class Arrivals:
             self._attempt = None
 
     async def join(self, line: Joining, *, first: bool = False, patient: bool = True) -> None:
-        """Have a place in the line, which `seat` tells; the first who came also joins first."""
+        """Get a place in the queue, which is passed to `seat`. The first arrival also joins first."""
         arrival = _Arrival(line, patient, asyncio.get_running_loop().create_future())
         if first:
             self._waiting.appendleft(arrival)
@@ -103,7 +105,7 @@ class Arrivals:
         await arrival.seated
 
     def end(self) -> None:
-        """Stop: nobody waits for a place any more."""
+        """Stop, because no waiter is joining any more."""
         if self._task is not None:
             self._task.cancel()
 
@@ -119,7 +121,7 @@ class Arrivals:
                     arrival.seated.set_exception(error)
 
     def _next(self) -> list[_Arrival]:
-        """Those at the front who join in the same way."""
+        """Remove and return the waiters at the front that can join together."""
         group = [self._waiting.popleft()]
         while self._waiting and len(group) < MOST and self._waiting[0].manner == group[0].manner:
             group.append(self._waiting.popleft())
@@ -127,7 +129,7 @@ class Arrivals:
 
 
 async def _seat(group: list[_Arrival]) -> None:
-    """Draw tickets, and have everybody stand who is still there."""
+    """Draw tickets, and take places for all waiters that are still there."""
     line = group[0].line
     tickets = await _drawn(line, len(group), patient=group[0].patient)
     ahead: str | None = None
@@ -161,7 +163,7 @@ _SHARED: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], Arrivals]]] = W
 
 @asynccontextmanager
 async def arrivals_at(kv: Keys, key: str) -> AsyncIterator[Arrivals]:
-    """The arrivals at the line of a lock, for the length of a block."""
+    """Yield the arrivals at the queue of a lock."""
     known = _SHARED.setdefault(kv.store, {})
     name = (kv.namespace, key)
     arrivals = known.setdefault(name, Arrivals())

@@ -1,8 +1,9 @@
-"""What becomes free around a lock, heard by one watch for all who wait for it in this process.
+"""Changes around a lock, followed by one watch for all of its waiters in this process.
 
-Law: a waiter says which key it waits for before it looks whether that is there. So nothing is missed, and the
-watch may be woken too often but never too late. Each waiter has a timer for its deadlines; one glance at the
-clock serves them all, since thousands who looked for themselves would leave no time for anything else.
+Law: a waiter registers the key it waits for before it reads whether the key exists. So no change is missed:
+the watch may wake it too often, but never too late. Each waiter has a timer for its deadlines. One shared
+task checks the clock for all of them, because thousands of separate checks would leave no time for anything
+else.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from holdfast.pipeline.pipeline import Pipeline
 
 JUMP: Final = 0.05
-"""By how many seconds the store's clock may gain on the machine's before waiters are told."""
+"""Seconds by which the store's clock may gain on the machine's before waiters are woken."""
 
 _SHARED: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], News]]] = WeakKeyDictionary()
-"""The news that somebody listens to, by store, namespace and prefix."""
+"""The news in use, by store, namespace and prefix."""
 
 
 class News:
-    """A watch of the keys that begin with a prefix, for as many as want to hear of them."""
+    """A watch of the keys that begin with a prefix, shared by any number of listeners."""
 
     def __init__(self, kv: Keys, prefix: str, *, since: int) -> None:
         self.listeners = 0
@@ -45,13 +46,13 @@ class News:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will be heard any more."""
+        """True if no more changes will be reported."""
         return self._task.done()
 
     def leaving(self, key: str) -> asyncio.Future[None]:
-        """A future that is done when the key may have been removed, or fails if nobody can tell any more.
+        """Return a future that is done when the key may have been removed. It fails if the watch has ended.
 
-        Cancel it when it is of no interest any more.
+        Cancel it when it is no longer needed.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.ended:
@@ -62,7 +63,7 @@ class News:
         return future
 
     async def end(self) -> None:
-        """Listen no longer."""
+        """Stop the watch."""
         self._task.cancel()
         self._glancing.cancel()
         await asyncio.gather(self._task, self._glancing, return_exceptions=True)
@@ -82,10 +83,10 @@ class News:
         for future in [future for waiting in self._awaited.values() for future in waiting]:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # who does not look at it any more is not to be warned of it
+                future.exception()  # a waiter that no longer reads it must not cause a warning
 
     async def _glance(self, store: Pipeline) -> None:
-        """Have everybody look again when the store's clock has gone further than their timers could know."""
+        """Wake all waiters when the store's clock has advanced further than their timers could know."""
         loop = asyncio.get_running_loop()
         least = store.now() / 1000 - loop.time()
         while True:
@@ -109,13 +110,13 @@ class News:
 
 
 def is_heard(kv: Keys, prefix: str) -> bool:
-    """Whether somebody in this process listens to the news of a prefix."""
+    """Return True if a waiter in this process follows the news of a prefix."""
     return (kv.namespace, prefix) in _SHARED.get(kv.store, {})
 
 
 @asynccontextmanager
 async def news_of(kv: Keys, prefix: str, *, since: int) -> AsyncIterator[News]:
-    """The news of a prefix for the length of a block, from version `since` at the latest."""
+    """Yield the news of a prefix, from version `since` at the latest."""
     known = _SHARED.setdefault(kv.store, {})
     name = (kv.namespace, prefix)
     news = known.get(name)

@@ -1,11 +1,11 @@
-"""The line of those who wait for a lock: who comes next, and how to wait without asking again and again.
+"""The queue of a lock's waiters: the order in which they take it, and waiting without polling.
 
-A waiter draws a ticket, which is a version of the namespace and so grows with every arrival, and puts an
-entry with that ticket in its key below the lock's. The first of these keys is the next holder. Everybody else
-looks at the one before them alone, so a lock that changes hands wakes one waiter, however many there are.
-Waiters of one process draw and stand in groups: see `arrivals`.
+A waiter draws a ticket, which is a version of the namespace and so grows with every arrival. It writes an
+entry below the lock's key, with the ticket in its own key. The first of these keys is the next holder. Every
+other waiter follows only the entry before its own, so a lock that changes hands wakes one waiter, however
+many there are. Waiters of one process draw tickets and take places in groups: see `lock_arrivals`.
 
-Law: the line is about order, never about safety. Who holds the lock is decided by the batch that takes it.
+Law: the queue is about order, never about safety. The batch that takes the lock decides who holds it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from holdfast.model import Entry
 
 REACH: Final = 64
-"""How many tickets back a waiter looks at first for the one before it, and how many keys in one look."""
+"""Number of tickets back that a waiter searches first for the one before it, and of keys per page."""
 SPREAD: Final = 64
 LATEST: Final = 1 / 6
-"""Waiters with tickets in a row keep their places one after the other, over this part of the ttl."""
+"""Fraction of the ttl over which waiters with consecutive tickets spread their renewals."""
 FURTHER: Final = 4
-"""How many times as far it looks back when there was none."""
+"""Factor by which the search is extended when it found nothing."""
 
 
 class Line:
-    """One waiter's place in the line of a lock.
+    """One waiter's place in the queue of a lock.
 
     Args:
         kv: The namespace's handle.
         lock: The lock's name.
         key: The key of the lock's entry.
-        ttl: For how many seconds the place is kept for a waiter of whom nothing is heard.
+        ttl: Seconds for which the place is kept for a waiter that no longer renews it.
         provenance: The writer of its entries, as the verbs take it.
     """
 
@@ -60,20 +60,20 @@ class Line:
         self._ticket = 0
         self._ahead: str | None = None
         self.manner: object = (ttl, provenance.get("writer"))
-        """How it joins the line; those who join in the same way do so together."""
+        """The waiter's settings for joining. Waiters with equal settings join together."""
         self.lease = self.patience()
-        """For how long the place is kept."""
+        """The time for which the place is kept."""
         self.place: str | None = None
         """The key of the waiter's entry, once it has drawn a ticket."""
 
     async def empty(self) -> bool:
-        """Whether nobody waits."""
+        """Return True if the lock has no waiters."""
         return not (await self._kv.list(self._prefix, limit=1)).keys
 
     async def enter(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
-        """Take the last place, unless an attempt to do without one succeeds; whether it did.
+        """Take the last place, unless an attempt to do without one succeeds. Returns True if it did.
 
-        It is made if nobody else of this process waits or comes.
+        The attempt is made only if no other waiter of this process waits or joins.
         """
         heard = is_heard(self._kv, self._lock_key)
         async with arrivals_at(self._kv, self._lock_key) as arrivals:
@@ -84,18 +84,18 @@ class Line:
         return False
 
     async def _join(self) -> None:
-        """Take the last place anew: an earlier one of this waiter is gone."""
+        """Take the last place again, after an earlier place of this waiter was lost."""
         async with arrivals_at(self._kv, self._lock_key) as arrivals:
             await arrivals.join(self)
 
     def seat(self, ticket: int, *, ahead: str | None) -> None:
-        """Have drawn this ticket; `ahead` is the place before it, if that is known."""
+        """Accept a ticket. `ahead` is the place before it, if that is known."""
         self._ticket = ticket
         self.place = self._key_of(ticket)
         self._ahead = ahead
 
     async def leave(self) -> None:
-        """Give the place up, if there is one; where that fails it is gone when its time is over."""
+        """Remove the place, if there is one. If that fails, the place expires."""
         if self.place is not None:
             with suppress(HoldfastError):
                 await self._kv.delete(self.place, **self._provenance)
@@ -132,26 +132,26 @@ class Line:
 
     @property
     def _due(self) -> float:
-        """In how many seconds the place is to be kept for longer: not all of a crowd at once."""
+        """Seconds until the place must be renewed, spread so that not all waiters renew at once."""
         return self.lease.due + self._ticket % SPREAD / SPREAD * LATEST * self._ttl
 
     def patience(self) -> Lease:
-        """For how long a waiter puts up with storage that is away: as long as its place is kept."""
+        """Return a lease for the time that a waiter tolerates unavailable storage: that of its place."""
         return Lease(self._kv.store, self._ttl)
 
     async def draw(self, count: int) -> list[int]:
-        """Tickets: versions of the namespace, in a row and greater than all that were drawn before."""
+        """Draw tickets: consecutive versions of the namespace, greater than all drawn before."""
         batch = await self._kv.batch(writes=[{"guard": self._guard}] * count, **self._provenance)
         return [ticket for ticket in batch.versions if ticket is not None]
 
     async def stand(self, places: Sequence[str | None]) -> None:
-        """Put an entry at each of these places."""
+        """Write an entry at each of these places."""
         entry = {"value": None, "ttl": self._ttl, "semantics": {"purpose": "lock"}}
         if writes := [{"key": place, **entry} for place in places]:
             await self._kv.batch(writes=writes, **self._provenance)
 
     async def _kept(self) -> bool:
-        """Keep the place for longer; if it is gone, whoever came meanwhile is before."""
+        """Renew the place. Returns False if it was gone and the waiter had to join again at the end."""
         assert self.place is not None
         lease = self.patience()
         try:
@@ -163,7 +163,7 @@ class Line:
         return True
 
     async def _before(self) -> str:
-        """The key before this waiter's in the line; the first in it has the lock's before."""
+        """Return the key before this waiter's in the queue. For the first waiter, that is the lock's key."""
         while self._ahead is None:
             first = await self._kv.list(self._prefix, limit=1)
             if first.keys == [self.place]:
@@ -174,10 +174,10 @@ class Line:
         return self._ahead
 
     async def _neighbour(self) -> str | None:
-        """The last key before this waiter's; None if it stands in the line no more.
+        """Return the last key before this waiter's, or None if the waiter is no longer in the queue.
 
-        It is looked for among the last tickets before this waiter's, and then further and further back, so
-        that a look costs the same however long the line is.
+        The search starts among the last tickets before this waiter's and is extended further back each time.
+        So its cost does not depend on the length of the queue.
         """
         reach = REACH
         while True:
@@ -187,7 +187,10 @@ class Line:
             reach *= FURTHER
 
     async def _last_since(self, ticket: int) -> str | None:
-        """The last key after this ticket's and before this waiter's, or this waiter's if there is none."""
+        """Return the last key between this ticket's and this waiter's, or else this waiter's own.
+
+        Returns None if the waiter is no longer in the queue.
+        """
         assert self.place is not None
         before = self.place
         cursor = cursor_after(self._key_of(ticket)) if ticket > 0 else None
@@ -204,7 +207,7 @@ class Line:
         return f"{self._prefix}{ticket:0{TICKET_DIGITS}x}"
 
     def _seconds_to(self, entry: Entry) -> float:
-        """How long an entry still has by the store's clock."""
+        """Return the seconds until an entry expires by the store's clock."""
         if entry.expires_at is None:
             return inf
         return (milliseconds(entry.expires_at) - self._kv.store.now()) / 1000

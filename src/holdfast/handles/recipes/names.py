@@ -1,7 +1,7 @@
-"""Where recipes keep their entries: the name that a caller gives, as a legal key.
+"""The keys of recipes' entries, made from the names that callers give.
 
-Law: every key of a recipe is made here. A name is legal in one family exactly when it is in the other, apart
-from its length, so that code can move between them.
+Law: every key of a recipe is made here. Apart from its length, a name is valid in one family exactly when it
+is valid in the other, so that code can move between them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from holdfast.handles.keys import Keys
 
 WAITING: Final = "waiting"
-"""The part of a key below a lock's own where those who wait for it stand."""
+"""The component below a lock's key that holds the entries of its waiters."""
 TICKET_DIGITS: Final = 16
 _PLACE: Final = re.compile(rf"/{WAITING}/[0-9a-f]{{{TICKET_DIGITS}}}")
 
 
 def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
-    """The key of a recipe's entry, `<kind>/<name>`, in full.
+    """Return the full key of a recipe's entry, `<kind>/<name>`.
 
     Args:
         kv: The namespace's handle.
-        kind: What the entry is, such as `lock`.
+        kind: The kind of entry, such as `lock`.
         name: One or more components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
-        below: How many characters must be left for keys below this one.
+        below: Number of characters to reserve for keys below this one.
 
     Raises:
-        ValidationError: The name breaks that rule, or the key would be longer than 128 characters in full.
+        ValidationError: The name breaks that rule, or the full key would be longer than 128 characters.
     """
     if not isinstance(name, str):
         raise ValidationError(f"the name of a {kind} must be text, not {rules.kind_of(name)}", field="name")
@@ -52,7 +52,7 @@ def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
 
 
 def lock_key(kv: Keys, name: object) -> str:
-    """The key of a lock's entry. Those who wait for it stand below it, so no lock may have such a name."""
+    """Return the key of a lock's entry. Names may not contain `waiting`, which leads to its waiters."""
     key = entry_key(kv, "lock", name, below=len(f"/{WAITING}/") + TICKET_DIGITS)
     if WAITING in str(name).split("/"):
         raise ValidationError(f"the name of a lock must not have the component {WAITING!r}", field="name")
@@ -60,5 +60,5 @@ def lock_key(kv: Keys, name: object) -> str:
 
 
 def waits(key: str) -> bool:
-    """Whether a key is that of somebody who waits for a lock."""
+    """Return True if a key belongs to a waiter of a lock."""
     return _PLACE.fullmatch(key, max(0, len(key) - TICKET_DIGITS - len(WAITING) - 2)) is not None

@@ -1,8 +1,8 @@
 """Removing all keys that begin with a prefix, a page at a time.
 
-Law: a page is a look at what is there and then one command that removes what was seen, at the versions that
-were seen. So the rules of single deletes hold for it (quotas, trash, journal, audit, fence, deadline),
-nothing that is written meanwhile is lost, and a walk can be stopped and resumed at any time.
+Law: a page is one read, followed by one command that removes the keys that were read at the versions that
+were read. So the rules of single deletes apply (quotas, trash, journal, audit, fence, deadline), concurrent
+writes are not lost, and a walk can be stopped and resumed at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.verbs.keys import Provenance
 
 MAX_PAGE: Final = 500
-"""How many keys a page removes at most: a reply can then name them, however JSON has to spell them."""
+"""Largest number of keys that a page removes, so that a reply can name them however JSON escapes them."""
 
 
 async def delete_prefix(
@@ -39,8 +39,8 @@ async def delete_prefix(
     """Remove a page of the keys that begin with a prefix; see `KV.delete_prefix`.
 
     Raises:
-        ValidationError: The prefix is that of every key, or a request id is given: the pages of two calls are
-            not the same request.
+        ValidationError: Every key has the prefix, or a request id is given. (The pages of two calls are not
+            the same request.)
     """
     start, most = _start(kv, prefix), rules.limit(limit)
     after = None if cursor is None else last_seen(cursor, start)
@@ -89,7 +89,7 @@ async def _remove(kv: Keys, start: str, after: str | None, most: int, origin: Or
 
 
 async def _removed(kv: Keys, seen: Selected, origin: Origin) -> list[str]:
-    """Remove what was seen; the keys that were still as they were seen, and so are gone."""
+    """Remove the keys that were read. Returns those that had not changed since, and so are removed."""
     versions = [row.version for row in seen.rows]
     result = await kv.store.execute(kv.verbs.delete_seen(origin, seen.keys, versions))
     assert isinstance(result, Results)

@@ -1,7 +1,7 @@
-"""How far somebody has come: checkpoints and cursors, advanced by one at a time and never backwards.
+"""Checkpoints and cursors: recorded progress, advanced by one worker at a time and never backwards.
 
-Law: what is loaded here is what the next step is compared with. A conflict is handed to the caller, who knows
-what has to be done again; nothing here repeats a step.
+Law: each step is compared with the entry that was loaded. A conflict is raised to the caller, which knows
+what has to be done again. Nothing here repeats a step.
 """
 
 from __future__ import annotations

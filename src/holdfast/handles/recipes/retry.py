@@ -1,12 +1,12 @@
-"""Writes that are repeated until they are done, refused for good, or given up and kept as dead letters.
+"""Writes that are repeated until they succeed, are refused for good, or are given up as dead letters.
 
     conflict     again after 1, 2, 4, 8, 16 and 32 s; the seventh is given up
-    transient    again after a random part of 0.5, 1, 2 and 4 s, at least what it asks; the fifth is given up
+    transient    again after a random part of 0.5, 1, 2 and 4 s, at least `retry_after`; the fifth is given up
     fatal        raised at once
 
-Law: one request id for one content, so that a repeated attempt has one effect. Nothing is given up silently:
-it is logged, counted, raised as `Escalated`, and kept whole as far as the storage allows. It is long because
-every verb documents what it takes.
+Law: one request id has one content, so that repeated attempts take effect once. Nothing is given up silently:
+it is logged, counted, raised as `Escalated`, and stored in full if the storage allows. This file is long
+because every verb documents its arguments.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from holdfast.verbs.keys import Provenance
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""How many seconds to wait after each conflict."""
+"""Seconds to wait after each conflict."""
 TRANSIENT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
-"""Of how many seconds to wait a random part after each error that may pass."""
+"""Longest pauses after each transient error, in seconds. Each pause is a random part of it."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ _log = logging.getLogger("holdfast.retry")
 
 
 class Attempts:
-    """How often one write has failed, and how long to wait before the next attempt."""
+    """The failures of one write, and the pause before its next attempt."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
@@ -55,7 +55,7 @@ class Attempts:
         self.failed = 0
 
     def pause(self, error: HoldfastError) -> float | None:
-        """How many seconds to wait after an error that may pass; None if it is time to give up."""
+        """Return the seconds to wait after an error that may pass, or None to give up."""
         if isinstance(error, VersionConflict):
             return next(self._conflicts, None)
         most = next(self._transients, None)
@@ -139,7 +139,7 @@ class Retry:
         spec_ref: str | None = None,
         fence: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Read an entry, compute its new value and set it, again and again if other writers interfere.
+        """Read an entry, compute its new value and set it, repeating this if other writers interfere.
 
         Each computed value is a request of its own. The last one is kept as a dead letter if the update
         fails.
@@ -257,7 +257,7 @@ class Retry:
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
-        """Keep an entry for ever, as `KV.remove_ttl`.
+        """Remove an entry's deadline, as `KV.remove_ttl`.
 
         Args:
             key: The entry's key.
@@ -328,7 +328,7 @@ class Retry:
         return await self._repeated(Attempts(self._random), doing, command)
 
     def _made(self, verb: Callable[..., Change], provenance: Provenance) -> Change:
-        """The command, made once: what its caller does to the value meanwhile changes no attempt."""
+        """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
             return verb(**{**provenance, "request_id": provenance.get("request_id") or secrets.token_hex(16)})
         except HoldfastError as error:
@@ -336,7 +336,7 @@ class Retry:
             raise
 
     def _doing(self, command: Change, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
-        """What does a command. A timeout is that of an attempt, so each has a deadline of its own."""
+        """Return a function that executes a command. With a timeout, each attempt gets its own deadline."""
         if timeout is None:
             return partial(self._kv.store.execute, command)
 
@@ -354,7 +354,7 @@ class Retry:
         *,
         anew: bool = False,
     ) -> T:
-        """The result of a call that is repeated; with `anew` a conflict is left to whoever computes anew."""
+        """Repeat a call until it succeeds. With `anew`, a conflict is raised for the caller to recompute."""
         while True:
             try:
                 return await call()
@@ -364,7 +364,7 @@ class Retry:
                 await self._wait(attempts, error, command)
 
     async def _wait(self, attempts: Attempts, error: HoldfastError, command: Change | None) -> None:
-        """Wait for the next attempt; or raise the error that ends it all."""
+        """Wait for the next attempt, or raise the error that ends the retries."""
         attempts.failed += 1
         if not _is_race(error) and not isinstance(error, (Transient, OutcomeUnknown)):
             self._tell_fatal(error, command)
@@ -384,7 +384,7 @@ class Retry:
         await self._sleep(pause)
 
     async def _escalated(self, failed: int, error: HoldfastError, command: Change | None) -> Escalated:
-        """What is raised in the end, after the request has been kept."""
+        """Build the error to raise after storing the request as a dead letter."""
         letter = None if command is None else await self._keep(failed, error, command)
         self._tell("escalated", error, kept=letter is not None)
         kept = "not kept" if letter is None else f"kept as dead letter {letter}"
@@ -393,7 +393,7 @@ class Retry:
         return Escalated(message, error=error, attempts=failed, letter=letter)
 
     async def _keep(self, failed: int, error: HoldfastError, command: Change) -> int | None:
-        """The number of the dead letter; None if it could not be kept, in as many attempts as a write has."""
+        """Store a dead letter, with a write's number of attempts. Returns its number, or None on failure."""
         attempts = Attempts(self._random)
         try:
             keep = escalation(
@@ -430,7 +430,7 @@ class Retry:
         _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), error.message)
 
     def _tell(self, what: str, error: HoldfastError, *, kept: bool = False) -> None:
-        """Count what happened; a dead letter that was kept has been counted where it is kept."""
+        """Count what happened. A stored dead letter has already been counted where it was stored."""
         if not kept:
             self._kv.store.count_retry(self._kv.namespace, what, error.code)
         if self._count is not None:
@@ -438,7 +438,7 @@ class Retry:
 
 
 def _is_race(error: HoldfastError) -> bool:
-    """Whether somebody else was faster, which may pass; an id that was used for something else never will."""
+    """Return True for a lost race, which may pass. A reused request id is a conflict that never passes."""
     return isinstance(error, VersionConflict) and error.reason is None
 
 
@@ -447,7 +447,7 @@ def _id(command: Change | None) -> str | None:
 
 
 def kept_semantics(entry: Entry | None) -> Semantics | None:
-    """The semantics that an entry has, but for their ttl: it was that of the write that brought them."""
+    """Return an entry's semantics without their ttl, which belonged to the write that set them."""
     if entry is None or entry.semantics is None:
         return None
     return msgspec.structs.replace(entry.semantics, ttl_seconds=None)

@@ -1,7 +1,7 @@
-"""A plain compare-and-set loop, for keys that many change at once.
+"""A plain compare-and-set loop, for keys that many callers change at once.
 
-Law: what was computed from a value is stored only over that value. A lost race is repeated from what the
-winner left, which the refusal brings along, and at once: only those who keep losing pause.
+Law: a new value is stored only over the value it was computed from. A lost race is repeated at once from the
+winner's entry, which the refusal contains. Only a caller that keeps losing pauses.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from holdfast.model import Entry, Semantics
 
 AT_ONCE: Final = 8
-"""How many times a lost race is repeated without a pause."""
+"""Number of lost races that are repeated without a pause."""
 LONGEST_PAUSE: Final = 0.05
-"""Of how many seconds those who lose more often wait a random part."""
+"""Longest pause after further lost races, in seconds. The pause is a random part of it."""
 
 
 class Updating(TypedDict, total=False):
-    """What `KV.update` takes besides: see there."""
+    """The keyword arguments of `KV.update`, which documents them."""
 
     default: Any
     ttl: int | None
@@ -51,7 +51,7 @@ async def update(
     default: Any = None,
     ttl: int | None = None,
     semantics: Semantics | Mapping[str, Any] | None = None,
-    timeout: float = 30.0,  # noqa: ASYNC109 - the writes that are begun must be finished
+    timeout: float = 30.0,  # noqa: ASYNC109 - writes that have started must finish
     **known: Any,
 ) -> Entry:
     """See `KV.update`."""
@@ -78,6 +78,6 @@ async def update(
 
 
 async def _winner(kv: Keys, key: str, conflict: VersionConflict) -> Entry | None:
-    """The entry that was there instead; a refusal that shows many leaves out values."""
+    """Return the entry that was there instead, read again if the refusal leaves out its value."""
     current = conflict.current
     return await kv.get(key) if current is not None and current.value is UNSET else current
