@@ -1,7 +1,7 @@
-"""Reading the audit: who changed what, and whether the record of it is whole.
+"""Reading the audit: who changed what, and whether the record is complete and unaltered.
 
-Law: nothing is written here. A service reads and verifies for its clients, since it has the keys; either way
-one part at a time, so that an audit of any length takes no more memory than a short one.
+Law: nothing is written here. A service reads and verifies for its clients, because it has the keys. Both work
+on one part at a time, so that a long audit needs no more memory than a short one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from holdfast.rows import Namespace
 
 STEP: Final = 500
-"""How many records are read at a time."""
+"""Number of records read at a time."""
 PART: Final = 10_000
-"""How many records are looked at in one part."""
+"""Number of records examined in one part."""
 _SPELLING: Final = 32
-"""By how many bytes a record that is shown may be longer than one that is stored."""
+"""Bytes by which a record in a reply may be longer than in storage."""
 
 
 class Audit:
@@ -222,12 +222,12 @@ class Audit:
         )
 
     async def _pruned_past(self, number: int) -> Head | None:
-        """The head, if what comes after a record has been pruned while it was being read."""
+        """Return the head if the records after this number were pruned while they were being read."""
         head, broken = await self._head()
         return head if broken is None and head.floor > number else None
 
     async def _head(self) -> tuple[Head, Break | None]:
-        """The head and what is wrong with it. One that was removed is told from the records that are left."""
+        """Return the head and what is wrong with it. A removed head is derived from the records left."""
         [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
         if row is None and (ends := await ends_of(self._engine.scan, self._namespace, AUDIT)) is not None:
             [row] = await self._engine.read([address_of(self._namespace, 0)], self._now())
@@ -240,7 +240,7 @@ class Audit:
         return (head_of(row), None) if broken is None else (Head(), broken)
 
     async def _ended(self, head: Head, number: int, signature: str) -> Break | None:
-        """What is wrong where the records end. The head was read before them, and they may have grown."""
+        """Return what is wrong at the end of the records, which may have grown since the head was read."""
         if number > head.number:
             head, broken = await self._head()
             if broken is not None or head.number > number:
@@ -254,7 +254,7 @@ class Audit:
         return None
 
     async def _changed_outside(self) -> Break | None:
-        """What somebody has done with SQL to the row of the namespace, which has its policy."""
+        """Return what was changed with SQL in the namespace's row, which holds its policy."""
         while True:
             head, _ = await self._head()
             found = await self._engine.totals(self._now(), namespace=self._namespace)
@@ -262,11 +262,14 @@ class Audit:
             reason = unlike(head, namespace) or await self._ended_unasked(head, namespace)
             if reason is None:
                 return None
-            if (await self._head())[0] == head:  # no policy was set between the two looks
+            if (await self._head())[0] == head:  # no policy was set between the two reads
                 return Break(number=head.number, reason=reason)
 
     async def _ended_unasked(self, head: Head, namespace: Namespace | None) -> str | None:
-        """Whether an audit whose head does not tell was switched off: its last record would be a policy."""
+        """Detect an audit that was switched off outside Holdfast, where the head does not say.
+
+        Holdfast would have left a record of the policy as the last one.
+        """
         if head.audited is not msgspec.UNSET or namespace is None or audited(namespace):
             return None
         [row] = await self._engine.read([address_of(self._namespace, head.number)], self._now())
@@ -277,7 +280,7 @@ class Audit:
     async def _compared(
         self, noted: list[tuple[int, str]], floor: int, last: int
     ) -> tuple[int, str] | tuple[None, None]:
-        """What is wrong with an audit that is whole by itself, going by what was noted of it earlier."""
+        """Compare an audit that is consistent in itself with the heads that were noted earlier."""
         for number, signature in noted:
             if number > last:
                 return last + 1, f"the audit was cut off: it had {number} records once"
@@ -300,10 +303,10 @@ class Audit:
 
 
 def noted_head(head: str) -> tuple[int, str]:
-    """The number and the signature in a head that was noted as `number:signature`.
+    """Return the number and the signature in a head that was noted as `number:signature`.
 
     Raises:
-        ValidationError: It is none.
+        ValidationError: The text does not have this form.
     """
     number, _, signature = head.partition(":")
     if not number.isdecimal() or not signature:

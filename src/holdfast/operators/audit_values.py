@@ -1,10 +1,10 @@
-"""Holds what is stored against the audit: every living entry and item must be as its last record left it.
+"""Comparison of stored data with the audit: every live entry and item must be as its last record left it.
 
-The records are walked first, then what is there is read. What does not fit may have been changed meanwhile:
-the records that came since are walked too, and only what they do not explain is told.
+The records are read first, then the stored rows. A row that does not match may have been changed meanwhile.
+So the records added since are read too, and only discrepancies that they do not explain are reported.
 
-Law: nothing is written here, and the audit itself is taken as it is: verify it first. Where there is much, it
-is looked at in shares, each with all that is needed to judge it in memory.
+Law: nothing is written here, and the audit itself is trusted: verify it first. A large namespace is compared
+in shares, each small enough to be held in memory.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
 
 SHARE: Final = 50_000
-"""How many entries are looked at in one share."""
+"""Number of entries compared in one share."""
 STEP: Final = 500
-"""How many records or rows are read at a time."""
+"""Number of records or rows read at a time."""
 MOST: Final = 1_000
-"""How many discrepancies are told."""
+"""Largest number of discrepancies reported."""
 ATTEMPTS: Final = 5
 _ENDLESS: Final = 2**63
 
 
 class _Last(NamedTuple):
-    """What the last record of a key says; `after` is None if it tells of the end of the entry."""
+    """The contents of a key's last record; `after` is None if that record ends the entry."""
 
     number: int
     version: int
@@ -51,10 +51,10 @@ class _Last(NamedTuple):
 
 
 async def compare(engine: Engine, namespace: str, now: Callable[[], int]) -> Compared:
-    """Compare what a namespace holds with its audit.
+    """Compare the contents of a namespace with its audit.
 
     Raises:
-        Unsupported: The storage is elsewhere, behind a service.
+        Unsupported: The storage is behind a service.
     """
     if isinstance(engine, Auditor):
         raise Unsupported(
@@ -92,7 +92,7 @@ class _Share:
         self._counts = {"entries": 0, "unrecorded": 0, "expired": 0}
 
     async def judged(self) -> Compared:
-        """What became of the entries of this share."""
+        """Compare the entries of this share with their records."""
         await self._walk()
         wanted: set[str] | None = None
         for _ in range(ATTEMPTS):
@@ -105,7 +105,7 @@ class _Share:
         return Compared(whole=not told, found=told, **self._counts)
 
     async def _look(self, wanted: set[str] | None) -> dict[str, Discrepancy]:
-        """What does not fit, of the keys that are wanted or of all in this share."""
+        """Return the discrepancies among the wanted keys, or among all keys of this share."""
         found: dict[str, Discrepancy] = {}
         seen: set[str] = set()
         now = self._now()
@@ -126,7 +126,7 @@ class _Share:
         return found
 
     def _judge(self, name: str, row: Row) -> Discrepancy | None:
-        """What is wrong with a row that is there."""
+        """Return what is wrong with an existing row, or None."""
         last = self._last.get(name)
         if last is None or last.after is None:
             return self._unrecorded(name, row, last)
@@ -152,12 +152,12 @@ class _Share:
         return Discrepancy(key=name, what="inserted", number=last and last.number, reason=reason)
 
     def _uncovered(self, since: int, until: int) -> bool:
-        """Whether the audit was off at a version between these two."""
+        """Return True if the audit was off at a version between these two."""
         off = [] if self._on or self._policy is None else [(self._policy, _ENDLESS)]
         return any(begin < until - 1 and end > since + 1 for begin, end in [*self._gaps, *off])
 
     async def _walk(self) -> set[str]:
-        """Learn from the records that were not walked yet; the keys that they tell of."""
+        """Read the records that were not read yet. Returns the keys that they mention."""
         moved: set[str] = set()
         more = True
         while more:
@@ -203,7 +203,7 @@ class _Share:
         return {name}
 
     async def _rows(self) -> AsyncIterator[tuple[str, Row]]:
-        """Everything that is stored, also what is past its deadline, by the name that records have for it."""
+        """Yield every stored row, also overdue ones, by the name that records use for it."""
         if not self._of_tables:
             async for key, row in self._scan(KV, ""):
                 yield key, row
@@ -241,7 +241,7 @@ class _Share:
 
 
 def _plain(name: str) -> str:
-    """The name of an item in one spelling: 1 and 1.0 are the same key."""
+    """Return the name of an item in one canonical spelling: 1 and 1.0 are the same key."""
     table, _, key = name.partition(":")
     values = map(_whole, msgspec.json.decode(key or "[]"))
     return table_prefix(table) + msgspec.json.encode(list(values)).decode()

@@ -1,7 +1,7 @@
-"""What monitoring looks up in a store: what namespaces hold and may hold, and what has piled up in them.
+"""Numbers for monitoring: contents and limits of namespaces, and their backlogs.
 
-Law: nothing is written here and no rate is charged. What is read are rows that hold sums, so that a look
-costs the same however much a namespace holds.
+Law: nothing is written here, and no rate is charged. Only rows that hold sums are read, so that the cost does
+not grow with the contents of a namespace.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Row
 
 PART: Final = 50
-"""How many namespaces or entries are looked at in one go: an engine may do that on the loop."""
+"""Number of namespaces or entries read at a time, since an engine may block the event loop meanwhile."""
 
 STATS_BYTES: Final = 1_024
-"""What a namespace may take in a reply: its name has at most 136 characters, and 14 numbers go with it."""
+"""Bytes that a namespace may take in a reply: a name of at most 136 characters, and 14 numbers."""
 
 
 class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an audit ends: the number of its newest record, how many are kept, and the age of the newest.
+    """The end of an audit: the number of its newest record, the number of records kept, and the newest's age.
 
-    The number is 0 where there is no record, and where the head can't be read. `age` is None if there is no
-    newest record.
+    The number is 0 if there is no record or the head cannot be read. `age` is None if there is no newest
+    record.
     """
 
     number: int = 0
@@ -47,10 +47,10 @@ class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace holds and what was asked of it; its dead letters, and its audit if it has one.
+    """The contents and the policy of a namespace, its dead letters, and its audit if it has one.
 
-    `quota_bytes` is that of its policy, or the default. `settled_bytes` is what it keeps that would not give
-    way before that quota refuses.
+    `quota_bytes` is the quota of its policy, or the default. `settled_bytes` counts the kept bytes that would
+    not be removed before that quota refuses.
     """
 
     stats: Stats
@@ -62,18 +62,18 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What some namespaces hold, by name. `cursor` continues and is None at the end."""
+    """The numbers of some namespaces, by name. `cursor` continues the list and is None at the end."""
 
     namespaces: list[Stats]
     cursor: str | None
 
 
 class Survey:
-    """Looks into an engine.
+    """Reads monitoring numbers from an engine.
 
     Args:
-        engine: What to look into.
-        now: The time to go by.
+        engine: The engine.
+        now: Returns the store's time.
     """
 
     def __init__(self, engine: Engine, now: Callable[[], int]) -> None:
@@ -81,14 +81,14 @@ class Survey:
         self._now = now
 
     async def holdings(self) -> AsyncIterator[list[Holding]]:
-        """Every namespace, by name, some at a time: others get their turn between."""
+        """Yield every namespace, by name, in parts. Other tasks get their turn between parts."""
         found = await self._engine.totals(self._now())
         for start in range(0, len(found), PART):
             yield await self._holdings(found[start : start + PART])
             await asyncio.sleep(0)
 
     async def page(self, *, limit: object = None, cursor: object = None) -> StatsPage:
-        """What namespaces hold, as many as fit one reply."""
+        """Return the numbers of as many namespaces as fit one reply."""
         most = rules.limit(limit)
         after = "" if cursor is None else last_seen(cursor, "")
         found = [one for one in await self._engine.totals(self._now()) if one.namespace.name > after]
@@ -100,7 +100,7 @@ class Survey:
         )
 
     async def purposes(self, addresses: Sequence[Address]) -> AsyncIterator[list[tuple[Address, str | None]]]:
-        """These addresses with the purpose of the entry there, or None, some at a time."""
+        """Yield these addresses in parts, each with the purpose of its entry or None."""
         for start in range(0, len(addresses), PART):
             part = addresses[start : start + PART]
             rows = await self._engine.read(part, self._now())
@@ -129,7 +129,7 @@ class Survey:
         ]
 
     async def _audit_ends(self, names: list[str]) -> dict[str, AuditEnd]:
-        """Where the audits of these namespaces end. Nothing is verified."""
+        """Return the ends of these namespaces' audits. Nothing is verified."""
         if not names:
             return {}
         now = self._now()
@@ -143,7 +143,7 @@ class Survey:
 
 
 def stats_of(totals: Totals) -> Stats:
-    """What a namespace holds, less what is past its deadline."""
+    """Return the numbers of a namespace, without overdue entries."""
     namespace = totals.namespace
     return Stats(
         namespace=namespace.name,

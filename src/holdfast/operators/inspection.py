@@ -1,7 +1,7 @@
-"""Whether what a namespace holds can be read, and comes to what its row says that it holds.
+"""Inspection of namespaces: rows that cannot be read, and counters that do not match the rows.
 
-Law: nothing is written here, and everything is read: also what is past its deadline, since it is counted
-until that is noticed. A namespace that changes while it is walked is walked again.
+Law: nothing is written here, and everything is read, also overdue rows, which are counted until their expiry
+is noticed. A namespace that changes while it is read is read again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from holdfast.rows import Namespace, Row
 
 ALL: Final = 0
-"""The time at which nothing has expired yet."""
+"""A time at which nothing has expired yet."""
 STEP: Final = 500
 ATTEMPTS: Final = 3
-"""How often a namespace is walked that changes meanwhile."""
+"""Number of times that a namespace is read if it changes meanwhile."""
 SHOWN: Final = 20
-"""Of how many rows it is told that they can't be read."""
+"""Largest number of unreadable rows that are reported."""
 
 
 class Inspected(msgspec.Struct, kw_only=True):
-    """What inspecting a namespace came to. `counted` is False if it did not stand still to be counted."""
+    """The result of an inspection. `counted` is False if the namespace kept changing and was not compared."""
 
     rows: int = 0
     keys: int = 0
@@ -43,17 +43,17 @@ class Inspected(msgspec.Struct, kw_only=True):
 
 
 class Inspection:
-    """Walks namespaces.
+    """Inspects namespaces.
 
     Args:
-        engine: Where their rows are.
+        engine: Where their rows are kept.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def namespace(self, name: str) -> Inspected:
-        """Read all of a namespace, and count."""
+        """Read all rows of a namespace and compare their number and size with its counters."""
         found = Inspected(counted=False)
         for _ in range(ATTEMPTS):
             before = await self._row(name)
@@ -115,7 +115,7 @@ def _item_spaces(found: Inspected, row: Row) -> list[str]:
 
 
 def _look(found: Inspected, space: str, key: str | bytes, row: Row) -> bool:
-    """Whether the JSON of a row can be read; what can't be is noted."""
+    """Return True if the JSON of a row can be read; otherwise report the row."""
     found.rows += 1
     try:
         for text in (row.value, row.semantics):

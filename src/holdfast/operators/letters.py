@@ -1,7 +1,7 @@
-"""Dead letters for operators: what was given up, to be looked at, done again or dropped.
+"""Dead letters for operators: requests that were given up, to be inspected, retried or dropped.
 
-Law: a letter goes only when its request has been done, or when somebody says so. A service deals with the
-letters for its clients, since they lie where the namespace is.
+Law: a letter is removed only when its request has succeeded, or when an operator drops it. A service handles
+the letters for its clients, because they are stored with the namespace.
 """
 
 from __future__ import annotations

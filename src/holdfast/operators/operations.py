@@ -1,6 +1,6 @@
-"""What operators ask of a store: what is in it, what was removed, what is recorded, what is to be kept.
+"""The operators' part of a store: contents, removed entries, audits and policies.
 
-Law: everything here is for operators, never for programs that use the store. Nothing is kept here.
+Law: everything here is for operators, never for programs that use the store. This module holds no state.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Operations(Pipeline):
         return await engine.examine(seconds=seconds) if isinstance(engine, Examined) else None
 
     def announce(self, url: str) -> None:
-        """Tell other processes of this machine where this store is served.
+        """Announce to other processes of this machine where this store is served.
 
         They can then write through the service.
 
@@ -228,7 +228,7 @@ class Operations(Pipeline):
         return self._groups.outage
 
     async def overdue(self) -> float:
-        """Get the seconds for which the entry that has to expire first has been due; 0 if none is."""
+        """Get the seconds for which the longest overdue entry has been due; 0 if none is."""
         now = self.now()
         due = await self._reading().due(KV, now, limit=1)
         return (now - due[0].expires_at) / 1000 if due else 0.0
@@ -326,15 +326,15 @@ class Operations(Pipeline):
         return await audits(self._reading(), self.now)
 
     async def key_trouble(self) -> HoldfastError | None:
-        """Get the error that would refuse audited writes for want of a key; None if there is none."""
+        """Get the error that would refuse audited writes for lack of a key; None if there is none."""
         from holdfast.pipeline.audit_key import key_trouble
 
         return await key_trouble(self._reading(), self.now)
 
     async def bind_keys(self) -> int:
-        """Have every audit signed with the newest key, and retire the others.
+        """Sign every audit with the newest key, and retire the others.
 
-        A store that notices expiry by itself does this when it is opened and with every upkeep.
+        A store with a reaper does this when it is opened and with every upkeep.
 
         Returns:
             The number of audits that changed their key.

@@ -1,7 +1,7 @@
-"""Copies of a store that somebody beyond a bus asks for, who can't wait for an answer as long as they take.
+"""Copies of a store for remote callers, which cannot wait for a reply as long as a copy takes.
 
-Law: a copy goes on whether or not anybody waits for it, and ends with the store. What it came to is kept
-until the next one begins, for whoever asks late.
+Law: a copy continues whether or not a caller waits for it, and ends with the store. Its result is kept until
+the next copy begins, so that a caller can ask late.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 WAIT: Final = 0.4
-"""For how many seconds a caller waits for the end before it is told to ask again."""
+"""Seconds that a caller waits for the result before it is told to ask again."""
 
 _log = logging.getLogger("holdfast")
 
 
 class RescuePart(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a copy is: its number, to ask again with, and what it came to once it is complete."""
+    """The state of a copy: its number, for asking again, and its result once it is complete."""
 
     number: int
     complete: bool
@@ -37,8 +37,8 @@ class Rescues:
     """Makes copies, one at a time.
 
     Args:
-        rescue: Makes one.
-        own: Is given every task that makes one, to end it with the store.
+        rescue: Makes a copy.
+        own: Takes charge of each copying task, to end it with the store.
     """
 
     def __init__(
@@ -46,18 +46,16 @@ class Rescues:
     ) -> None:
         self._rescue = rescue
         self._own = own
-        self._number = secrets.randbits(
-            32
-        )  # that of an earlier life of the service must not be taken for ours
+        self._number = secrets.randbits(32)  # a number from an earlier run of the service must not match
         self._task: asyncio.Task[None] | None = None
         self._end: Rescued | HoldfastError | None = None
 
     async def begin(self, path: str) -> RescuePart:
-        """Begin a copy, and wait a moment for its end.
+        """Begin a copy, and wait a moment for its result.
 
         Raises:
-            Busy: One is under way.
-            HoldfastError: It could not be made.
+            Busy: Another copy is running.
+            HoldfastError: The copy failed.
         """
         if self._task is not None and not self._task.done():
             raise Busy("another copy of the store is under way: wait for its end")
@@ -68,11 +66,11 @@ class Rescues:
         return await self.part(self._number)
 
     async def part(self, number: int) -> RescuePart:
-        """Wait a moment for the end of a copy.
+        """Wait a moment for the result of a copy.
 
         Raises:
-            ValidationError: There is none with this number, or not any more.
-            HoldfastError: It could not be made.
+            ValidationError: No copy has this number, or a newer one has replaced it.
+            HoldfastError: The copy failed.
         """
         if self._task is None or number != self._number:
             raise ValidationError("no copy has this number: begin one with a path", field="number")

@@ -1,7 +1,6 @@
-"""Looking through the trash: what of a namespace was removed and can still be restored.
+"""Reading the trash: entries of a namespace that were removed and can still be restored.
 
-Law: nothing is written here, and only operators look. A key is brought back with `restore`, which
-is a verb like any other.
+Law: nothing is written here, and only operators read it. The verb `restore` brings a key back.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _log = logging.getLogger("holdfast")
 
 
 def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str | None, values: bool) -> Scan:
-    """The walk over what was removed of the keys that begin with a prefix."""
+    """Build the scan over removed keys that begin with a prefix."""
     stop = successor(prefix)
     return Scan(
         namespace=namespace,
@@ -46,7 +45,7 @@ def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str |
 
 
 async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
-    """What a walk finds, with the values if it asks for them."""
+    """Return a page of the trash, with values if the scan asks for them."""
     if isinstance(engine, TrashKeeper):
         return await engine.trash(query)
     found = await engine.scan(msgspec.structs.replace(query, values=True), now)
@@ -62,7 +61,7 @@ def _entries(found: Scanned, *, values: bool) -> Iterator[TrashEntry]:
         try:
             yield _entry(key.decode(), row, values=values)
         except DatabaseError as error:
-            _log.error("%s", error.message)  # it can't be restored either, and must not hide the others
+            _log.error("%s", error.message)  # it can't be restored either, and must not hide others
 
 
 def _entry(key: str, row: Row, *, values: bool) -> TrashEntry:

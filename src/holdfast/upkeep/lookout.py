@@ -1,11 +1,12 @@
-"""Noticing the expiry of entries with semantics within a second of their deadline.
+"""Expiry of entries with semantics within a second of their deadline.
 
-The reaper sweeps everything, and a sweep or upkeep takes as long as there is work. So entries that must be
-noticed in time have a look-out of their own, which runs beside it. It knows the deadlines of the coming
-second, sleeps until the first of them and has those entries expire. A ttl is a second at the least, so an
-entry that is written while it sleeps, here or by another process, falls due after the next look.
+The reaper sweeps everything, and a sweep or upkeep takes as long as there is work. So entries whose expiry
+must be noticed in time have a lookout of their own, which runs beside it. It reads the deadlines of the
+coming second, sleeps until the first of them and expires those entries. A ttl is at least one second. So an
+entry that any process writes while the lookout sleeps falls due after the next look.
 
-Law: as that of the reaper. The look-out only asks, and its own work is never added to its pause.
+Law: as for the reaper, the lookout only submits commands. The duration of its work is never added to its
+pause.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ if TYPE_CHECKING:
     from holdfast.engine import Due, Engine
 
 HORIZON: Final = 1.0
-"""How many seconds of deadlines are known ahead, and so how long the look-out sleeps at the most."""
+"""Seconds of deadlines that are read ahead, and so the longest pause."""
 GATHERING: Final = 0.25
-"""How many seconds lie between two looks at the least, so that entries which fall due one after the other go
-together."""
+"""Shortest time between two looks, in seconds, so that entries falling due in succession expire together."""
 BREATH: Final = 0.02
-"""For how many seconds it sleeps at the least, also when a look took longer than it should have."""
+"""Shortest pause in seconds, even if a look took longer than it should."""
 MARGIN: Final = 2_000
-"""How many milliseconds each look goes back beyond the one before: a commit may have taken that long. What is
-older is left to the sweep; a look would have to walk over everything that waits for it."""
+"""Milliseconds by which each look overlaps the one before, because a commit may have taken that long.
+
+Older entries are left to the sweep. Otherwise a look would have to walk over everything that awaits the
+sweep.
+"""
 LOOK: Final = 250
-"""How many entries are asked for at a time."""
+"""Number of entries read at a time."""
 
 _log = logging.getLogger("holdfast.reaper")
 
 
 class Lookout:
-    """Has entries with semantics expire in time.
+    """Expires entries with semantics in time.
 
     Args:
-        engine: What to look through.
-        expire: Has entries expire that are due; how many did.
-        clock: The time to go by.
-        steady: Says whether the time is known well enough to remove anything by it.
+        engine: The engine to search.
+        expire: Expires due entries. Returns the number expired.
+        clock: The store's clock.
+        steady: Returns True if the time is known well enough to remove entries by it.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Lookout:
         self._failing = False
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look for due entries repeatedly, until cancelled."""
         while True:
             began = time.monotonic()
             idle = self._engine.capabilities.owns_reaper or not self._steady()
@@ -72,14 +75,14 @@ class Lookout:
             await asyncio.sleep(max(pause, BREATH))
 
     async def look(self) -> float:
-        """Have what is due expire; in how many seconds the next look is due, `HORIZON` at the most."""
+        """Expire due entries. Returns the seconds until the next look is due, at most `HORIZON`."""
         since = self._since
         while True:
             now = self._clock.now()
             found = await self._engine.falling_due(since, now + round(HORIZON * 1000), limit=LOOK)
             due = [entry for entry in found if entry.expires_at <= now]
             removed = await self._expire(due) if due else 0
-            if len(due) < LOOK or not removed:  # if none could go, asking again at once won't help
+            if len(due) < LOOK or not removed:  # if none could be removed, an immediate retry won't help
                 break
             since = due[-1].expires_at - 1
         self._since = max(self._since, now - MARGIN)
@@ -89,7 +92,7 @@ class Lookout:
         try:
             wait = await self.look()
         except Exception as error:
-            if not self._failing:  # the sweep tells of each failure; here it is told once
+            if not self._failing:  # the sweep logs every failure; this logs the first
                 _log.warning("detecting expired semantic entries failed; retrying: %s", error)
             self._failing = True
             return HORIZON

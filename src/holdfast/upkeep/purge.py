@@ -1,7 +1,7 @@
-"""What tables leave behind: rows of tables and indexes that were dropped, and items that have expired.
+"""Cleaning up after tables: rows of dropped tables and indexes, and expired items.
 
-Law: what is to go is found here and asked for by commands like any other change. Whoever began is not needed:
-what is left of a drop is itself a row, so that any process may go on with it.
+Law: this module finds what to remove, and commands remove it, like any other change. Any process can continue
+the removal, because what is left of a drop is itself recorded as a row.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine, Scanned
 
 STEP: Final = 250
-"""How many rows are looked at at a time."""
+"""Number of rows read at a time."""
 DUE: Final = 25
-"""How many that have expired are removed at a time: each may be large, and is loaded whole."""
+"""Number of expired rows removed at a time, since each may be large and is loaded in full."""
 
 
 async def purge(
     engine: Engine, namespace: str, now: Callable[[], int], ask: Callable[[Command], Awaitable[object]]
 ) -> None:
-    """Remove what is left of the tables and indexes of a namespace that were dropped."""
+    """Remove what is left of a namespace's dropped tables and indexes."""
     marked = [
         bytes(key).decode() async for found in _pages(engine, namespace, DROPPED, now) for key in found.keys
     ]
     for space in marked:
         more = True
         while more:
-            # With their values, which bound how many there are: those with a deadline are loaded whole.
+            # Values are read too, because their size limits the number of rows: those with a deadline are
+            # loaded in full.
             found = await engine.scan(_step(namespace, space, None), now())
-            # What has expired is not shown to a walk, and must go too.
+            # A scan does not show expired rows, but they must be removed too.
             due = await engine.due(space, now(), limit=DUE, namespace=namespace)
             keys = tuple({*found.keys, *(row.key for row in due)})
             more = bool(keys)
@@ -46,7 +47,7 @@ async def purge(
 
 
 async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) -> AsyncIterator[ExpireItems]:
-    """The commands that notice which items of a namespace have expired; each must be done before the next."""
+    """Yield the commands that expire a namespace's due items. Execute each before taking the next."""
     found = [row async for page in _pages(engine, namespace, TABLE, now) for row in page.rows]
     for schema in (schema_of(row.value or "") for row in found):
         more = schema.ttl_attribute is not None

@@ -1,8 +1,8 @@
-"""Noticing what time has done: expired entries go, and so does what was kept long enough.
+"""Removal of what is overdue: expired entries, and records that were kept long enough.
 
-Law: the reaper has no power of its own. It asks the engine what is due and hands in the same commands as
-everybody, a few keys at a time, so that others get their turn between. Entries with semantics are noticed in
-time by the look-out, which does not wait for a sweep to end.
+Law: the reaper has no privileges. It asks the engine what is due and submits the same commands as any caller,
+a few keys at a time, so that other commands get their turn between. The lookout expires entries with
+semantics in time, without waiting for a sweep to end.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
     from holdfast.rows import Namespace, Record
 
 TICK: Final = 1.0
-"""Every how many seconds the reaper looks for entries that are due."""
+"""Interval in seconds at which the reaper looks for due entries."""
 LOOK: Final = 250
 CHUNK: Final = 25
-"""How many due rows are asked for at a time, and how many go in one command.
+"""Number of due rows read at a time, and number of rows per command.
 
-The commands for one look are handed in together, so that they share a commit; each is small, so that an
+The commands for one look are submitted together, so that they share a commit. Each is small, so that an
 engine can serve others between two of them.
 """
 CROWD: Final = 64
-"""From how many due entries of a namespace in one look on they are asked to go as a run."""
+"""Number of due entries of a namespace in one look from which they are expired as a run."""
 RUN: Final = 250
-"""How many entries go in one run: a few milliseconds of the writer's, which a write may have to wait for."""
+"""Number of entries per run. It takes the writer a few milliseconds, which a write may have to wait for."""
 MORE_ROOM: Final = 1_048_576
-"""By how many bytes a journal is shortened beyond what is needed, at the most."""
+"""Largest number of bytes by which a journal is shortened beyond what is needed."""
 SLOW_SWEEP: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
-"""A deadline that nothing has: the last second of the year 9999, which every engine can hold."""
+"""A deadline later than any other: the last second of the year 9999, which every engine can store."""
 
 MOST_HEADS: Final = 16_384
-"""Of how many audits it is known which head was logged last; past that, some are logged again unchanged."""
+"""Number of audits whose last logged head is cached. Beyond that, some heads are logged again unchanged."""
 
 TABLES: Final = "table/"
-"""How the names of namespaces begin that hold tables."""
+"""Beginning of the names of namespaces that hold tables."""
 
 _log = logging.getLogger("holdfast.reaper")
 
@@ -69,10 +69,10 @@ class Reaper:
     """Sweeps a store's engine.
 
     Args:
-        engine: What to look through.
-        execute: Has a command done.
-        clock: The time to go by.
-        interval: Every how many seconds records are dropped and a line is logged.
+        engine: The engine to search.
+        execute: Executes a command.
+        clock: The store's clock.
+        interval: Interval in seconds at which old records are dropped and a line is logged.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Reaper:
         self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
         self.steady: Callable[[], bool] = lambda: True
-        """Whether the time is known well enough to remove anything by it."""
+        """Returns True if the time is known well enough to remove entries by it."""
 
     async def run(self) -> None:
-        """Sweep every second and keep house every interval, until cancelled."""
+        """Sweep every second and do upkeep every interval, until cancelled."""
         _log.debug("cleanup of expired entries started")
         try:
             await asyncio.gather(self._go_on(), self._lookout.run())
@@ -128,7 +128,7 @@ class Reaper:
         return self.steady()
 
     async def sweep(self) -> int:
-        """Expire every entry that is due; how many that was."""
+        """Expire every due entry. Returns the number removed."""
         began = time.monotonic()
         removed = await self._expire_entries(self._clock.now())
         seconds = time.monotonic() - began
@@ -138,7 +138,7 @@ class Reaper:
         return removed
 
     async def _expire_in_time(self, due: list[Due]) -> int:
-        """Expire entries that the look-out has found."""
+        """Expire entries that the lookout has found. Returns the number removed."""
         began = time.monotonic()
         removed = await self._expire(KV, due)
         self._count(removed, time.monotonic() - began)
@@ -151,9 +151,10 @@ class Reaper:
             self.swept(removed, seconds)
 
     async def sweep_inline(self, namespace: str, *, excess: int = 0) -> Swept:
-        """Make room in a namespace within the turn of a group of its own, for so many bytes if any.
+        """Make room in a namespace, within the turn of its own group; with `excess`, for this many bytes.
 
-        What is due goes, and of the journal the oldest records, unless a policy says how long they stay.
+        Due entries are removed. With `excess`, so are due rows of the trash and of remembered requests, and
+        the oldest records of the journal unless a policy says how long they are kept.
         """
         journal: list[Record] = []
         while due := await self._engine.due(KV, self._clock.now(), limit=LOOK, namespace=namespace):
@@ -203,11 +204,11 @@ class Reaper:
         return freed
 
     async def purge(self, namespace: str) -> None:
-        """Remove what is left of tables and indexes that were dropped."""
+        """Remove what is left of dropped tables and indexes."""
         await purge(self._engine, namespace, self._clock.now, self._execute)
 
     async def upkeep(self) -> None:
-        """Drop what the trash, the memory of requests and the journal have kept long enough."""
+        """Drop what the trash, the remembered requests, the journal and the audit have kept long enough."""
         now = self._clock.now()
         for namespace in await self._namespaces():
             if namespace.name.startswith(TABLES):
@@ -221,10 +222,10 @@ class Reaper:
             _log.error("the audit of %s was tampered with: %s; run holdfast audit verify", name, reason)
 
     async def _learn(self) -> None:
-        """Find the namespaces once at the beginning; should that fail, the next upkeep does it."""
+        """Read the namespaces once at the start. If that fails, the next upkeep does it."""
         if self._engine.capabilities.owns_reaper:
             return
-        import_module("holdfast.decide.decision")  # whoever reaps also writes, and then nobody shall wait
+        import_module("holdfast.decide.decision")  # load it now, so that the first write need not wait
         try:
             await self._namespaces()
         except HoldfastError as error:
@@ -232,7 +233,7 @@ class Reaper:
         await self._bind_keys()
 
     async def _bind_keys(self) -> None:
-        """Have the audits go over to a key that was added."""
+        """Switch the audits to a key that was added."""
         try:
             bound = await bind_keys(self._engine, self._execute, self._clock.now)
         except HoldfastError as error:
@@ -248,7 +249,7 @@ class Reaper:
         return found
 
     async def _expire_entries(self, now: int) -> int:
-        """Have many plain entries of a namespace go together, and all others one by one."""
+        """Expire crowds of plain entries of a namespace in runs, and all other entries one by one."""
         total = 0
         while due := await self._engine.due(KV, now, limit=LOOK):
             crowds = [name for name, count in Counter(row.namespace for row in due).items() if count >= CROWD]
@@ -286,7 +287,7 @@ class Reaper:
                 commands.append(Expire(namespace=namespace, space=space, keys=some, before=before))
         results = await asyncio.gather(*map(self._ask, commands), return_exceptions=True)
         for result in results:
-            if isinstance(result, BaseException):  # the others have had their turn
+            if isinstance(result, BaseException):  # all commands have been executed by now
                 raise result
         return sum(result for result in results if not isinstance(result, BaseException))
 
@@ -315,7 +316,7 @@ class Reaper:
             await self._ask(Trim(namespace=namespace.name, upto=floor))
 
     async def _keep_audit(self, namespace: Namespace, now: int) -> None:
-        """Prune what the policy no longer keeps, and say where the chain ends, so that it can be compared."""
+        """Prune the audit to what the policy keeps, and log its head, so that it can be compared later."""
         name, kept = namespace.name, audit_seconds(namespace)
         if kept is None and not audited(namespace):
             return

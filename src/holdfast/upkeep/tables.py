@@ -1,7 +1,7 @@
-"""What is done for tables unasked: work that was interrupted goes on, and on request expired items go.
+"""Background work on tables: resuming interrupted backfills and, on request, removing expired items.
 
-Law: as in `holdfast.upkeep.reaper`. What fails is told, and tried again. What is left of a drop is seen to
-there.
+Law: as for `holdfast.upkeep.reaper`. A failure is logged, and the work is retried. The reaper removes what is
+left of a drop.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _log = logging.getLogger("holdfast.reaper")
 
 
 class Keeper(Source, Protocol):
-    """What upkeep needs of a store."""
+    """The parts of a store that upkeep uses."""
 
     @property
     def timekeeper(self) -> Timekeeper:
-        """What knows how sure the time is."""
+        """The timekeeper, which knows whether the time is certain."""
         ...
 
     async def namespaces(self) -> list[Stats]:
-        """What every namespace holds."""
+        """List the numbers of every namespace."""
         ...
 
 
 async def finish_indexes(store: Keeper) -> None:
-    """Go on with filling indexes, in any namespace, that nobody has finished.
+    """Resume the unfinished backfills of indexes, in all namespaces.
 
-    Several processes may do so at once. That is more work than needed, and no harm.
+    Several processes may do this at once, which is redundant but harmless.
     """
     for namespace in await _namespaces(store):
         for schema in await tables_at(store, namespace):
@@ -53,7 +53,7 @@ async def finish_indexes(store: Keeper) -> None:
 
 
 async def sweep_tables(store: Keeper) -> int:
-    """Remove every expired item of every table that has a ttl attribute; how many that was."""
+    """Remove all expired items of every table that has a ttl attribute. Returns the number removed."""
     removed = 0
     for namespace in await _namespaces(store):
         for schema in await tables_at(store, namespace):
@@ -66,7 +66,7 @@ async def sweep_tables(store: Keeper) -> int:
 
 
 async def keep_finishing(store: Keeper, interval: float) -> None:
-    """Go on with filling indexes that nobody has finished, now and every interval, until cancelled."""
+    """Resume unfinished backfills of indexes, now and every interval, until cancelled."""
     while True:
         try:
             await finish_indexes(store)
