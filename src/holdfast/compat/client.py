@@ -1,7 +1,7 @@
-"""What a plugin of the Rosey bot holds: the keys of its own, over a connection to NATS that it has already.
+"""The Rosey plugin's client: the plugin's own keys, over a NATS connection that it already has.
 
-Law: nothing but `request` is asked of the connection, which may be one of nats-py. The service decides; its
-errors come out as those of `BotDatabase` do.
+Law: the client uses only `request` of the connection, which may be one of nats-py. The service decides.
+Errors are raised as `BotDatabase` raises them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NOBODY: Final = frozenset({"NoRespondersError", "ConnectionError"})
-"""How errors are called by which connections say that nobody listens: that of nats-py, which need not be
-installed, and ours."""
+"""Names of the errors by which connections report that no service is listening.
+
+One is that of nats-py, which need not be installed; the other is ours.
+"""
 _READS: Final = frozenset({"get", "list", "get_ttl"})
 
 
 class Reply(Protocol):
-    """What a request is answered with."""
+    """The reply to a request."""
 
     @property
     def data(self) -> bytes:
@@ -36,13 +38,13 @@ class Reply(Protocol):
 
 
 class Requests(Protocol):
-    """A connection to NATS, as far as a client needs one."""
+    """The part of a NATS connection that a client uses."""
 
     async def request(
         self,
         subject: str,
         payload: bytes = ...,
-        timeout: float = ...,  # noqa: ASYNC109 - as nats-py has it
+        timeout: float = ...,  # noqa: ASYNC109 - as in nats-py
     ) -> Reply:
         """Send a request and wait for its reply."""
         ...
@@ -52,13 +54,13 @@ class DatabaseClient:
     """The database of one plugin: `client.kv` has its keys.
 
     Args:
-        nats: A connection, such as one of nats-py; closing it is its owner's business.
-        plugin_name: Whose keys.
-        prefix: What the service's subjects begin with.
-        timeout: How many seconds to wait for a reply.
+        nats: A connection, such as one of nats-py. Its owner closes it.
+        plugin_name: The plugin that owns the keys.
+        prefix: The beginning of the service's subjects.
+        timeout: Seconds to wait for a reply.
 
     Raises:
-        ValueError: The plugin's name is not legal.
+        ValueError: The plugin's name is not valid.
     """
 
     def __init__(self, nats: Requests, plugin_name: str, *, prefix: str = "db", timeout: float = 5.0) -> None:
@@ -69,7 +71,7 @@ class DatabaseClient:
 
 
 class PluginKeys:
-    """The keys of a plugin. Every call raises as those of `BotDatabase` do, and besides:
+    """The keys of a plugin. Every call raises what those of `BotDatabase` raise, and also:
 
     Raises:
         Unavailable: No service answers; nothing was done.
@@ -82,7 +84,7 @@ class PluginKeys:
         self._timeout = timeout
 
     async def set(self, key: str, value: Any, ttl_seconds: int | None = None, ttl: int | None = None) -> int:
-        """Put a JSON value, which is gone after so many seconds if a ttl is given; its version."""
+        """Set a key to a JSON value, which expires after the ttl if one is given. Returns its version."""
         with builtin_errors():
             seconds = ttl_field({"ttl": ttl, "ttl_seconds": ttl_seconds})
             raw = msgspec.Raw(json_text(value).encode())
@@ -91,16 +93,16 @@ class PluginKeys:
         return version
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key; the default if it is not there or has expired."""
+        """Get the value of a key. Returns the default if the key does not exist or has expired."""
         reply = await self._ask("get", {"key": key})
         return reply["value"] if reply["exists"] else default
 
     async def delete(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
+        """Remove a key. Returns True if it was there."""
         return bool((await self._ask("delete", {"key": key}))["deleted"])
 
     async def list(self, prefix: str = "", limit: int = 1000) -> list[str]:
-        """The first `limit` keys that begin so, in the order of their bytes."""
+        """List the first `limit` keys that begin with a prefix, in the order of their bytes."""
         reply = await self._ask("list", {"prefix": prefix, "limit": limit})
         keys: list[str] = reply["keys"]
         while reply["cursor"] is not None and len(keys) < limit:
@@ -110,7 +112,7 @@ class PluginKeys:
         return keys
 
     async def incr(self, key: str, by: float = 1, ttl: int | None = None) -> int | float:
-        """Add to a number, from 0 if the key is not there; the sum."""
+        """Add to a number, starting from 0 if the key does not exist. Returns the sum."""
         value: int | float = (await self._ask("incr", {"key": key, "by": by, "ttl": ttl}))["value"]
         return value
 

@@ -1,7 +1,7 @@
-"""A connection to NATS with the calls that programs of the Rosey bot make on theirs.
+"""A NATS connection with the calls that programs of the Rosey bot make on theirs.
 
-Law: `publish`, `subscribe` and `request` take what those of nats-py take; everything else is the connection
-that Holdfast itself uses. A callback that fails ends nothing: it is logged.
+Law: `publish`, `subscribe` and `request` take the arguments that those of nats-py take. Everything else is
+the connection that Holdfast itself uses. A callback that fails is logged and ends nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.bus.protocol import Message
 
 NOBODY: Final = "503"
-"""What the server says of a request that nobody listens to."""
+"""The server's status for a request without listeners."""
 
 _log = logging.getLogger("holdfast.compat")
 
@@ -36,13 +36,13 @@ class BotMessage:
         self.headers = _headers(message.head)
 
     async def respond(self, data: bytes) -> None:
-        """Answer, where an answer is wanted."""
+        """Reply to the message, if it asks for a reply."""
         if self.reply:
             await self._connection.publish(self.reply, data)
 
 
 class BotSubscription:
-    """Messages of a subject, in their order: for a callback one after the other, or by `next_msg`."""
+    """Messages of a subject, in order: passed to a callback one after the other, or read by `next_msg`."""
 
     def __init__(self, callback: Callable[[BotMessage], Awaitable[Any]] | None) -> None:
         self.waiting: asyncio.Queue[BotMessage] = asyncio.Queue()
@@ -51,28 +51,28 @@ class BotSubscription:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, inner: Subscription) -> None:
-        """Take messages from now on."""
+        """Start receiving messages."""
         self._inner = inner
         if self._callback is not None:
             self._task = asyncio.create_task(self._call_back(), name="holdfast compat subscription")
 
-    async def next_msg(self, timeout: float = 1.0) -> BotMessage:  # noqa: ASYNC109 - as nats-py has it
-        """The next message.
+    async def next_msg(self, timeout: float = 1.0) -> BotMessage:  # noqa: ASYNC109 - as in nats-py
+        """Return the next message.
 
         Raises:
-            TimeoutError: None came in time.
+            TimeoutError: No message came in time.
         """
         async with asyncio.timeout(timeout):
             return await self.waiting.get()
 
     @property
     async def messages(self) -> AsyncIterator[BotMessage]:
-        """Every message, as long as somebody asks for the next."""
+        """Every message, for as long as the iteration continues."""
         while True:
             yield await self.waiting.get()
 
     async def unsubscribe(self) -> None:
-        """Take no more messages."""
+        """Stop receiving messages."""
         if self._inner is not None:
             self._inner.cancel()
         if self._task is not None:
@@ -103,7 +103,7 @@ class BotConnection(Connection):
 
         Raises:
             ConnectionError: There is no connection now.
-            ValueError: The subject has a space, or is empty.
+            ValueError: The subject contains a space or is empty.
         """
         head = b"" if headers is None else block(headers)
         if not self.send(_subject(subject), payload, reply=reply, head=head):
@@ -112,7 +112,7 @@ class BotConnection(Connection):
     async def subscribe(
         self, subject: str, queue: str = "", cb: Callable[[BotMessage], Awaitable[Any]] | None = None
     ) -> BotSubscription:
-        """Have messages at a subject given to a callback, or to who asks for the next one."""
+        """Subscribe to a subject. Without a callback, read messages with `next_msg` or `messages`."""
         made = BotSubscription(cb)
         put = made.waiting.put_nowait
         made.begin(
@@ -126,14 +126,14 @@ class BotConnection(Connection):
         self,
         subject: str,
         payload: bytes = b"",
-        timeout: float = 0.5,  # noqa: ASYNC109 - as nats-py has it
+        timeout: float = 0.5,  # noqa: ASYNC109 - as in nats-py
         headers: Mapping[str, str] | None = None,
     ) -> BotMessage:
         """Send a request, and return the first reply.
 
         Raises:
-            TimeoutError: None came in time.
-            ConnectionError: There is no connection now, or nobody listens at the subject.
+            TimeoutError: No reply came in time.
+            ConnectionError: There is no connection now, or the subject has no listener.
         """
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         inbox = self.new_inbox()
@@ -154,7 +154,7 @@ class BotConnection(Connection):
         return BotMessage(self, message)
 
     async def close(self) -> None:
-        """Disconnect, and end what the program has subscribed to."""
+        """Disconnect, and end the program's subscriptions."""
         bots, self._bots = self._bots, []
         for subscription in bots:
             await subscription.unsubscribe()
@@ -168,7 +168,7 @@ def _subject(subject: str) -> str:
 
 
 def _headers(head: bytes) -> dict[str, str] | None:
-    """The headers of a message, as nats-py shows them."""
+    """Return the headers of a message, as nats-py shows them."""
     lines = head.decode(errors="replace").split("\r\n")[1:]
     found = (line.partition(":") for line in lines if line)
     return {name: value.strip() for name, _, value in found} or None

@@ -1,9 +1,9 @@
-"""The database classes of the Rosey bot, over a Holdfast store: its programs run with other import lines.
+"""The database classes of the Rosey bot, over a Holdfast store. Its programs change only their imports.
 
-`BotDatabase` speaks the store's verbs and lends out SQLAlchemy sessions on the same rows; `DatabaseService`
-serves them over NATS and cleans up what has expired.
+`BotDatabase` offers the store's verbs, and SQLAlchemy sessions on the same rows. `DatabaseService` serves
+them over NATS and removes expired keys.
 
-Law: nothing is decided here. A call becomes a verb of the store; what is added is the shape of the answers,
+Law: nothing is decided here. A call becomes a verb of the store. This module adds the form of the replies,
 the built-in errors that such programs expect, and turns, so that sessions and the store can both write.
 """
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["Base", "BotDatabase", "DatabaseClient", "DatabaseService", "PluginKVStorage"]
 
 STORE_PATIENCE: Final = 5.0
-"""After how many seconds a write gives up that a session does not let through."""
+"""Seconds after which a write gives up waiting for a session."""
 SESSION_PATIENCE: Final = 30.0
-"""After how many seconds a session gives up that another session or program does not let through."""
+"""Seconds after which a session gives up waiting for another session or program."""
 
 _log = logging.getLogger("holdfast.compat")
 
@@ -56,8 +56,8 @@ _log = logging.getLogger("holdfast.compat")
 class BotDatabase:
     """The keys of every plugin, by verbs and by SQLAlchemy sessions.
 
-    The store is opened by `create_tables`, or else by whatever is called first. What has expired can't be
-    read, and stays in the table until `kv_cleanup_expired` removes it.
+    `create_tables` opens the store, or else the first call does. An expired entry cannot be read, and stays
+    in the table until `kv_cleanup_expired` removes it.
 
     Args:
         url: A file or a database as `holdfast.open` takes it, in SQLite or PostgreSQL.
@@ -79,10 +79,10 @@ class BotDatabase:
         )
 
     async def store(self) -> Store:
-        """The store itself, open: all that Holdfast can do, with the same keys.
+        """Return the open store: all that Holdfast can do, with the same keys.
 
         Raises:
-            Unavailable: It can't be opened now, or the database has been closed.
+            Unavailable: The store cannot be opened now, or the database has been closed.
         """
         if self._store is not None:
             return self._store
@@ -94,11 +94,11 @@ class BotDatabase:
             return self._store
 
     async def create_tables(self) -> None:
-        """Open the store, making or migrating its tables where that is needed."""
+        """Open the store, creating or migrating its tables if needed."""
         await self.store()
 
     async def close(self) -> None:
-        """Close the sessions' connections and the store; what was accepted is finished first."""
+        """Close the sessions' connections and the store. Accepted writes are finished first."""
         self._closed = True
         await self.engine.dispose()
         async with self._opening:
@@ -114,10 +114,10 @@ class BotDatabase:
         ttl_seconds: int | None = None,
         ttl: int | None = None,
     ) -> None:
-        """Put what `json.dumps` takes; it is gone after so many seconds if a ttl is given by either name.
+        """Set a key to a value that `json.dumps` takes. It expires if a ttl is given, by either name.
 
         Raises:
-            ValueError: The value has more than 64 KB in its compact form, or another argument is not legal.
+            ValueError: The value has more than 64 KB in its compact form, or another argument is not valid.
             TypeError: The value has no form in JSON.
         """
         with builtin_errors():
@@ -130,12 +130,12 @@ class BotDatabase:
             await kv.store.execute(command)
 
     async def kv_get(self, plugin_name: str, key: str) -> dict[str, Any]:
-        """`{"exists": True, "value": …}`, or `{"exists": False}` if the key is not there or has expired.
+        """Return `{"exists": True, "value": …}`, or `{"exists": False}` if the key is absent or expired.
 
-        A stored value that can't be read does not exist either; that is logged as an error.
+        A stored value that cannot be read counts as absent and is logged as an error.
 
         Raises:
-            ValueError: An argument is not legal.
+            ValueError: An argument is not valid.
         """
         with builtin_errors():
             kv = await self._kv(plugin_name)
@@ -150,19 +150,19 @@ class BotDatabase:
             return {"exists": False}
 
     async def kv_delete(self, plugin_name: str, key: str) -> bool:
-        """Remove a key; whether it was there.
+        """Remove a key. Returns True if it was there.
 
         Raises:
-            ValueError: An argument is not legal.
+            ValueError: An argument is not valid.
         """
         with builtin_errors():
             return await (await self._kv(plugin_name)).delete(key)
 
     async def kv_list(self, plugin_name: str, prefix: str = "", limit: int = 1000) -> dict[str, Any]:
-        """`{"keys": […], "count": …, "truncated": …}`: the first `limit` keys, in the order of their bytes.
+        """Return `{"keys": […], "count": …, "truncated": …}`: the first `limit` keys, in byte order.
 
         Raises:
-            ValueError: An argument is not legal; a limit is from 1 to 10,000.
+            ValueError: An argument is not valid; a limit is from 1 to 10,000.
         """
         with builtin_errors():
             kv = await self._kv(plugin_name)
@@ -174,7 +174,7 @@ class BotDatabase:
         return {"keys": keys, "count": len(keys), "truncated": page.truncated}
 
     async def kv_cleanup_expired(self) -> int:
-        """Remove what has expired, of every plugin, and records kept long enough; how many keys that was."""
+        """Remove expired keys of every plugin, and outdated records. Returns the number of keys removed."""
         store = await self.store()
         removed = await store.sweep()
         await store.upkeep()
@@ -190,7 +190,7 @@ class BotDatabase:
         try:
             await store.start()
         except BaseException:
-            self._storage = self._new_storage()  # this one can't be started again
+            self._storage = self._new_storage()  # an engine can't be started a second time
             await store.aclose()
             raise
         return store
@@ -207,7 +207,7 @@ class BotDatabase:
         if isinstance(self._storage, SharedFile):
             engine = create_async_engine(
                 URL.create("sqlite+aiosqlite", database=str(self._storage.path)),
-                # A session's transaction has the file for itself: a second connection would only wait.
+                # A session's transaction locks the whole file, so a second connection would only wait.
                 pool_size=1,
                 max_overflow=0,
                 pool_timeout=SESSION_PATIENCE,
@@ -216,7 +216,7 @@ class BotDatabase:
             self._turns.share(engine)
             event.listen(engine.sync_engine, "before_cursor_execute", _in_our_time, retval=True)
         elif scheme.partition("+")[0] == "postgresql":
-            # The address goes to the driver as it is: SQLAlchemy reads some of its parameters otherwise.
+            # The driver gets the address unchanged, because SQLAlchemy reads some parameters differently.
             engine = create_async_engine(
                 "postgresql+asyncpg://", connect_args={"dsn": f"postgresql://{rest}"}
             )
@@ -226,7 +226,7 @@ class BotDatabase:
         return engine
 
     def _connecting(self, dialect: Any, record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
-        """See to it that there are tables, and that this process may write to them."""
+        """Make sure that the tables exist and that this process may write to them."""
         await_(self._ready())
         if isinstance(self._storage, SharedFile):
             arguments[0] = str(self._storage.path)
@@ -236,12 +236,12 @@ class BotDatabase:
 
 
 class DatabaseService:
-    """Serves a database over NATS, at every prefix and in every dialect, and keeps it clean.
+    """Serves a database over NATS, at every prefix and in every dialect, and removes expired keys.
 
     Args:
-        db: The database; closing it is its owner's business.
-        nats_url: Where the NATS server is.
-        cleanup_interval_seconds: Every how many seconds what has expired is removed.
+        db: The database. Its owner closes it.
+        nats_url: The URL of the NATS server.
+        cleanup_interval_seconds: Interval in seconds at which expired keys are removed.
     """
 
     def __init__(self, db: BotDatabase, nats_url: str, cleanup_interval_seconds: float = 300) -> None:
@@ -255,11 +255,11 @@ class DatabaseService:
         self._shutdown = False
 
     async def start(self) -> None:
-        """Connect, begin to answer, and begin to clean up.
+        """Connect, and start serving and cleaning up.
 
         Raises:
-            ConnectionError: No NATS server can be reached, or it does not let this user in.
-            Unavailable: The store can't be opened.
+            ConnectionError: No NATS server can be reached, or it refuses this user.
+            Unavailable: The store cannot be opened.
         """
         store = await self.db.store()
         self.nc = connection = BotConnection(inbox=subjects.SERVICE_INBOX, on_error=self._complain)
@@ -274,7 +274,7 @@ class DatabaseService:
         self._cleanup_task = asyncio.create_task(self._kv_cleanup_loop(), name="holdfast cleanup")
 
     async def stop(self) -> None:
-        """Answer all that was taken, and end; twice does no harm. The database stays open."""
+        """Answer all accepted requests, then stop. The database stays open. A second call does no harm."""
         self._shutdown = True
         if self._cleanup_task is not None:
             self._cleanup_task.cancel()
@@ -311,7 +311,7 @@ class DatabaseService:
         self.logger.log(level, "cleaning up removed %d expired keys in %.0f ms", removed, seconds * 1000)
 
     def _extract_plugin_name(self, subject: str) -> str | None:
-        """The plugin of a subject of ours that has one and a verb; of any other None."""
+        """Return the plugin in one of our subjects that has a plugin and a verb; None for any other."""
         for prefix in Settings().prefixes:
             with contextlib.suppress(HoldfastError):
                 route = subjects.route(subject, prefix)
@@ -331,10 +331,10 @@ async def _reach(connection: BotConnection, url: str) -> None:
 
 
 class Turns:
-    """The right to write to a file: the store's and the sessions', first come first served.
+    """The right to write to a file, given to the store and the sessions in order of arrival.
 
-    SQLite's own lock is not fair, and a store that finds the file changed each time it comes to commit gives
-    up in the end.
+    SQLite's own lock is not fair. A store that finds the file changed every time it tries to commit
+    eventually gives up.
     """
 
     def __init__(self) -> None:
@@ -342,12 +342,12 @@ class Turns:
         self._lent = False
 
     def share(self, engine: AsyncEngine) -> None:
-        """Have the sessions of an engine that has one connection take turns too."""
+        """Make the sessions of an engine take turns too. The engine must have only one connection."""
         for name, listener in (
             ("connect", _leave_checkpoints),
             ("checkout", lambda *_: await_(self._lend())),
             ("checkin", lambda *_: self._take_back()),
-            # A transaction that began by reading could find, when it comes to write, that it is too late.
+            # A transaction that begins with a read may find, once it writes, that another has written.
             ("begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE")),
         ):
             event.listen(engine.sync_engine, name, listener)
@@ -363,7 +363,7 @@ class Turns:
 
 
 class SharedFile(SqliteEngine):
-    """A file to which sessions write as well."""
+    """A SQLite file to which sessions write as well."""
 
     def __init__(self, path: Path | None, turns: Turns) -> None:
         super().__init__(path)
@@ -383,13 +383,13 @@ class SharedFile(SqliteEngine):
 
 
 def _in_our_time(*given: Any) -> tuple[str, Any]:
-    """Have a statement's `CURRENT_TIMESTAMP` mean the time as SQLite's columns hold it."""
+    """Make `CURRENT_TIMESTAMP` in a statement mean the time in the format of SQLite's columns."""
     _, _, statement, parameters, *_ = given
     return sqlite_statement(statement), parameters
 
 
 def _leave_checkpoints(connection: Any, record: Any) -> None:
-    """Leave them to the store's writer: two connections that do it at once may break the file."""
+    """Leave checkpoints to the store's writer: two connections making them at once may corrupt the file."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA wal_autocheckpoint = 0")
     cursor.close()
