@@ -25,4 +25,4 @@ import pytest
 pytest.register_assert_rewrite("holdfast.testing.conformance", "holdfast.testing.exact")
 
 AUDIT_KEY: Final = "signs-the-audit-of-tests-alone"
-"""For stores that are not given a key of their own, such as those on PostgreSQL."""
+"""The audit key of stores that are not given one of their own, such as those on PostgreSQL."""

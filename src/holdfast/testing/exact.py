@@ -1,6 +1,6 @@
-"""Comparing without mercy: values as JSON, and refusals by class, code, field and words.
+"""Strict comparison: values as JSON text, and refusals by class, code, field and message.
 
-Law: nothing here looks into a store; it compares what a caller was given with what a caller may expect.
+Law: nothing here reads a store. It compares what a caller got with what a caller may expect.
 """
 
 from __future__ import annotations

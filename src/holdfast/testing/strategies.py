@@ -1,7 +1,7 @@
-"""Hypothesis strategies for what a store takes: keys, values, semantics, and what is almost one.
+"""Hypothesis strategies for what a store takes: keys, values, semantics and ttls.
 
-Law: whatever `keys`, `values` and `semantics` draw is legal, and every kind of legal thing can be drawn; the
-rules are not asked, so that they can be tested with these.
+Law: everything that `keys`, `values` and `semantics` draw is valid, and every kind of valid input can be
+drawn. The strategies do not use `rules`, so that `rules` can be tested with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EDGES = [
 
 
 def keys() -> st.SearchStrategy[str]:
-    """Any key: 1 to 255 characters of valid text without U+0000, with a liking for the awkward ones."""
+    """Draw any key: 1 to 255 characters of valid text without U+0000, with a bias towards awkward ones."""
     pieces = st.sampled_from(_EDGES) | st.text(_CHARACTERS, min_size=1, max_size=8)
     return st.lists(pieces, min_size=1, max_size=8).map("".join) | st.text(
         _CHARACTERS, min_size=1, max_size=255
@@ -36,7 +36,7 @@ def keys() -> st.SearchStrategy[str]:
 
 
 def values() -> st.SearchStrategy[Any]:
-    """Any JSON value, of a size that is legal whatever it holds."""
+    """Draw any JSON value, of a size that is always valid."""
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     long = st.integers(min_value=1 - 10**4300, max_value=10**4300 - 1)
     numbers = st.integers() | long | st.floats(allow_nan=False, allow_infinity=False)
@@ -49,7 +49,7 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def semantics() -> st.SearchStrategy[dict[str, Any]]:
-    """Any semantics, as an object."""
+    """Draw any semantics, as an object."""
     identity = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=200)
     return st.fixed_dictionaries(
         {},
@@ -63,5 +63,5 @@ def semantics() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def ttls() -> st.SearchStrategy[int | None]:
-    """Any ttl."""
+    """Draw any ttl."""
     return st.none() | st.integers(1, 2_147_483_647)

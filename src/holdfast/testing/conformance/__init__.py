@@ -1,7 +1,8 @@
 """The suite that certifies an engine: every rule of keys, recipes and tables, as users see it.
 
-Law: a test here holds on every engine and says which rule it protects. It sees what a caller sees, moves time
-by the clock it is given, and skips nothing: where an engine declares less, the test demands the less.
+Law: a test here holds on every engine and names the rule it protects. It sees what a caller sees, moves time
+by the clock it is given, and skips nothing. Where an engine declares fewer capabilities, the test asserts the
+reduced behaviour.
 """
 
 from holdfast.testing.conformance.audit import Audit
@@ -67,8 +68,8 @@ class Conformance(
     TableTtl,
     Costs,
 ):
-    """All rules of keys and tables. Subclass it, name the `scheme`, and supply the fixture `make_store`.
+    """All rules of keys and tables. Subclass it, set `scheme`, and supply the fixture `make_store`.
 
-    `make_store` gives an asynchronous function that takes a clock and opens a store on the storage of the
-    test at hand: empty at first, the same each time it is called. The store must have `reap=False`.
+    `make_store` returns an asynchronous function that takes a clock and opens a store on the storage of the
+    current test: empty at first, the same each time it is called. The store must have `reap=False`.
     """

@@ -1,7 +1,7 @@
-"""Who changed what: that the audit has a record of every change and of nothing else, and that they chain.
+"""The audit: it has one record for every change and for nothing else, and the records form a chain.
 
-Law: records are read and verified as an operator does it, wherever the store is. That somebody has changed
-them behind the store's back is tested where that can be done.
+Law: records are read and verified as an operator does it, wherever the store is. Tampering with the storage
+is tested where that is possible.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ROOT = "tenant/acme/project/web/"
 
 
 async def records(store: Store, namespace: str = AUDITED, **wanted: Any) -> list[AuditEntry]:
-    """All records of an audit."""
+    """Return all records of an audit."""
     page = await store.audit(namespace).log(**wanted)
     assert page.next is None
     return page.records
 
 
 async def assert_told(store: Store, kv: KV) -> list[AuditEntry]:
-    """The records of a namespace that was audited from its beginning: those of its journal, and whole."""
+    """Assert that an always audited namespace has one record per change, and return the records."""
     found = await records(store, kv.namespace)
     told = [
         (one.op, one.key, one.version, one.at, one.writer, one.request_id, one.purpose)
@@ -57,7 +57,7 @@ class Audit(Fixtures):
     """The rules of the audit."""
 
     async def test_every_change_leaves_a_record(self, store: Store, clock: ManualClock) -> None:
-        """Whatever verb makes a change, the audit has it once, with what was there before and after."""
+        """The audit records every change once, whichever verb made it, with the state before and after."""
         kv = store.semantic("acme", "web")
         config = {"purpose": "config"}
         first = await kv.set("a", 1, semantics=config, writer="alice", request_id="r1", spec_ref="doc")
@@ -109,7 +109,7 @@ class Audit(Fixtures):
         assert [one.op for one in found] == ["set", "set", "policy", "set"]
 
     async def test_a_refusal_in_company_leaves_none(self, store: Store) -> None:
-        """What is recorded right after a write that was refused half way follows the record before it."""
+        """The record after a write that was refused half way follows the record before that write."""
         kv = store.semantic("acme", "web")
         await kv.set("text", "no number")
         half: list[dict[str, Any]] = [{"key": "b", "value": 1}, {"key": "text", "incr": 1}]
@@ -122,7 +122,7 @@ class Audit(Fixtures):
         assert len(await assert_told(store, kv)) == 4
 
     async def test_expiry_is_recorded(self, store: Store, clock: ManualClock) -> None:
-        """An entry that expires leaves its own record, whether it is swept or written over."""
+        """An entry that expires leaves its own record, whether it is swept or overwritten."""
         kv = store.semantic("acme", "web")
         await kv.set("swept", "x", ttl=1, writer="alice", spec_ref="doc")
         await kv.set("covered", "x", ttl=1)
@@ -137,7 +137,7 @@ class Audit(Fixtures):
         assert (found[3].version_before, found[3].before) == (None, None)
 
     async def test_who_asked_is_known(self, store: Store, clock: ManualClock) -> None:
-        """A record names who is known to have asked, whatever the writer is said to be."""
+        """A record names the known principal, whatever writer the caller gives."""
         kv = store.semantic("acme", "web")
         await kv.set("a", 1, writer="root", ttl=1)
         await kv.batch(writes=[{"key": "b", "value": 1}], writer="root")
@@ -150,7 +150,7 @@ class Audit(Fixtures):
         ]
 
     async def test_values_are_compared_with_their_records(self, store: Store, clock: ManualClock) -> None:
-        """What is stored is as the audit tells; a service leaves that to whoever has the storage."""
+        """Stored values match the audit. A service refuses the comparison, which needs the storage."""
         kv = store.semantic("acme", "web")
         audit = store.audit(AUDITED)
         await kv.batch(writes=[{"key": f"k{n}", "value": n} for n in range(5)])
@@ -168,7 +168,7 @@ class Audit(Fixtures):
         assert (found.whole, found.entries, found.expired) == (True, 3, 0)
 
     async def test_values_are_hashed_and_never_kept(self, store: Store) -> None:
-        """Equal values have equal hashes, other values others, and a value is nowhere in the audit."""
+        """Equal values have equal hashes, other values have others, and the audit contains no value."""
         kv = store.semantic("acme", "web")
         for value in ({"secret": "hunter2"}, "other", {"secret": "hunter2"}):
             await kv.set("a", value)
@@ -180,7 +180,7 @@ class Audit(Fixtures):
         assert b"hunter2" not in msgspec.json.encode([one, two, three, four])
 
     async def test_a_policy_switches_it(self, store: Store, kv: KV) -> None:
-        """A plugin's changes are recorded while its policy says so, and switching is itself recorded."""
+        """A plugin's changes are recorded while its policy asks for it, and switching is itself recorded."""
         await kv.set("k", "old")
         assert await records(store, "kv/trivia") == []
         await store.set_policy("kv/trivia", {"audit": True}, writer="root", request_id="on", spec_ref="doc")
@@ -201,7 +201,7 @@ class Audit(Fixtures):
         assert [one.op for one in await records(store)] == ["policy"]
 
     async def test_it_is_on_for_the_very_next_change(self, store: Store, kv: KV) -> None:
-        """A change that is handed in right after the policy is recorded with what was there before."""
+        """A change submitted right after the policy is recorded with the value before it."""
         await kv.batch(writes=[{"key": f"k{n}", "value": "old"} for n in range(60)])
         sets = [kv.set(f"k{n}", "new") for n in range(60)]
         await asyncio.gather(store.set_policy("kv/trivia", {"audit": True}), *sets)
@@ -211,7 +211,7 @@ class Audit(Fixtures):
         assert None not in {one.before for one in found}
 
     async def test_an_import_is_recorded(self, store: Store, kv: KV) -> None:
-        """Entries that are loaded are recorded as the change of whoever loads them."""
+        """Loaded entries are recorded as changes by the caller that loads them."""
         entry = await kv.set("k", 1, writer="alice", request_id="hers")
         given = msgspec.structs.replace(entry, key=f"{ROOT}k", version=40)
         await store.load(AUDITED, [given], keep_versions=True, writer="importer", request_id="load")
@@ -223,7 +223,7 @@ class Audit(Fixtures):
         assert loaded.last_writer == "alice"
 
     async def test_it_is_read_in_parts_and_by_what_is_sought(self, store: Store, clock: ManualClock) -> None:
-        """Pages follow each other without a gap, and each filter lets through what fits it."""
+        """Pages follow each other without a gap, and each filter returns the records that match it."""
         kv = store.semantic("acme", "web")
         for number in range(6):
             writer, purpose = ("alice", "config") if number % 2 else ("bob", "cursor")
@@ -261,7 +261,7 @@ class Audit(Fixtures):
                 await audit.log(**fields)
 
     async def test_chains_are_apart_and_kept(self, store: Store, reopen: Reopen) -> None:
-        """Each namespace has a chain of its own, which goes on when the storage is opened again."""
+        """Each namespace has a chain of its own, which continues when the storage is reopened."""
         kv, other = store.semantic("acme", "web"), store.semantic("acme", "other")
         await kv.set("a", 1)
         await other.set("a", 1)
@@ -281,7 +281,7 @@ class Audit(Fixtures):
     async def test_what_was_there_is_hashed_after_opening_again(
         self, store: Store, kv: KV, reopen: Reopen
     ) -> None:
-        """A record has the hash of the value before it, also where nobody has looked at that value yet."""
+        """A record has the hash of the value before it, even if that value has not been read yet."""
         await store.set_policy(kv.namespace, {"audit": True})
         first = [{"key": key, "value": f"old {key}"} for key in "abc"]
         await kv.batch(writes=first)
@@ -296,7 +296,7 @@ class Audit(Fixtures):
         assert None not in [one.after for one in found[1:]]
 
     async def test_audits_are_listed(self, store: Store, kv: KV) -> None:
-        """An operator finds every namespace that has an audit or whose policy asks for one, and no other."""
+        """The list has every namespace that has an audit or whose policy asks for one, and no other."""
         await kv.set("k", 1)
         assert await store.audits() == []
         await store.semantic("acme", "web").set("a", 1)
@@ -307,7 +307,7 @@ class Audit(Fixtures):
         assert await store.audits() == [AUDITED, "table/trivia"], "it has records"
 
     async def test_a_switch_that_was_set_is_no_break(self, store: Store, kv: KV, clock: ManualClock) -> None:
-        """Whatever is asked of the audit through Holdfast, the audit is whole after it."""
+        """Setting policies through Holdfast never breaks the audit."""
         audit = store.audit("kv/trivia")
         for policy in (
             {"audit": True},
@@ -325,7 +325,7 @@ class Audit(Fixtures):
             assert (verdict.whole, verdict.reason) == (True, None), policy
 
     async def test_noted_heads_are_compared(self, store: Store) -> None:
-        """An audit that does not lead to a head that was noted is not whole."""
+        """An audit that does not lead to a noted head is not whole."""
         await store.semantic("acme", "web").set("a", 1)
         audit = store.audit(AUDITED)
         head = (await audit.verify()).head
@@ -342,7 +342,7 @@ class Audit(Fixtures):
     async def test_old_records_are_pruned_and_the_rest_is_whole(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """What a policy no longer keeps goes from the beginning, and an anchor stays for the rest."""
+        """Records past the policy's retention are pruned, and an anchor remains for the rest."""
         kv = store.semantic("acme", "web")
         for number in range(3):
             await kv.set("k", number)

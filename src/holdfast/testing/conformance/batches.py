@@ -1,6 +1,6 @@
-"""Several writes that are one: batch.
+"""Several writes performed as one: batch.
 
-Law: all or nothing. Each refusal is followed by a look at what it left.
+Law: all or nothing. After each refusal, the tests check that nothing was written.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ class Batches(Fixtures):
         assert [change.op for change in await kv.history("n")] == ["set", "deleted", "set", "set"]
 
     async def test_an_empty_batch(self, kv: KV) -> None:
-        """No writes are legal and change nothing; the checks are made all the same."""
+        """A batch without writes is valid and changes nothing; its checks still apply."""
         assert (await kv.batch(writes=[])).versions == []
         with refusal(VersionConflict):
             await kv.batch(checks=[{"key": "k", "version": 1}], writes=[])
         assert (await kv.changes()).next == 0
 
     async def test_checks_that_hold(self, kv: KV) -> None:
-        """A check expects a version, or with 0 that the key does not exist; it need not be written to."""
+        """A check expects a version, or with 0 a missing key. Its key need not be written to."""
         entry = await kv.set("a", 1)
         checks = [{"key": "a", "version": entry.version}, {"key": "b", "version": 0}]
         done = await kv.batch(checks=checks, writes=[{"key": "b", "value": 1}])
@@ -126,7 +126,7 @@ class Batches(Fixtures):
         assert await kv.get("a") == entry
 
     async def test_every_failed_check_is_listed(self, kv: KV) -> None:
-        """A conflict lists all checks that failed, in their order, each with the entry that is there."""
+        """A conflict lists all checks that failed, in order, each with the current entry."""
         a, b = await kv.set("a", 1), await kv.set("b", 2, ttl=60)
         checks = [
             {"key": "a", "version": a.version},
@@ -147,7 +147,7 @@ class Batches(Fixtures):
         assert (await kv.changes()).next == 2
 
     async def test_checks_look_at_what_was_before(self, kv: KV) -> None:
-        """Checks are judged before the first write of their batch."""
+        """Checks are evaluated before the first write of their batch."""
         await kv.batch(
             checks=[{"key": "k", "version": 0}], writes=[{"key": "k", "value": 1}, {"key": "k", "value": 2}]
         )
@@ -159,7 +159,7 @@ class Batches(Fixtures):
         assert present(await kv.get("k")).value == 2
 
     async def test_a_write_that_fails_undoes_all(self, kv: KV, store: Store) -> None:
-        """When one write is refused, none has happened: no entry, no change, no version."""
+        """When one write is refused, none takes effect: no entry, no change, no version."""
         text = await kv.set("text", "x")
         n = await kv.set("n", 1, ttl=60)
         before = await store.stats("kv/trivia")
@@ -195,7 +195,7 @@ class Batches(Fixtures):
         assert [await kv.get_ttl(key) for key in ("also", "ttl", "seconds", "no")] == [None, 10, 10, None]
 
     async def test_illegal_writes(self, kv: KV) -> None:
-        """A batch with an illegal part is refused as a whole, with the class and field of the fault."""
+        """A batch with an invalid part is refused as a whole, with the class and field of the fault."""
         for writes, kind, field in ILLEGAL:
             with refusal(kind, field=field, about=writes):
                 await kv.batch(writes=writes)

@@ -1,7 +1,7 @@
 """One call of every verb, by its name, for rules that hold for all of them.
 
-Law: a verb that is missing here is a verb that the rules for all are not tested on, so every verb of the
-handle is here once.
+Law: rules for all verbs are not tested on a verb that is missing here, so every verb of the handle is here
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def on_key(kv: KV) -> dict[str, Callable[[Any], Awaitable[object]]]:
-    """Every verb that takes one key, as a call of that key alone."""
+    """Return every verb that takes one key, as a call with only that key."""
     return {
         "set": lambda key: kv.set(key, 1),
         "get": kv.get,
@@ -34,7 +34,7 @@ def on_key(kv: KV) -> dict[str, Callable[[Any], Awaitable[object]]]:
 
 
 def conditional(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[object]]]:
-    """Every verb that takes an expected version, as a call of keyword arguments."""
+    """Return every verb that takes an expected version, as a call with keyword arguments."""
     return {
         "set": lambda **given: kv.set(key, "new", **given),
         "delete": lambda **given: kv.delete(key, **given),
@@ -46,7 +46,7 @@ def conditional(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[object]]]
 
 
 def writing(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """Every verb that writes, as a call of provenance alone, such as `request_id` and `timeout`."""
+    """Return every verb that writes, as a call with only provenance, such as `request_id` and `timeout`."""
     return {
         **conditional(kv, key),
         "set_many": lambda **given: kv.set_many([{"key": key, "value": "new"}], **given),

@@ -1,4 +1,4 @@
-"""The cost of a request: what one may look at, load and show.
+"""The cost of a request: limits on what it may examine, load and show.
 
 Law: see the package.
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from holdfast.model import Item
 
 LARGE = "x" * 65_000
-"""A value that fits eight times into an answer."""
+"""A value that fits eight times into a reply."""
 MANY = list(range(10, 60_000))
 """A list that may be searched a few times, but not sixty times."""
 
 
 async def things(tables: Tables) -> Tables:
-    """Make a table of things by their names."""
+    """Create a table of things by their names."""
     await tables.create_table("things", partition_key=("name", "string"))
     return tables
 
 
 def shown(item: Item | None) -> bool:
-    """Whether a conflict shows the attributes of an item."""
+    """Return True if a conflict shows the attributes of an item."""
     value: object = None if item is None else item.value
     return isinstance(value, dict)
 
@@ -41,7 +41,7 @@ class Costs(Fixtures):
     """The rules of what a request may cost."""
 
     async def test_a_condition_that_looks_at_too_much_is_refused(self, tables: Tables) -> None:
-        """A condition past the work of a request is TOO_EXPENSIVE, says why, and writes nothing."""
+        """A condition that exceeds the work limit is TOO_EXPENSIVE, names the reason, and writes nothing."""
         await things(tables)
         before = await tables.put_item("things", {"name": "a", "tags": MANY})
         dear = {"or": [{"tags": {"contains": number}} for number in range(-60, 0)]}
@@ -57,7 +57,7 @@ class Costs(Fixtures):
         assert (await tables.update_item("things", "a", set={"x": 1}, condition=one)).value["x"] == 1
 
     async def test_a_dear_part_of_a_batch_is_refused_alone(self, tables: Tables) -> None:
-        """Writes that stand each for themselves share what a call may cost; those past it are refused."""
+        """The independent writes of a call share its work limit; those that exceed it are refused."""
         await things(tables)
         await tables.put_item("things", {"name": "a", "tags": MANY})
         dear = {"or": [{"tags": {"contains": number}} for number in range(-60, 0)]}
@@ -70,7 +70,7 @@ class Costs(Fixtures):
         assert there(await tables.get_item("things", "b")).version == cheap["version"]
 
     async def test_a_page_with_a_dear_filter_is_short(self, tables: Tables) -> None:
-        """A page ends when it has done the work of a request; its cursor goes on until all has been seen."""
+        """A page ends when it reaches the work limit, and its cursor continues until every item was seen."""
         await things(tables)
         for number in range(6):
             await tables.put_item("things", {"name": f"n{number}", "tags": MANY})
@@ -85,7 +85,7 @@ class Costs(Fixtures):
         assert pages > 1
 
     async def test_conflicts_past_the_room_of_an_answer_have_no_value(self, kv: KV) -> None:
-        """The conflicts of a batch show values up to 512 KB; those after that have key and version alone."""
+        """The conflicts of a batch show values up to 512 KB; later ones have only key and version."""
         large = await kv.set("large", LARGE)
         checks = [{"key": "large", "version": large.version + 9}] * 20
         with refusal(VersionConflict) as refused:
@@ -98,7 +98,7 @@ class Costs(Fixtures):
         assert await kv.get("other") is None
 
     async def test_items_past_the_room_of_an_answer_are_not_shown(self, tables: Tables) -> None:
-        """What refused writes of one call found is shown up to 512 KB; after that its version is."""
+        """Refused writes of one call show their items up to 512 KB; later ones show only versions."""
         await things(tables)
         large = await tables.put_item("things", {"name": "a", "text": "x" * 300_000})
         write: dict[str, Any] = {"put": {"item": {"name": "a"}, "expected_version": large.version + 9}}
@@ -112,7 +112,7 @@ class Costs(Fixtures):
             assert not shown(other.item)
 
     async def test_a_transaction_shows_items_up_to_the_room_of_an_answer(self, tables: Tables) -> None:
-        """The conflicts of a transaction show items up to 512 KB; after that their versions."""
+        """The conflicts of a transaction show items up to 512 KB; later ones show only versions."""
         await things(tables)
         for name in "abc":
             await tables.put_item("things", {"name": name, "text": "x" * 200_000})
@@ -125,7 +125,7 @@ class Costs(Fixtures):
         assert [shown(conflict.current) for conflict in refused.value.conflicts] == [True, True, False]
 
     async def test_a_call_that_would_load_too_much_is_refused(self, tables: Tables) -> None:
-        """A call about more stored bytes than a request may look at is TOO_EXPENSIVE, and writes nothing."""
+        """A call on more stored bytes than a request may load is TOO_EXPENSIVE and writes nothing."""
         await things(tables)
         names = [f"n{number:02}" for number in range(22)]
         for name in names:
@@ -140,7 +140,7 @@ class Costs(Fixtures):
         assert all(isinstance(one, dict) and one["deleted"] for one in done)
 
     async def test_changes_with_large_images_come_page_by_page(self, tables: Tables) -> None:
-        """A page of changes holds as many images as an answer has room for, and the next goes on after it."""
+        """A page of changes holds as many images as fit a reply, and the next page continues after it."""
         await things(tables)
         for number in range(5):
             await tables.put_item("things", {"name": f"n{number}", "text": "x" * 300_000})

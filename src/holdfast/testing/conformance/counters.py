@@ -1,7 +1,7 @@
 """Adding to numbers: incr.
 
-Law: what incr shares with every conditional write is tested there; here is what it does to numbers and to the
-rest of an entry.
+Law: the rules that incr shares with every conditional write are tested there. This file tests its effect on
+numbers and on the rest of an entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Counters(Fixtures):
     """The rules of incr."""
 
     async def test_a_missing_key_starts_from_zero(self, kv: KV) -> None:
-        """The first incr makes the key with what it adds."""
+        """The first incr creates the key with the number it adds."""
         assert same((await kv.incr("a")).value, 1)
         assert same((await kv.incr("b", -5)).value, -5)
         assert same((await kv.incr("c", 0.5)).value, 0.5)
@@ -48,7 +48,7 @@ class Counters(Fixtures):
             assert await kv.get("n") == entry
 
     async def test_deadline_and_semantics_are_kept(self, kv: KV, clock: ManualClock) -> None:
-        """On a live key incr keeps deadline, semantics, document and birth; its ttl is of no effect."""
+        """On a live key incr keeps deadline, semantics, spec_ref and created_at; its ttl has no effect."""
         first = await kv.set("n", 1, ttl=60, semantics={"purpose": "cursor"}, spec_ref="doc", writer="a")
         clock.advance(1)
         entry = await kv.incr("n", 2, ttl=5, writer="b", request_id="r")
@@ -61,7 +61,7 @@ class Counters(Fixtures):
         assert (await kv.incr("forever", spec_ref="new")).spec_ref == "new"
 
     async def test_ttl_applies_to_a_new_key(self, kv: KV, clock: ManualClock) -> None:
-        """The ttl of an incr that creates the key is its deadline; after it the count begins anew."""
+        """The ttl of an incr that creates the key is its deadline. After that, counting starts again."""
         first = await kv.incr("n", ttl=60)
         assert first.expires_at == moment(clock.now() + 60_000)
         clock.advance(59)
@@ -71,7 +71,7 @@ class Counters(Fixtures):
         assert (anew.value, anew.created_at) == (1, moment(clock.now()))
 
     async def test_what_is_no_number_stays(self, kv: KV) -> None:
-        """An incr of something else is refused and changes nothing; a boolean is no number."""
+        """An incr of anything but a number is refused and changes nothing; a boolean is not a number."""
         others: tuple[Any, ...] = ("1", None, True, False, [], {}, [1])
         for value in others:
             entry = await kv.set("k", value)
@@ -80,7 +80,7 @@ class Counters(Fixtures):
             assert await kv.get("k") == entry
 
     async def test_what_can_not_be_added(self, kv: KV) -> None:
-        """What to add is a number that JSON can hold, in incr and in a batch."""
+        """The number to add is one that JSON can hold, in incr and in a batch."""
         wrongs: tuple[Any, ...] = (True, "1", None, [1], float("nan"), float("inf"), 1j)
         for wrong in wrongs:
             with refusal(ValidationError, field="by", about=wrong):
@@ -91,7 +91,7 @@ class Counters(Fixtures):
         assert await kv.get("k") is None
 
     async def test_an_addend_that_is_too_long(self, kv: KV) -> None:
-        """An addend of more than 4,300 digits is refused as such, on any key, also under a request id."""
+        """An addend of more than 4,300 digits is refused, on any key, also with a request id."""
         for by in (10**4300, -(10**4300)):
             with refusal(ValidationError, field="by"):
                 await kv.incr("missing", by)
@@ -100,7 +100,7 @@ class Counters(Fixtures):
         assert await kv.get("missing") is None
 
     async def test_sums_that_no_number_holds(self, kv: KV) -> None:
-        """A sum past what a value can hold is refused and changes nothing."""
+        """A sum that is too large for a value is refused and changes nothing."""
         numbers: tuple[tuple[Any, Any], ...] = (
             (1e308, 1e308),
             (10**4300 - 1, 1),
@@ -122,7 +122,7 @@ class Counters(Fixtures):
         assert caught.value.current == second
 
     async def test_increments_of_many_at_once_are_not_lost(self, kv: KV) -> None:
-        """Every write is atomic: concurrent increments add up, and each is answered with its own sum."""
+        """Every write is atomic: concurrent increments add up, and each returns its own sum."""
         entries = await asyncio.gather(*(kv.incr("n") for _ in range(100)))
         assert [entry.value for entry in entries] == list(range(1, 101))
         assert present(await kv.get("n")).value == 100

@@ -1,6 +1,6 @@
-"""A write that can't be done in time is not done: the rules of `timeout` that hold on every engine.
+"""Timeouts: a write that cannot be performed in time is not performed, on every engine.
 
-Law: a timeout is no part of what is asked, so it changes no answer but `Timeout`.
+Law: a timeout is not part of the request's content, so `Timeout` is the only reply that it changes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Deadlines(Fixtures):
     """The rules of timeouts."""
 
     async def test_every_verb_takes_a_timeout(self, kv: KV, store: Store) -> None:
-        """A write that is done in time is done as it is without a timeout, fractions of a second included."""
+        """A write that finishes in time is the same as without a timeout, also with fractions of a second."""
         for verb, call in (await prepare(kv)).items():
             before = (await store.stats("kv/trivia")).version
             await call(timeout=30.5)
             assert (await store.stats("kv/trivia")).version == before + (verb != "delete of nothing"), verb
 
     async def test_a_timeout_is_no_part_of_a_request(self, kv: KV, store: Store) -> None:
-        """A request sent again with another timeout, or with none, is the same request."""
+        """A request repeated with another timeout, or with none, is the same request."""
         for verb, call in (await prepare(kv)).items():
             first = await call(request_id=f"r {verb}", timeout=30)
             before = await store.stats("kv/trivia")
@@ -40,7 +40,7 @@ class Deadlines(Fixtures):
             assert await store.stats("kv/trivia") == before, verb
 
     async def test_timeouts_that_make_no_sense(self, kv: KV, tables: Tables) -> None:
-        """A timeout is a number of seconds above zero; anything else is refused and writes nothing."""
+        """A timeout is a positive number of seconds. Anything else is refused and writes nothing."""
         await tables.create_table("events", partition_key=("user", "string"))
         for timeout in BAD:
             with refusal(ValidationError, field="timeout", about=timeout):

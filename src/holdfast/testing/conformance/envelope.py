@@ -1,7 +1,7 @@
-"""What an entry carries beside its value: writer, request, document and semantics.
+"""The envelope of an entry: writer, request, spec_ref and semantics.
 
-Law: the tests say which envelopes are legal and that each comes back; what semantics do is tested where it is
-done.
+Law: these tests say which envelopes are valid and that each is returned. The effects of semantics are tested
+elsewhere.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ ILLEGAL_SEMANTICS: Final[tuple[tuple[Any, str], ...]] = (
 
 
 class Envelope(Fixtures):
-    """The rules of what surrounds a value."""
+    """The rules of the envelope."""
 
     async def test_writer_request_and_document_are_shown(self, kv: KV) -> None:
-        """Every writing verb takes a writer, a request id and a spec_ref, and the entry shows them."""
+        """Every verb that writes takes a writer, a request id and a spec_ref, and the entry shows them."""
         given = {"writer": "agent:directive", "request_id": "r" * 200, "spec_ref": "s" * 500}
         entry = await kv.set("k", 1, writer="agent:directive", request_id="r" * 200, spec_ref="s" * 500)
         assert (entry.last_writer, entry.request_id, entry.spec_ref) == (
@@ -66,7 +66,7 @@ class Envelope(Fixtures):
         assert (change.last_writer, change.request_id) == (given["writer"], given["request_id"])
 
     async def test_illegal_identities(self, kv: KV) -> None:
-        """A writer and a request id are 1 to 200 characters without control characters, at every verb."""
+        """A writer and a request id are 1 to 200 characters without control characters, in every verb."""
         for verb, call in writing(kv, "k").items():
             for wrong in NO_IDENTITY:
                 with refusal(ValidationError, field="last_writer", about=(verb, wrong)):
@@ -75,7 +75,7 @@ class Envelope(Fixtures):
                     await call(request_id=wrong)
 
     async def test_illegal_documents(self, kv: KV) -> None:
-        """A spec_ref is at most 500 characters of valid text, at every verb."""
+        """A spec_ref is at most 500 characters of valid text, in every verb."""
         for verb, call in writing(kv, "k").items():
             for wrong in NO_SPEC_REF:
                 with refusal(ValidationError, field="spec_ref", about=(verb, wrong)):
@@ -95,7 +95,7 @@ class Envelope(Fixtures):
         assert entry.last_writer == "🎉" * 200
 
     async def test_semantics_are_kept(self, kv: KV, clock: ManualClock) -> None:
-        """Semantics may be given as an object or as their class, and come back as the latter."""
+        """Semantics may be given as an object or as `Semantics`, and are returned as `Semantics`."""
         given = {"purpose": "checkpoint", "producer": "p:d", "consumer_hints": ["a", "b"], "ttl_seconds": 60}
         meant = Semantics(purpose="checkpoint", producer="p:d", consumer_hints=("a", "b"), ttl_seconds=60)
         for semantics in (given, meant):
@@ -106,7 +106,7 @@ class Envelope(Fixtures):
         assert [change.purpose for change in await kv.history("k")] == ["checkpoint", "checkpoint"]
 
     async def test_no_semantics(self, kv: KV) -> None:
-        """Semantics that say nothing are none; unknown fields are ignored, null fields are absent."""
+        """Empty semantics count as none; unknown fields are ignored, and null fields are absent."""
         nothings: tuple[Any, ...] = (None, {}, Semantics(), {"purpose": None}, {"unknown": 5})
         for nothing in nothings:
             assert (await kv.set("k", 1, semantics=nothing)).semantics is None
@@ -114,7 +114,7 @@ class Envelope(Fixtures):
         assert entry.semantics == Semantics(purpose="flag")
 
     async def test_illegal_semantics(self, kv: KV) -> None:
-        """Semantics that break a rule are refused with the field's full name, wherever they are taken."""
+        """Every verb that takes semantics refuses invalid ones, with the field's full name."""
         for semantics, field in ILLEGAL_SEMANTICS:
             with refusal(ValidationError, field=field, about=semantics):
                 await kv.set("k", 1, semantics=semantics)
@@ -126,7 +126,7 @@ class Envelope(Fixtures):
         assert await kv.get("k") is None
 
     async def test_the_ttl_of_the_semantics(self, kv: KV, clock: ManualClock) -> None:
-        """ttl_seconds sets the expiry as ttl does; both given and different is refused."""
+        """ttl_seconds sets the deadline as ttl does; giving both with different values is refused."""
         assert present(await kv.set("k", 1, ttl=60, semantics={"ttl_seconds": 60})).expires_at == moment(
             clock.now() + 60_000
         )

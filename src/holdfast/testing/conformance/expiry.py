@@ -1,7 +1,6 @@
-"""Deadlines: what may be one, the instant at which an entry is gone, and what that leaves in the journal.
+"""Deadlines: valid ttls, the instant at which an entry expires, and the journal's record of it.
 
-Law: time is moved by the clock of the test. Whether an expired entry has been swept must show in the journal
-and nowhere else.
+Law: the test's clock moves time. A sweep of an expired entry must be visible in the journal and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ NO_TTL: Final[tuple[Any, ...]] = (0, -1, 2**31, True, False, 1.0, 0.5, float("na
 
 
 class WrongClock:
-    """A clock that can be set back, as that of another machine may be behind ours."""
+    """A clock that can be set back, as another machine's clock may be behind ours."""
 
     def __init__(self, now: int) -> None:
         self.time = now
 
     def now(self) -> int:
-        """What it shows."""
+        """Return the time that was set."""
         return self.time
 
 
@@ -38,7 +37,7 @@ class Expiry(Fixtures):
     """The rules of deadlines and expiry."""
 
     async def test_what_is_no_ttl(self, kv: KV) -> None:
-        """A ttl is whole seconds from 1 to 2,147,483,647; all else is refused, wherever one is taken."""
+        """A ttl is whole seconds from 1 to 2,147,483,647; every verb that takes one refuses anything else."""
         await kv.set("live", 1)
         for wrong in NO_TTL:
             with refusal(ValidationError, field="ttl", says="2147483647", about=wrong):
@@ -60,14 +59,14 @@ class Expiry(Fixtures):
         assert (await kv.list()).keys == ["live"]
 
     async def test_the_longest_ttl(self, kv: KV, clock: ManualClock) -> None:
-        """A ttl of 2,147,483,647 seconds is legal and kept to the millisecond."""
+        """A ttl of 2,147,483,647 seconds is valid and exact to the millisecond."""
         entry = await kv.set("k", 1, ttl=2_147_483_647)
         assert entry.expires_at == moment(clock.now() + 2_147_483_647_000)
         assert await kv.get_ttl("k") == 2_147_483_647
         assert await kv.get("k") == entry
 
     async def test_an_entry_is_gone_at_its_instant(self, kv: KV, clock: ManualClock) -> None:
-        """An entry is there until the millisecond before its deadline, and gone at it, for every reader."""
+        """An entry exists until the millisecond before its deadline and is gone at it, for every reader."""
         entry = await kv.set("k", 1, ttl=60)
         await kv.set("other", 1)
         clock.advance(59.999)
@@ -83,7 +82,7 @@ class Expiry(Fixtures):
         assert await kv.get_many(["k"]) == [None]
 
     async def test_an_expired_entry_is_gone_for_every_writer(self, kv: KV, clock: ManualClock) -> None:
-        """Checks, CAS, incr and the verbs on deadlines see nothing where an entry has expired."""
+        """Checks, conditional writes, incr and the ttl verbs treat an expired entry as absent."""
         for key in ("cas", "zero", "incr", "delete", "delete_many", "set_ttl", "remove_ttl", "keep", "check"):
             await kv.set(key, 7, ttl=60)
         old = present(await kv.get("cas")).version
@@ -104,7 +103,7 @@ class Expiry(Fixtures):
         assert (await kv.list()).keys == ["check", "incr", "keep", "zero"]
 
     async def test_created_at_does_not_survive_expiry(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Writing over an entry that has expired makes a new one, swept or not."""
+        """Overwriting an expired entry creates a new one, swept or not."""
         for sweep in (False, True):
             await kv.set("k", 1, ttl=1)
             clock.advance(1)
@@ -113,7 +112,7 @@ class Expiry(Fixtures):
             assert (await kv.set("k", 2)).created_at == moment(clock.now())
 
     async def test_seconds_left_are_rounded_up(self, kv: KV, clock: ManualClock) -> None:
-        """get_ttl answers seconds left, rounded up; None for ever; 0 for what is gone or never was."""
+        """get_ttl returns the seconds left, rounded up; None without a deadline; 0 without an entry."""
         await kv.set("k", 1, ttl=2)
         await kv.set("forever", 1)
         for passes, left in ((0, 2), (0.001, 2), (0.998, 2), (0.001, 1), (0.999, 1), (0.001, 0), (5, 0)):
@@ -123,7 +122,7 @@ class Expiry(Fixtures):
         assert await kv.get_ttl("never") == 0
 
     async def test_set_ttl(self, kv: KV, clock: ManualClock) -> None:
-        """set_ttl moves the deadline and nothing else; it is a change with a version of its own."""
+        """set_ttl changes only the deadline; it is a change with a version of its own."""
         first = await kv.set("k", {"a": 1}, semantics={"purpose": "flag"}, spec_ref="doc", writer="a")
         clock.advance(1)
         entry = await kv.set_ttl("k", 60, writer="b", request_id="r")
@@ -138,7 +137,7 @@ class Expiry(Fixtures):
         assert await kv.get("k") is None
 
     async def test_remove_ttl(self, kv: KV, clock: ManualClock) -> None:
-        """remove_ttl lets an entry live for ever; where there was no deadline it is a change all the same."""
+        """remove_ttl removes the deadline. Without a deadline it is still a change."""
         first = await kv.set("k", 1, ttl=60)
         entry = await kv.remove_ttl("k")
         assert (entry.expires_at, entry.value, entry.version) == (None, 1, first.version + 1)
@@ -147,14 +146,14 @@ class Expiry(Fixtures):
         assert (await kv.remove_ttl("k")).version == entry.version + 1
 
     async def test_deadlines_of_nothing(self, kv: KV) -> None:
-        """set_ttl and remove_ttl of a key that is not there are KeyNotFound, naming it."""
+        """set_ttl and remove_ttl of a missing key raise KeyNotFound, which names the key."""
         with refusal(KeyNotFound, field="key", says="'k'"):
             await kv.set_ttl("k", 60)
         with refusal(KeyNotFound, field="key", says="'k'"):
             await kv.remove_ttl("k")
 
     async def test_the_record_of_a_swept_entry(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A sweep records each expiry as a change of its own: version, writer, purpose and how late it is."""
+        """A sweep records each expiry as a change of its own, with version, writer, purpose and lag."""
         entry = await kv.set("k", 1, ttl=60, semantics={"purpose": "flag"}, writer="agent:a", request_id="r")
         clock.advance(60.25)
         assert await store.sweep() == 1
@@ -165,7 +164,7 @@ class Expiry(Fixtures):
         assert (change.lag_ms, change.at, change.request_id) == (250, moment(clock.now()), None)
 
     async def test_overwriting_records_the_expiry_first(self, kv: KV, clock: ManualClock) -> None:
-        """Writing over an entry that has expired unnoticed records the expiry, then the write."""
+        """Overwriting an entry whose expiry was not noticed yet records the expiry, then the write."""
         entry = await kv.set("k", 1, ttl=1, writer="first")
         clock.advance(3.5)
         new = await kv.set("k", 2, writer="second")
@@ -177,7 +176,7 @@ class Expiry(Fixtures):
         assert written.lag_ms is written.expired_version is None
 
     async def test_an_expiry_is_recorded_once(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """However an expired entry is met, the journal tells of it once."""
+        """The journal records an expiry once, however it is noticed."""
         await kv.set("k", 1, ttl=1)
         clock.advance(1)
         assert await kv.get("k") is None
@@ -196,7 +195,7 @@ class Expiry(Fixtures):
         assert await store.sweep() == 1
 
     async def test_sweeping(self, store: Store, clock: ManualClock) -> None:
-        """A sweep removes what is due in every namespace, answers how many, and leaves the rest."""
+        """A sweep removes due entries in every namespace, returns their number, and leaves the rest."""
         for plugin in ("one", "two"):
             items = [{"key": f"{n:03}", "value": n, "ttl": 1 if n % 3 else 60} for n in range(150)]
             await store.kv(plugin).set_many(items)
@@ -212,7 +211,7 @@ class Expiry(Fixtures):
         assert await store.sweep() == 100
 
     async def test_many_expire_together(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """However many a sweep removes, each has a version and a record of its own, in order of deadline."""
+        """Each entry that a sweep removes has its own version and record, in order of deadline."""
         written = {}
         for number in range(150):
             key, ttl = f"{number:03}{'é' * (number % 4)}", 200 - number
@@ -241,7 +240,7 @@ class Expiry(Fixtures):
         assert len((await store.trash("kv/trivia")).entries) == 3
 
     async def test_many_expire_where_each_is_kept(self, store: Store, clock: ManualClock) -> None:
-        """However many expire, a policy that asks for the trash or the audit gets each of them."""
+        """If a policy asks for the trash or the audit, each of many expired entries is kept there."""
         for name, kept, recorded in (("trash", 70, 0), ("audit", 0, 70)):
             kv = store.kv(name)
             await store.set_policy(kv.namespace, {name: True})
@@ -254,7 +253,7 @@ class Expiry(Fixtures):
         assert (await store.kv("trash").restore("042")).value == 42
 
     async def test_a_read_behind_a_refused_write(self, kv: KV, clock: ManualClock) -> None:
-        """A get that takes its turn after a write that was refused does not see what has expired."""
+        """A get that is ordered after a refused write does not see an expired entry."""
         await kv.set("k", 1, ttl=1)
         clock.advance(1)
         refused, seen = await asyncio.gather(
@@ -264,7 +263,7 @@ class Expiry(Fixtures):
         assert seen is None
 
     async def test_an_entry_that_got_more_time_stays(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A sweep judges by the deadline that an entry has now."""
+        """A sweep judges an entry by its current deadline."""
         await kv.set("longer", 1, ttl=1)
         await kv.set("forever", 1, ttl=1)
         await kv.set("keep", 1, ttl=1)
@@ -276,7 +275,7 @@ class Expiry(Fixtures):
         assert (await kv.list()).keys == ["forever", "longer"]
 
     async def test_deadlines_survive_opening_again(self, kv: KV, clock: ManualClock, reopen: Reopen) -> None:
-        """A deadline passes also while nobody has the store open."""
+        """Deadlines also pass while no process has the store open."""
         await kv.set("k", 1, ttl=60)
         await kv.set("later", 1, ttl=120)
         clock.advance(61)
@@ -291,7 +290,7 @@ class Expiry(Fixtures):
         assert (await kv.history("k"))[0].lag_ms == 1000
 
     async def test_a_clock_that_is_behind(self, make_store: MakeStore) -> None:
-        """A write uses at least the time of the namespace's last change, and keeps what expired by it."""
+        """A write's time is never before the namespace's last change; entries expired by then are kept."""
         clock = WrongClock(1_700_000_000_000)
         store = await make_store(clock)
         try:

@@ -1,6 +1,6 @@
-"""Writes that hold only as long as a lock does: fences and the guards of locks.
+"""Writes that are valid only while a lock is held: fences and the guards of locks.
 
-Law: a guard is known by the token that its write returns; nothing here looks at how it is kept.
+Law: a guard is known by the token that its write returns. Nothing here examines how it is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def take(kv: KV, lock: str = "lock") -> dict[str, Any]:
-    """Be the newest holder of a lock: the fence that its writes carry."""
+    """Become the newest holder of a lock. Returns the fence for its writes."""
     [token] = (await kv.batch(writes=[{"guard": lock}])).versions
     return {"lock": lock, "token": token}
 
@@ -28,14 +28,14 @@ class Fences(Fixtures):
     """The rules of fences."""
 
     async def test_tokens_grow(self, kv: KV) -> None:
-        """Each taking of a lock has a token of its own, which is a version of the namespace."""
+        """Each acquisition of a lock has its own token, which is a version of the namespace."""
         await kv.set("k", 1)
         tokens = [(await take(kv))["token"] for _ in range(3)]
         assert tokens == [2, 3, 4]
         assert (await kv.set("k", 1)).version == 5
 
     async def test_the_newest_holder_writes(self, kv: KV) -> None:
-        """With the newest token every verb that writes goes through."""
+        """With the newest token, every verb that writes succeeds."""
         fence = await take(kv)
         for verb, call in writing(kv, "k").items():
             await kv.set("k", 1, semantics={"purpose": "flag"})
@@ -45,7 +45,7 @@ class Fences(Fixtures):
         assert (await kv.batch(writes=[{"guard": "lock"}], fence=fence)).versions[0] is not None
 
     async def test_an_older_holder_is_refused(self, kv: KV) -> None:
-        """As soon as a newer holder has taken the lock, no write of the older one goes through."""
+        """As soon as a newer holder has taken the lock, every write of the older one is refused."""
         old = await take(kv)
         new = await take(kv)
         entry = await kv.set("k", 1, fence=new)
@@ -56,7 +56,7 @@ class Fences(Fixtures):
         assert (await kv.changes()).next == entry.version
 
     async def test_a_token_that_nobody_was_given(self, kv: KV) -> None:
-        """A token newer than the lock's newest is refused too: only the holder at hand writes."""
+        """A token newer than the lock's newest is refused too: only the current holder writes."""
         await kv.set("k", 1)
         fence = await take(kv)
         for ahead in (1, 2, 1000):
@@ -67,7 +67,7 @@ class Fences(Fixtures):
         assert (await kv.set("k", 2, fence=fence)).value == 2
 
     async def test_a_lock_that_was_never_taken(self, kv: KV, store: Store) -> None:
-        """A fence of a lock that nobody has taken in this namespace is refused."""
+        """A fence is refused if its lock was never taken in this namespace."""
         fence = await take(store.kv("elsewhere"))
         for token in (fence["token"], 0, 7):
             with refusal(Fenced, field="fence", says="'lock'"):
@@ -75,13 +75,13 @@ class Fences(Fixtures):
         assert await kv.get("k") is None
 
     async def test_locks_are_independent(self, kv: KV) -> None:
-        """Taking one lock leaves the holders of others alone."""
+        """Taking one lock does not affect the holders of others."""
         one = await take(kv, "one")
         await take(kv, "two")
         assert (await kv.set("k", 1, fence=one)).value == 1
 
     async def test_a_token_outlives_time(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A guard never expires and upkeep leaves it alone."""
+        """A guard never expires, and upkeep does not remove it."""
         old = await take(kv)
         new = await take(kv)
         clock.advance(30 * DAY)
@@ -92,7 +92,7 @@ class Fences(Fixtures):
         assert (await kv.set("k", 1, fence=new)).value == 1
 
     async def test_a_token_outlives_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """Tokens hold, and go on growing, when the storage is opened again."""
+        """Tokens stay valid, and keep growing, when the storage is reopened."""
         old = await take(kv)
         new = await take(kv)
         again = await reopen()
@@ -106,7 +106,7 @@ class Fences(Fixtures):
         assert (await take(kv))["token"] > new["token"]
 
     async def test_taking_a_lock_is_one_batch(self, kv: KV) -> None:
-        """The guard is written with the lock or not at all."""
+        """The guard is written together with the lock or not at all."""
         acquire: dict[str, Any] = {
             "checks": [{"key": "lock", "version": 0}],
             "writes": [{"key": "lock", "value": "me", "ttl": 30}, {"guard": "lock"}],
@@ -118,7 +118,7 @@ class Fences(Fixtures):
         assert (await kv.set("k", 1, fence={"lock": "lock", "token": token})).value == 1
 
     async def test_guards_are_no_entries(self, kv: KV, store: Store) -> None:
-        """A guard shows in no listing, no count and no journal."""
+        """A guard appears in no listing, no count and no journal."""
         await take(kv, "guard")
         assert (await kv.list()).keys == []
         assert await kv.get("guard") is None
@@ -127,7 +127,7 @@ class Fences(Fixtures):
         assert await kv.delete("guard") is False
 
     async def test_the_fence_stands_before_the_check(self, kv: KV) -> None:
-        """Who has lost the lock learns that, not what the entry is by now."""
+        """A holder that lost the lock gets `Fenced`, not a conflict over the entry."""
         old = await take(kv)
         await take(kv)
         await kv.set("k", 1)
@@ -135,7 +135,7 @@ class Fences(Fixtures):
             await kv.set("k", 2, expected_version=99, fence=old)
 
     async def test_a_replay_needs_no_lock(self, kv: KV) -> None:
-        """A request that was done is replayed though its lock is lost; a new one is refused."""
+        """A completed request is replayed even if its lock is lost; a new one is refused."""
         fence = await take(kv)
         entry = await kv.set("k", 1, fence=fence, request_id="r")
         await take(kv)

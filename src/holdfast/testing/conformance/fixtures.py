@@ -1,6 +1,6 @@
-"""The ground that every conformance test stands on: an empty store and a clock that moves on command.
+"""Fixtures for every conformance test: an empty store and a clock that moves on command.
 
-Law: only fixtures live here, and all of them follow from `make_store`, which a subclass supplies.
+Law: only fixtures live here, and all of them derive from `make_store`, which a subclass supplies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.handles.tables import Tables
 from holdfast.store import Store
 
 MakeStore: TypeAlias = Callable[[Clock], Awaitable[Store]]
-"""Opens a store, without a reaper of its own, on the storage of the test at hand."""
+"""Opens a store without a reaper on the storage of the current test."""
 Reopen: TypeAlias = Callable[[], Awaitable[Store]]
 """Closes the store and opens another on the same storage."""
 
@@ -27,7 +27,7 @@ class Fixtures:
     """Fixtures for the tests of every theme. A subclass supplies the fixture `make_store`.
 
     Attributes:
-        scheme: Of the URLs that the engine serves, as it is registered.
+        scheme: The scheme of the URLs that the engine serves, as it is registered.
     """
 
     scheme: ClassVar[str]
@@ -39,7 +39,7 @@ class Fixtures:
 
     @pytest.fixture
     async def opened(self, make_store: MakeStore, clock: ManualClock) -> AsyncIterator[Opened]:
-        """The storage of this test, open."""
+        """The storage of this test, opened."""
         opened = Opened(make_store, clock, await make_store(clock))
         yield opened
         await opened.store.aclose()
@@ -66,7 +66,7 @@ class Fixtures:
 
 
 class Opened:
-    """A storage with one store open on it at a time."""
+    """A storage with one open store at a time."""
 
     def __init__(self, make_store: MakeStore, clock: Clock, store: Store) -> None:
         self._make_store = make_store
@@ -74,14 +74,14 @@ class Opened:
         self.store = store
 
     async def again(self) -> Store:
-        """Close the store that is open and open the next."""
+        """Close the open store and open the next."""
         await self.store.aclose()
         self.store = await self._make_store(self._clock)
         return self.store
 
 
 async def assert_empty(store: Store) -> None:
-    """What a store whose engine does not declare to be durable must look like when it is opened again."""
+    """Assert that a reopened store is empty, as it must be if its engine is not durable."""
     assert await store.namespaces() == []
     assert (await store.kv("trivia").list()).keys == []
     assert (await store.kv("trivia").changes()).changes == []

@@ -1,6 +1,6 @@
 """The journal as callers read it: changes and history.
 
-Law: these tests read; what each verb writes into the journal is tested with the verb as well.
+Law: these tests read. Each verb's own tests also check what it writes into the journal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Journal(Fixtures):
     """The rules of changes and history."""
 
     async def test_nothing_has_changed_yet(self, kv: KV) -> None:
-        """The journal of a namespace that nobody has written to is empty and has no gap."""
+        """The journal of a namespace that was never written to is empty and has no gap."""
         found = await kv.changes()
         assert (found.changes, found.next, found.gap, found.oldest) == ([], 0, False, None)
         assert await kv.history("k") == []
 
     async def test_every_kind_of_change(self, kv: KV, clock: ManualClock) -> None:
-        """Each change is told with its op, key, version, time, writer, request and purpose, and no value."""
+        """Each change has its op, key, version, time, writer, request id and purpose, but no value."""
         at = moment(clock.now())
         semantics = {"purpose": "flag"}
         await kv.set("k", 1, semantics=semantics, writer="a", request_id="r1")
@@ -77,7 +77,7 @@ class Journal(Fixtures):
         assert [change.version for change in (await kv.changes(7)).changes] == [8, 9, 10]
 
     async def test_changes_of_a_prefix(self, kv: KV) -> None:
-        """With a prefix only its keys are told of, and `next` passes over the others."""
+        """With a prefix, only changes of its keys are returned, and `next` skips the others."""
         for key in ("a1", "b1", "a2", "b2", "b3", "a%", "b4"):
             await kv.set(key, 0)
         page = await kv.changes(prefix="a", limit=2)
@@ -90,7 +90,7 @@ class Journal(Fixtures):
         assert (page.changes, page.next) == ([], 7)
 
     async def test_a_full_page_may_be_the_last(self, kv: KV) -> None:
-        """A page with as many changes as were asked for passes over what follows, if that is not wanted."""
+        """`next` of a full page skips the changes after it if none of them matches."""
         for key in ("a1", "a2", "b1", "b2"):
             await kv.set(key, 0)
         found = await kv.changes(prefix="a", limit=2)
@@ -108,7 +108,7 @@ class Journal(Fixtures):
                     kv.watch(since=wrong)
 
     async def test_beyond_the_head_is_a_gap(self, kv: KV) -> None:
-        """A `since` that the namespace has not reached is not of this store: all that is known is told."""
+        """A `since` beyond the head is a gap: everything known is returned."""
         await kv.set("a", 0)
         await kv.set("b", 0)
         page = await kv.changes(99)
@@ -119,7 +119,7 @@ class Journal(Fixtures):
         assert (page.gap, page.next, len(page.changes)) == (True, 1, 1)
 
     async def test_the_journal_forgets_after_a_day(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """What is older than a day goes; a `since` before it is a gap that names the oldest known version."""
+        """Changes older than a day are dropped; a `since` before that is a gap with the oldest version."""
         for number in range(5):
             await kv.set("old", number)
         clock.advance(DAY / 2)
@@ -144,7 +144,7 @@ class Journal(Fixtures):
         assert (await kv.set("after", 0)).version == 7
 
     async def test_history_is_newest_first(self, kv: KV) -> None:
-        """History tells of one very key, newest first, as far as the limit goes."""
+        """History returns the changes of exactly one key, newest first, up to the limit."""
         for number in range(3):
             await kv.set("k", number)
             await kv.set("k2", number)
@@ -160,7 +160,7 @@ class Journal(Fixtures):
         assert await kv.history("K") == []
 
     async def test_large_pages_are_cut(self, kv: KV) -> None:
-        """A page of changes holds at most 512 KB and is continued by `next`."""
+        """A page of changes holds at most 512 KB, and `next` continues it."""
         keys = [f"{number:03}" + "🎉" * 252 for number in range(450)]
         for start in range(0, 450, 150):
             await kv.set_many([{"key": key, "value": 0} for key in keys[start : start + 150]])
@@ -170,7 +170,7 @@ class Journal(Fixtures):
         assert [change.key for change in first.changes + second.changes] == keys
 
     async def test_the_journal_survives_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """A reader goes on where it was after the storage was opened again."""
+        """A reader continues where it stopped after the storage was reopened."""
         await kv.set("a", 1, writer="w", request_id="r")
         await kv.set("b", 1, semantics={"purpose": "flag"})
         before = await kv.changes()

@@ -1,6 +1,6 @@
-"""What a key, a prefix and a namespace may be called, and how keys are told apart and ordered.
+"""Names: valid keys, prefixes and namespaces, and how keys are compared and ordered.
 
-Law: the tests go by characters and bytes alone; nothing here depends on what is stored under a key.
+Law: these tests depend only on characters and bytes, never on the stored values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Keys(Fixtures):
     """The rules of keys, prefixes and names."""
 
     async def test_legal_keys(self, kv: KV) -> None:
-        """Any text of 1 to 255 characters without U+0000 is a key, and each is its own."""
+        """Any text of 1 to 255 characters without U+0000 is a valid key, and all are distinct."""
         for number, key in enumerate(LEGAL):
             await kv.set(key, number)
         for number, key in enumerate(LEGAL):
@@ -52,7 +52,7 @@ class Keys(Fixtures):
         assert (await kv.list()).keys == []
 
     async def test_illegal_keys(self, kv: KV) -> None:
-        """A key that breaks its rule is refused by every verb, with the field, the size and the limit."""
+        """Every verb refuses an invalid key, with the field, the size and the limit."""
         for verb, call in on_key(kv).items():
             for key, words in ILLEGAL:
                 with refusal(ValidationError, field="key", says=words, about=(verb, key)):
@@ -70,7 +70,7 @@ class Keys(Fixtures):
             assert present(await kv.get(key)).value == key
 
     async def test_keys_are_ordered_by_their_bytes(self, kv: KV) -> None:
-        """The order of keys is that of their UTF-8 bytes, also where UTF-16 would have it otherwise."""
+        """Keys are ordered by their UTF-8 bytes, also where UTF-16 would order them differently."""
         ordered = sorted(LEGAL, key=str.encode)
         assert ordered.index("\uffff") < ordered.index("\U00010000")
         await kv.set_many([{"key": key, "value": 0} for key in LEGAL])
@@ -85,7 +85,7 @@ class Keys(Fixtures):
             assert (await kv.list(prefix)).keys == expected, prefix
 
     async def test_prefixes_at_the_edges_of_the_characters(self, kv: KV) -> None:
-        """A prefix matches what begins with it and nothing else, up to the last character there is."""
+        """A prefix matches exactly the keys that begin with it, up to the last Unicode character."""
         last = "\U0010ffff"
         edges = ["\x01", "\x7f", "\x80", "\ud7ff", "\ue000", "\uffff", "\U00010000", last]
         keys = [first + rest for first in (*edges, "", "a" + last) for rest in ("", "a", "é", last)][:-1]
@@ -97,7 +97,7 @@ class Keys(Fixtures):
             assert [change.key for change in (await kv.changes(prefix=prefix)).changes] == expected, prefix
 
     async def test_illegal_prefixes(self, kv: KV) -> None:
-        """A prefix is text of at most 255 characters, and of valid UTF-8."""
+        """A prefix is text of at most 255 characters, in valid UTF-8."""
         for prefix, words in ILLEGAL[1:]:
             with refusal(ValidationError, field="prefix", says=words, about=prefix):
                 await kv.list(prefix)

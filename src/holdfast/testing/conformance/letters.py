@@ -1,6 +1,6 @@
-"""Retries and dead letters: what is given up is kept whole, told of, and can be done again once.
+"""Retries and dead letters: a request that is given up is stored in full, reported, and can be retried once.
 
-Law: no test waits: a retry sleeps on the clock of the test.
+Law: no test waits: a retry sleeps on the test's clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def retrying(kv: KV, clock: ManualClock) -> Retry:
-    """A retry whose sleep moves the clock."""
+    """Return a retry whose sleep moves the clock."""
 
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
@@ -30,7 +30,7 @@ def retrying(kv: KV, clock: ManualClock) -> Retry:
 
 
 async def given_up(kv: KV, clock: ManualClock, key: str, value: Any, **more: Any) -> int:
-    """The letter of a set over a key that others hold."""
+    """Give up a set of a key that others hold. Returns the number of its letter."""
     with pytest.raises(Escalated) as caught:
         await retrying(kv, clock).set(key, value, expected_version=0, **more)
     assert caught.value.code == VersionConflict.code
@@ -42,14 +42,14 @@ class Letters(Fixtures):
     """The rules of retries and dead letters."""
 
     async def test_a_retry_waits_for_its_turn(self, kv: KV, clock: ManualClock) -> None:
-        """A conflict that passes in time is no error: the write is done, once."""
+        """A conflict that passes in time is not an error: the write takes effect once."""
         await kv.set("k", "theirs", ttl=6)
         entry = await retrying(kv, clock).set("k", "mine", expected_version=0)
         assert entry == present(await kv.get("k"))
         assert entry.value == "mine"
 
     async def test_a_letter_is_whole(self, store: Store, clock: ManualClock) -> None:
-        """All that the request said is in its letter, with why it was given up, in both families."""
+        """A letter has everything that the request said, and the reason it was given up, in both families."""
         value = {"turn": "alice", "snake_case": [1.5, -0.0, 2**70, None], "é": {"camelCase": True}}
         meaning = {"purpose": "checkpoint", "consumer_hints": ["a b"]}
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
@@ -79,7 +79,7 @@ class Letters(Fixtures):
             assert same(letter.request, expected)
 
     async def test_giving_up_is_a_change(self, store: Store, clock: ManualClock) -> None:
-        """The journal tells of it under the version that is the letter's number, without the value."""
+        """The journal records the letter under its number as the version, without the value."""
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             await kv.set("k", 1)
             one = await given_up(kv, clock, "k", "the same", request_id="r1", writer="a:b")
@@ -99,7 +99,7 @@ class Letters(Fixtures):
             assert present(await kv.get("k")).value == 1
 
     async def test_a_letter_is_done_again(self, store: Store, kv: KV, clock: ManualClock) -> None:
-        """Once nothing is in the way its request is done as it was asked for, and the letter is gone."""
+        """Once nothing prevents it, the request is executed as it was made, and the letter is removed."""
         await kv.set("k", "theirs")
         letters = store.letters(kv.namespace)
         number = await given_up(kv, clock, "k", "mine", request_id="r", writer="a:b")
@@ -118,7 +118,7 @@ class Letters(Fixtures):
     async def test_what_was_done_after_all_is_not_done_twice(
         self, store: Store, kv: KV, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A write whose answers were all lost is given up; doing its letter again has no second effect."""
+        """A write whose replies were all lost is given up; retrying its letter has no second effect."""
         execute = store.execute
 
         async def deaf(command: Any) -> Any:
@@ -137,7 +137,7 @@ class Letters(Fixtures):
         assert (await store.letters(kv.namespace).list()).letters == []
 
     async def test_every_verb_has_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
-        """Whatever writes with an expectation can be given up, kept, and done again."""
+        """Every conditional write can be given up, stored and retried."""
         retry, letters = retrying(kv, clock), store.letters(kv.namespace)
         await kv.set("s", 1, semantics={"purpose": "config"})
         await kv.delete("s")
@@ -174,7 +174,7 @@ class Letters(Fixtures):
         assert len((await letters.list()).letters) == 6
 
     async def test_pages_of_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
-        """Letters come in the order in which they were kept, page by page, each once; each can be dropped."""
+        """Letters are listed in the order in which they were stored, each once; each can be dropped."""
         await kv.set("k", 1)
         letters = store.letters(kv.namespace)
         numbers = [await given_up(kv, clock, "k", number) for number in range(5)]
@@ -192,7 +192,7 @@ class Letters(Fixtures):
                 await letters.drop(wrong)  # type: ignore[arg-type]
 
     async def test_large_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
-        """A batch at its limit can be kept, and a page of such letters holds one."""
+        """A batch at its size limit can be stored, and a page holds only one such letter."""
         await kv.set("k", 1)
         writes = [{"key": f"{number:03}", "value": "x" * 65_000} for number in range(8)]
         letters = store.letters(kv.namespace)
@@ -206,7 +206,7 @@ class Letters(Fixtures):
         assert (await letters.list(after=page.next or 0)).next is None
 
     async def test_letters_stay(self, store: Store, kv: KV, clock: ManualClock, reopen: Reopen) -> None:
-        """No upkeep drops a letter, and a letter is there after the store was opened again."""
+        """Upkeep never drops a letter, and letters survive reopening the store."""
         await kv.set("k", 1)
         number = await given_up(kv, clock, "k", "mine")
         clock.advance(100 * 86_400)
@@ -221,6 +221,6 @@ class Letters(Fixtures):
 
 
 def present_letter(letter: Any) -> Any:
-    """The letter that must be there."""
+    """Return a letter that must exist."""
     assert letter is not None, "there is no such letter"
     return letter

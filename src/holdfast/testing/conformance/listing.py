@@ -1,6 +1,6 @@
-"""Walking over keys: pages, their bounds and their cursors.
+"""Walking over keys: pages, their limits and their cursors.
 
-Law: a cursor is opaque. The tests hand it back as it came and look at what a caller sees.
+Law: a cursor is opaque. The tests pass it back unchanged and check what a caller sees.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ NO_FILTER: Final[tuple[tuple[str, str, tuple[Any, ...]], ...]] = (
     ("spec_ref", "spec_ref", ("s" * 501, 5)),
     ("expires_before", "expires_before", NO_TIME),
 )
-"""Each argument that filters, the field that its refusal names, and what it can't be."""
+"""Each filter argument, the field that its refusal names, and invalid values for it."""
 NO_CURSOR: Final[tuple[Any, ...]] = (5, b"YQ", ["a"], "é", "a", "_w", "7aCA", "AA", "YQBi", "!!!!", "YQ YQ")
 
 
 async def fill(kv: KV, keys: list[str], value: Any = 0) -> None:
-    """Put the same value at each key."""
+    """Set each key to the same value."""
     for start in range(0, len(keys), 100):
         await kv.set_many([{"key": key, "value": value} for key in keys[start : start + 100]])
 
 
 async def walk(kv: KV, prefix: str = "", **given: Any) -> list[Page]:
-    """All pages of a listing; one that does not go on after the last would never end."""
+    """Return all pages of a listing. Asserts that each page continues after the one before."""
     pages = [await kv.list(prefix, **given)]
     seen = pages[0].keys[-1:]
     while pages[-1].cursor is not None:
@@ -51,7 +51,7 @@ async def walk(kv: KV, prefix: str = "", **given: Any) -> list[Page]:
 
 
 async def found(kv: KV, prefix: str = "", **given: Any) -> list[str]:
-    """The keys of all pages of a listing."""
+    """Return the keys of all pages of a listing."""
     return [key for page in await walk(kv, prefix, **given) for key in page.keys]
 
 
@@ -59,14 +59,14 @@ class Listing(Fixtures):
     """The rules of list."""
 
     async def test_an_empty_namespace(self, kv: KV) -> None:
-        """Nothing there is an empty page that is the last."""
+        """An empty namespace gives one empty page."""
         page = await kv.list()
         assert (page.keys, page.count, page.entries) == ([], 0, None)
         assert (page.truncated, page.cursor) == (False, None)
         assert (await kv.list(values=True)).entries == []
 
     async def test_entries_come_on_request(self, kv: KV) -> None:
-        """With values a page shows entries as get does, in the order of its keys."""
+        """With `values`, a page shows entries as get does, in the order of its keys."""
         await kv.set("a", {"x": 1.0}, semantics={"purpose": "flag"}, spec_ref="s", writer="w")
         await kv.set("b", None, ttl=60)
         page = await kv.list(values=True)
@@ -75,7 +75,7 @@ class Listing(Fixtures):
         assert (await kv.list()).entries is None
 
     async def test_pages_hold_what_they_are_asked_for(self, kv: KV) -> None:
-        """Pages end at the limit, with a cursor; the last says that it is, also when it is full."""
+        """Pages end at the limit, with a cursor; the last page has none, even when it is full."""
         keys = [f"{number:02}" for number in range(12)]
         await fill(kv, keys)
         for limit in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 10_000):
@@ -111,27 +111,27 @@ class Listing(Fixtures):
         assert (await kv.list(limit=10_000)).count == 1001
 
     async def test_what_is_no_cursor(self, kv: KV) -> None:
-        """A cursor that no page gave is refused as such, and never taken for another place."""
+        """A cursor that no page returned is refused, and never taken for another position."""
         await kv.set("k", 1)
         for wrong in NO_CURSOR:
             with refusal(ValidationError, field="cursor", about=wrong):
                 await kv.list(cursor=wrong)
 
     async def test_a_cursor_of_another_prefix(self, kv: KV) -> None:
-        """A cursor belongs to the listing that gave it."""
+        """A cursor belongs to the listing that returned it."""
         await fill(kv, ["a1", "a2", "b1", "b2"])
         cursor = (await kv.list("b", limit=1)).cursor
         with refusal(ValidationError, field="cursor", says="prefix"):
             await kv.list("a", cursor=cursor)
 
     async def test_cursors_of_strange_keys(self, kv: KV) -> None:
-        """A cursor stands after any key that can be."""
+        """A cursor can stand after any valid key."""
         keys = sorted(["\x01", "\n", "%", "é", "\uffff", "\U00010000", "\U0010ffff", "🎉" * 255, "x" * 255])
         await fill(kv, keys)
         assert [key for page in await walk(kv, limit=1) for key in page.keys] == keys
 
     async def test_a_cursor_stays_right(self, kv: KV, clock: ManualClock) -> None:
-        """Each key that was there throughout is seen exactly once, whatever comes and goes meanwhile."""
+        """Each key that exists throughout is seen exactly once, whatever is written or removed meanwhile."""
         stay = [f"{number:02}" for number in range(0, 40, 2)]
         await fill(kv, stay)
         await kv.set_many([{"key": f"{number:02}x", "value": 0, "ttl": 1} for number in range(0, 40, 4)])
@@ -155,7 +155,7 @@ class Listing(Fixtures):
         assert seen == sorted(set(seen))
 
     async def test_a_page_with_values_ends_at_512_kb(self, kv: KV) -> None:
-        """A page holds at most 512 KB, and says so by a cursor; each page makes headway."""
+        """A page holds at most 512 KB and then has a cursor; every page makes progress."""
         keys = [f"{number:02}" for number in range(20)]
         await fill_large(kv, keys)
         pages = await walk(kv, values=True)
@@ -176,7 +176,7 @@ class Listing(Fixtures):
         assert sum(len(key.encode()) for key in pages[0].keys) <= 524_288
 
     async def test_entries_by_their_envelope(self, kv: KV, clock: ManualClock) -> None:
-        """A listing can ask for a purpose, a producer, a writer, a document and a deadline: all must fit."""
+        """A listing can filter by purpose, producer, writer, spec_ref and deadline; all must match."""
         await kv.set("a", 1, semantics={"purpose": "lock", "producer": "p"}, writer="w", spec_ref="s", ttl=60)
         await kv.set("b", 1, semantics={"purpose": "lock", "producer": "q"}, writer="w", spec_ref="t")
         await kv.set("c", 1, semantics={"purpose": "flag", "producer": "p"}, writer="v", ttl=61)
@@ -205,7 +205,7 @@ class Listing(Fixtures):
         assert (page.truncated, page.cursor) == (False, None)
 
     async def test_times_in_every_form(self, kv: KV) -> None:
-        """A time is given as such or as text in ISO 8601; without a zone it is UTC."""
+        """A time is a `datetime` or ISO 8601 text; without a zone it is UTC."""
         entry = await kv.set("k", 1, ttl=60)
         assert entry.expires_at is not None
         at = entry.expires_at
@@ -218,14 +218,14 @@ class Listing(Fixtures):
                 assert (await kv.list(expires_before=given)).keys == ["k"]
 
     async def test_what_is_no_filter(self, kv: KV) -> None:
-        """A filter that no entry could pass by its form is refused with the field that is wrong."""
+        """A filter with an invalid value is refused, with the field that is wrong."""
         for name, field, wrongs in NO_FILTER:
             for wrong in wrongs:
                 with refusal(ValidationError, field=field, about=(name, wrong)):
                     await kv.list(**{name: wrong})
 
     async def test_what_is_gone_passes_no_filter(self, kv: KV, clock: ManualClock) -> None:
-        """An entry that has expired is in no listing, and one that was written over counts as it is now."""
+        """An expired entry is in no listing, and an overwritten one is judged by its current envelope."""
         await kv.set("gone", 1, ttl=1, semantics={"purpose": "config"})
         await kv.set("changed", 1, semantics={"purpose": "config"})
         await kv.set("changed", 1, semantics={"purpose": "flag"})
@@ -234,7 +234,7 @@ class Listing(Fixtures):
         assert (await kv.list(expires_before=moment(clock.now() + 1000))).keys == []
 
     async def test_filtered_pages_hold_what_they_are_asked_for(self, kv: KV) -> None:
-        """Pages of a filter end at the limit, and the last says that it is, also when it is full."""
+        """Filtered pages end at the limit; the last page has no cursor, even when it is full."""
         keys = [f"{number:02}" for number in range(24)]
         for position, key in enumerate(keys):
             await kv.set(key, 0, writer="wv"[position % 2])
@@ -245,7 +245,7 @@ class Listing(Fixtures):
             assert len(pages) == -(-12 // limit)
 
     async def test_a_filtered_page_ends_at_512_kb(self, kv: KV) -> None:
-        """A page of a filter holds at most 512 KB, and of keys alone more than of values."""
+        """A filtered page holds at most 512 KB; it holds more keys without values than with them."""
         keys = [f"{number:02}" for number in range(12)]
         await fill_large(kv, keys)
         pages = await walk(kv, values=True, writer="embedded")
@@ -254,7 +254,7 @@ class Listing(Fixtures):
         assert (await kv.list(writer="embedded")).keys == keys
 
     async def test_a_page_looks_at_so_much_and_no_more(self, kv: KV) -> None:
-        """Where hardly anything fits, a page ends all the same, and the next goes on behind it."""
+        """A page ends even if it finds almost no match, and the next page continues after it."""
         values = [{"key": f"{number:02}", "value": "x" * 65_534} for number in range(50)]
         for start in range(0, len(values), 7):
             await kv.set_many(values[start : start + 7])
@@ -264,7 +264,7 @@ class Listing(Fixtures):
         assert [page.truncated for page in pages] == [True, False]
 
     async def test_a_filtered_cursor_stays_right(self, kv: KV, clock: ManualClock) -> None:
-        """Each key that fitted throughout is seen exactly once, whatever comes and goes meanwhile."""
+        """Each key that matches throughout is seen exactly once, whatever is written or removed meanwhile."""
         stay = [f"{number:02}" for number in range(0, 30, 2)]
         for key in stay:
             await kv.set(key, 0, writer="w")
@@ -288,6 +288,6 @@ class Listing(Fixtures):
 
 
 async def fill_large(kv: KV, keys: list[str]) -> None:
-    """Put a value of the largest size at each key."""
+    """Set each key to a value of the largest size."""
     for key in keys:
         await kv.set(key, "x" * 65_534)

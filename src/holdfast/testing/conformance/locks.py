@@ -1,7 +1,7 @@
-"""Who holds a lock, who comes next, and what becomes of a holder that is gone.
+"""Locks: who holds one, who is next, and what happens when a holder dies.
 
-Law: a lock is seen through its object, the fence and the journal; its entries, whose keys are documented, are
-written here only to stand for holders and waiters that have died.
+Law: a lock is observed through its object, the fence and the journal. The tests write its entries, whose keys
+are documented, only in place of holders and waiters that have died.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 async def waiting(kv: KV, number: int) -> None:
-    """Wait until so many wait for the lock `a`."""
+    """Wait until the lock `a` has this number of waiters."""
     async with asyncio.timeout(PATIENCE):
         while len((await kv.list("lock/a/waiting/")).keys) != number:  # noqa: ASYNC110 - seen from outside
             await asyncio.sleep(0.002)
 
 
 async def dead(kv: KV, key: str, value: object = None) -> None:
-    """Leave an entry of a lock behind, as somebody who died would."""
+    """Leave an entry of a lock behind, as a holder or waiter that died would."""
     await kv.set(key, value, ttl=30, semantics={"purpose": "lock"}, writer="gone")
 
 
@@ -47,7 +47,7 @@ class Locks(Fixtures):
     """The rules of locks."""
 
     async def test_one_holder_at_a_time(self, store: Store) -> None:
-        """However many want a lock, one has it; every holding has a greater token, and nothing is left."""
+        """A lock has one holder at a time; each holding has a greater token, and nothing is left behind."""
         inside: list[int] = []
         tokens: list[int] = []
 
@@ -67,7 +67,7 @@ class Locks(Fixtures):
             tokens.clear()
 
     async def test_first_come_first_served(self, kv: KV) -> None:
-        """Waiters get the lock in the order in which they came."""
+        """Waiters get the lock in the order in which they arrived."""
         served: list[int] = []
 
         async def work(number: int) -> None:
@@ -79,7 +79,7 @@ class Locks(Fixtures):
             for number in range(4):
                 tasks.append(asyncio.create_task(work(number)))
                 await waiting(kv, number + 1)
-        assert not await kv.lock("a").acquire(timeout=0)  # there is somebody who came before
+        assert not await kv.lock("a").acquire(timeout=0)  # a waiter is ahead
         await asyncio.gather(*tasks)
         assert served == [0, 1, 2, 3]
         assert (await kv.list()).keys == []
@@ -97,7 +97,7 @@ class Locks(Fixtures):
             assert await lock.release()
 
     async def test_a_lock_that_is_not_free(self, kv: KV) -> None:
-        """Who waits for a time only is told that it was not enough, and leaves nothing behind."""
+        """A wait that times out reports that the lock was not free, and leaves nothing behind."""
         lock = kv.lock("a")
         async with lock:
             assert lock.held is True
@@ -112,7 +112,7 @@ class Locks(Fixtures):
             assert again.token > lock.token
 
     async def test_what_is_told_of_a_lock(self, kv: KV) -> None:
-        """The entry of a lock has its purpose and its owner, and the trash never sees it."""
+        """The entry of a lock shows its purpose and its owner, and never goes to the trash."""
         async with kv.lock("a", ttl=60, owner="agent:sync"):
             entry = present(await kv.get("lock/a"))
             assert entry.semantics is not None
@@ -138,7 +138,7 @@ class Locks(Fixtures):
             await kv.set("k", 1, fence=lock.fence)
 
     async def test_a_lease_that_was_not_renewed(self, kv: KV, clock: ManualClock) -> None:
-        """When its time is over the holder is cancelled and told, and the next one fences it off."""
+        """When its lease ends, the holder is cancelled with an error, and the next holder fences it off."""
         lock = kv.lock("a", ttl=30)
         with refusal(LockLost, says="'a'"):
             async with asyncio.timeout(PATIENCE), lock:
@@ -154,7 +154,7 @@ class Locks(Fixtures):
         assert present(await kv.get("k")).value == "new"
 
     async def test_a_lock_that_was_taken_away(self, kv: KV, clock: ManualClock) -> None:
-        """A renewal that is refused tells the holder; its release leaves the other's lock alone."""
+        """A refused renewal raises an error in the holder; its release leaves the new lock alone."""
         lock = kv.lock("a", ttl=30)
         holder = asyncio.create_task(held_for_ever(lock))
         await collect(kv, 1, "lock/a", since=0)
@@ -167,7 +167,7 @@ class Locks(Fixtures):
             assert present(await kv.get("lock/a")).semantics is not None
 
     async def test_a_release_that_comes_too_late(self, kv: KV) -> None:
-        """A holder that lost the lock unnoticed learns it from the release, which removes nobody else's."""
+        """A holder that lost the lock unnoticed learns it at release, which leaves the new lock alone."""
         lock = kv.lock("a", ttl=60)
         assert await lock.acquire()
         await kv.delete("lock/a")
@@ -179,7 +179,7 @@ class Locks(Fixtures):
                 await kv.delete("lock/a")
 
     async def test_a_holder_that_died(self, kv: KV, clock: ManualClock) -> None:
-        """A waiter follows a dead holder at its deadline; the journal tells whose lock expired, and why."""
+        """A waiter succeeds a dead holder at its deadline; the journal records whose lock expired."""
         await dead(kv, "lock/a", {"holder": "gone"})
         lock = kv.lock("a", ttl=60)
         waiter = asyncio.create_task(lock.acquire())
@@ -195,7 +195,7 @@ class Locks(Fixtures):
         await lock.release()
 
     async def test_a_waiter_that_died(self, kv: KV, clock: ManualClock) -> None:
-        """A dead waiter holds those behind it up no longer than its own time."""
+        """A dead waiter delays those behind it no longer than its own ttl."""
         await dead(kv, "lock/a/waiting/0000000000000000")
         waiter = asyncio.create_task(held_for_ever(kv.lock("a", ttl=60)))
         await waiting(kv, 2)
@@ -209,7 +209,7 @@ class Locks(Fixtures):
         assert (await kv.list()).keys == []
 
     async def test_a_waiter_keeps_its_place(self, kv: KV, clock: ManualClock) -> None:
-        """Whoever waits for longer than the ttl is still before those who came later."""
+        """A waiter that waits longer than the ttl stays ahead of later ones."""
         served: list[int] = []
 
         async def work(number: int) -> None:
@@ -230,7 +230,7 @@ class Locks(Fixtures):
         assert served == [0, 1]
 
     async def test_a_holder_that_is_cancelled(self, kv: KV) -> None:
-        """Whoever cancels a holder or a waiter gets that, and the lock is free at once."""
+        """Cancelling a holder or a waiter raises CancelledError, and its lock or place is freed at once."""
         for state in ("holds", "waits"):
             other = kv.lock("a")
             if state == "waits":
@@ -248,7 +248,7 @@ class Locks(Fixtures):
             assert (await kv.list()).keys == []
 
     async def test_names_of_recipes(self, store: Store) -> None:
-        """The name of a recipe is legal in both families or refused in both, with the field and the rule."""
+        """The name of a recipe is valid in both families or refused in both, with the field and the rule."""
         wrongs: tuple[Any, ...] = ("", "A", "a b", "/a", "a/", "a//b", "-a", "é", None, 5, "x" * 200)
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             flag: Callable[..., Any] = partial(kv.flag, default=1)

@@ -1,6 +1,6 @@
-"""Several keys in one call, each for itself: get_many, set_many, delete_many.
+"""Several keys in one call, each on its own: get_many, set_many, delete_many.
 
-Law: a result stands where its request stood; what one refuses, the others don't feel.
+Law: each result stands at the position of its request. A refused member does not affect the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def kinds(results: list[Any]) -> list[Any]:
-    """Results for comparison: an error as its class and field."""
+    """Convert results for comparison: an error becomes its class and field."""
     return [(type(one), one.field) if isinstance(one, HoldfastError) else one for one in results]
 
 
@@ -26,7 +26,7 @@ class Many(Fixtures):
     """The rules of the verbs that take several keys."""
 
     async def test_get_many(self, kv: KV) -> None:
-        """Entries, absences and errors come by position, also for a key that is named twice."""
+        """Entries, absences and errors are returned by position, also for a repeated key."""
         a, b = await kv.set("a", 1), await kv.set("b", 2)
         wanted: list[Any] = ["b", "missing", "", "a", "b", 5, "x" * 256]
         bad = (ValidationError, "key")
@@ -34,14 +34,14 @@ class Many(Fixtures):
         assert await kv.get_many([]) == []
 
     async def test_as_many_as_there_may_be(self, kv: KV) -> None:
-        """A call takes a thousand keys, and answers each."""
+        """A call takes a thousand keys and answers each."""
         keys = [f"{number:03}" for number in range(1000)]
         await kv.batch(writes=[{"key": key, "value": 1} for key in keys])
         found = await kv.get_many(keys)
         assert [one.key for one in found if isinstance(one, Entry)] == keys
 
     async def test_set_many(self, kv: KV) -> None:
-        """Each item is set as set would; an illegal one is answered with its error, and the rest is done."""
+        """Each item is set as set would; an invalid one gets its error, and the rest is written."""
         first = await kv.set("a", 0, ttl=60)
         items: list[Any] = [
             {"key": "a", "value": 1, "ttl": KEEP},
@@ -80,7 +80,7 @@ class Many(Fixtures):
         assert await kv.get_many(["a", "b", "c", "d", "e", "f"]) == [written[3], written[1], *[None] * 4]
 
     async def test_delete_prefix(self, kv: KV) -> None:
-        """Keys that begin alike go a page at a time, can be seen first, and others stay."""
+        """Keys with a common prefix are removed a page at a time, with a dry run first; others stay."""
         await kv.set_many([{"key": f"a:{number}", "value": number} for number in range(5)])
         await kv.set("b", 1)
         seen = await kv.delete_prefix("a:", dry_run=True)
@@ -99,7 +99,7 @@ class Many(Fixtures):
             await kv.delete_prefix("a", request_id="r")
 
     async def test_delete_many(self, kv: KV) -> None:
-        """Each key is deleted as delete would; a key that is named twice is there but once."""
+        """Each key is deleted as delete would; a repeated key is there only once."""
         await kv.set("a", 1)
         await kv.set("b", 1)
         keys: list[Any] = ["a", "missing", "\x00", "b", "a", None]
@@ -109,7 +109,7 @@ class Many(Fixtures):
         assert [change.op for change in (await kv.changes(2)).changes] == ["deleted", "deleted"]
 
     async def test_nothing_to_do(self, kv: KV) -> None:
-        """Empty lists, and lists of nothing legal, are answered and change nothing."""
+        """Empty lists, and lists without a valid member, are answered and change nothing."""
         assert await kv.set_many([]) == []
         assert await kv.delete_many([]) == []
         assert kinds(await kv.delete_many([""])) == [(ValidationError, "key")]
@@ -117,7 +117,7 @@ class Many(Fixtures):
         assert (await kv.changes()).next == 0
 
     async def test_what_is_no_list(self, kv: KV) -> None:
-        """One list goes in; a text or an object is none."""
+        """The argument must be a list; text or an object is refused."""
         wrongs: tuple[Any, ...] = ("keys", b"keys", {"k": 1}, 5, None)
         for wrong in wrongs:
             with refusal(ValidationError, field="keys", says="list", about=wrong):
@@ -128,7 +128,7 @@ class Many(Fixtures):
                 await kv.set_many(wrong)
 
     async def test_at_most_a_thousand(self, kv: KV) -> None:
-        """One call takes 1,000 members; more are refused as a whole."""
+        """One call takes at most 1,000 members; a longer list is refused as a whole."""
         keys = [f"{number:04}" for number in range(1001)]
         items = [{"key": key, "value": 0} for key in keys]
         assert len(await kv.set_many(items[:1000])) == 1000
@@ -142,7 +142,7 @@ class Many(Fixtures):
         assert await kv.delete_many(keys[:1000]) == [True] * 1000
 
     async def test_half_a_megabyte_at_most(self, kv: KV) -> None:
-        """What would not fit one reply, or one request, is refused with its size and the limit."""
+        """A call that does not fit one reply or one request is refused, with its size and the limit."""
         keys = [f"{number}" for number in range(9)]
         await fill_large(kv, keys)
         assert len(await kv.get_many(keys[:7])) == 7

@@ -1,6 +1,6 @@
-"""What an operator asks of a namespace: lifetimes, the trash, the journal, the rate.
+"""The policy of a namespace: lifetimes, the trash, the journal, the rate.
 
-Law: a policy is set as an operator does it, wherever the store is, and holds for every verb.
+Law: a policy is set as an operator does it, wherever the store is, and applies to every verb.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MEANT = {"purpose": "config"}
 
 
 class Policies(Fixtures):
-    """The rules of policies; those of quotas stand with the engines' own tests."""
+    """The rules of policies; those of quotas are in the engines' own tests."""
 
     async def test_a_default_lifetime(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """An entry that is put without a ttl gets the default, by every verb; a given ttl is kept."""
+        """An entry written without a ttl gets the default, by every verb; a given ttl is kept."""
         await store.set_policy(NAME, {"ttl_default": 60})
         await kv.set("set", 1)
         await kv.set_many([{"key": "many", "value": 1}])
@@ -48,7 +48,7 @@ class Policies(Fixtures):
         assert (await kv.remove_ttl("given")).expires_at is None
 
     async def test_the_shortest_and_longest_lifetime(self, kv: KV, store: Store) -> None:
-        """A ttl out of bounds is refused by every verb that takes one, and nothing is written."""
+        """Every verb that takes a ttl refuses one out of bounds, and writes nothing."""
         await kv.set("there", 1, ttl=60)
         await kv.set("gone", 1, semantics=MEANT)
         await kv.delete("gone")
@@ -75,7 +75,7 @@ class Policies(Fixtures):
         assert (await kv.set("endless", 1)).expires_at is None
 
     async def test_a_required_lifetime(self, kv: KV, store: Store) -> None:
-        """Where a deadline is required no verb puts an entry without one, nor takes one away."""
+        """Where a deadline is required, no verb writes an entry without one or removes one."""
         await kv.set("endless", 1)
         await kv.set("ends", 1, ttl=60)
         await kv.set("gone", 1, semantics=MEANT)
@@ -101,7 +101,7 @@ class Policies(Fixtures):
         assert (await kv.incr("endless")).expires_at is None, "what was there before may stay"
 
     async def test_lifetimes_that_no_entry_could_have(self, store: Store) -> None:
-        """A policy that contradicts itself is refused and leaves the one before."""
+        """A policy that contradicts itself is refused, and the previous one stays."""
         await store.set_policy(NAME, {"ttl_max": 10})
         for wrong in ({"ttl_min": 5, "ttl_max": 4}, {"ttl_default": 9, "ttl_max": 8}, {"ttl_min": 0}):
             with refusal(ValidationError, field=next(iter(wrong))):
@@ -109,7 +109,7 @@ class Policies(Fixtures):
         assert await store.policy(NAME) == Policy(ttl_max=10)
 
     async def test_the_trash(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A policy has plain entries kept, or none, and for as long as it says."""
+        """A policy can keep plain entries in the trash, or no entries at all, and sets the retention."""
         await store.set_policy(NAME, {"trash": True, "trash_retention": 60})
         await kv.set("deleted", 1)
         await kv.set("expired", 2, ttl=1)
@@ -129,7 +129,7 @@ class Policies(Fixtures):
             await web.restore("k")
 
     async def test_how_long_the_journal_tells(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Changes are told of for as long as the policy says, and others for a day."""
+        """The journal keeps changes for as long as the policy says, or for a day without one."""
         await store.set_policy(NAME, {"journal_retention": 60})
         other = store.kv("other")
         for one in (kv, other):
@@ -145,7 +145,7 @@ class Policies(Fixtures):
         assert (await other.changes()).changes == []
 
     async def test_a_rate(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Requests past the rate are refused with when to come back, whatever their verb; others are not."""
+        """Every verb over the rate is refused with a retry_after; other namespaces are not affected."""
         await store.set_policy(NAME, {"rate_limit": 2})
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "set": lambda: kv.set("k", 1),
@@ -174,7 +174,7 @@ class Policies(Fixtures):
             await kv.get("k")
 
     async def test_a_policy_survives_opening_again(self, kv: KV, store: Store, reopen: Reopen) -> None:
-        """What was asked of a namespace is part of the storage."""
+        """A policy is part of the storage."""
         policy = Policy(ttl_default=60, quota_keys=5, audit=True, trash=True, rate_limit=1_000)
         assert await store.set_policy(NAME, policy) == policy
         again = await reopen()

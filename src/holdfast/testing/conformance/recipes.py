@@ -1,6 +1,6 @@
 """Checkpoints, cursors, counters, flags and the keys of long identifiers.
 
-Law: a recipe is seen through its object; what it keeps is looked at only where its envelope is promised.
+Law: a recipe is observed through its object. Its entries are read only where their envelope is documented.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Recipes(Fixtures):
     """The rules of recipes other than locks."""
 
     async def test_updates_of_one_key(self, kv: KV) -> None:
-        """Of many who update a key at once each has its effect, computed from what the one before left."""
+        """Concurrent updates of a key all take effect, each computed from the result of the one before."""
 
         async def add(number: int) -> None:
             await kv.update("cart", lambda items: [*items, number], default=[])
@@ -61,7 +61,7 @@ class Recipes(Fixtures):
         assert present(await kv.get("n")).value == 2
 
     async def test_a_checkpoint_advances(self, store: Store) -> None:
-        """A checkpoint goes on from what was loaded or made last, and keeps purpose and owner."""
+        """A checkpoint advances from the last entry loaded or written, and keeps purpose and owner."""
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             for purpose in ("checkpoint", "cursor"):
                 progress = getattr(kv, purpose)("docs/delta", owner="agent:sync")
@@ -76,7 +76,7 @@ class Recipes(Fixtures):
                 assert (second.last_writer, second.request_id) == ("agent:sync", purpose)
 
     async def test_two_who_advance(self, kv: KV) -> None:
-        """Of two who loaded the same, one advances; the other gets what is there and has to load again."""
+        """Of two workers with the same loaded entry, one advances; the other gets a conflict and reloads."""
         one, two = kv.checkpoint("c"), kv.checkpoint("c")
         made = await one.advance(1)
         for _ in range(2):
@@ -87,7 +87,7 @@ class Recipes(Fixtures):
         assert (await two.advance(2)).value == 2
 
     async def test_a_checkpoint_that_would_go_back(self, kv: KV) -> None:
-        """With an order, a value that lies before the loaded one is refused; staying is no going back."""
+        """With an order, a value before the loaded one is refused; an equal one is not."""
         progress = kv.checkpoint("c", order=lambda value: value["page"])
         await progress.advance({"page": 5})
         with refusal(ValidationError, field="value", says="'c' would go back"):
@@ -96,7 +96,7 @@ class Recipes(Fixtures):
         assert present(await kv.checkpoint("c").load()).value == {"page": 5}
 
     async def test_ten_harvesters(self, kv: KV) -> None:
-        """Each unit of work is done by one of ten who race for it, in order, and none is left out."""
+        """Each unit of work is done by exactly one of ten competing workers, in order."""
         done: list[tuple[int, int]] = []
 
         async def harvest(number: int) -> None:
@@ -112,7 +112,7 @@ class Recipes(Fixtures):
         assert [unit for _, unit in sorted(done)] == list(range(20))
 
     async def test_a_counter(self, kv: KV, clock: ManualClock) -> None:
-        """No addition is lost, and a counter with a time begins again when it is over."""
+        """No addition is lost, and a counter with a ttl starts again when it expires."""
         counter = kv.counter("visits", ttl=60)
         assert await counter.value() == 0
         await asyncio.gather(*(kv.counter("visits", ttl=60).add(2) for _ in range(10)))
@@ -127,7 +127,7 @@ class Recipes(Fixtures):
             await counter.value()
 
     async def test_a_flag_has_a_type(self, kv: KV) -> None:
-        """A flag takes and gives values of its default's type; one of another type counts as not there."""
+        """A flag takes and returns values of its default's type; a value of another type counts as absent."""
         cases: tuple[tuple[Any, list[Any], list[Any]], ...] = (
             (False, [True, False], [1, "x", None]),
             (5, [0, -7, 2**70], [True, 1.0, "5"]),
@@ -150,7 +150,7 @@ class Recipes(Fixtures):
                 assert await flag.get() == default, wrong
 
     async def test_a_flag_for_a_while(self, kv: KV, clock: ManualClock) -> None:
-        """A flag keeps owner and purpose, goes back to its default when its time is over, or is cleared."""
+        """A flag keeps owner and purpose, and returns to its default when it expires or is cleared."""
         flag = kv.flag("dark", default=False, owner="team:ui")
         entry = await flag.set(True, ttl=60)
         assert entry.semantics is not None
@@ -164,7 +164,7 @@ class Recipes(Fixtures):
         assert await flag.get() is False
 
     async def test_a_cached_flag(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A flag in the cache follows what others do, and never shows what has expired."""
+        """A cached flag follows changes by others and never shows an expired value."""
         flag, other = kv.flag("dark", 0), store.kv("trivia").flag("dark", 0)
         await other.set(1)
         async with flag.cached() as cached:
@@ -186,7 +186,7 @@ class Recipes(Fixtures):
             assert cached.value
 
     async def test_a_cached_flag_and_a_closed_store(self, kv: KV, store: Store) -> None:
-        """A cache that can no longer follow says so instead of showing what may be old."""
+        """A cache that can no longer follow changes raises an error instead of showing an old value."""
         async with kv.flag("dark", default=True).cached() as cached:
             assert cached.value is True
             await store.aclose()
@@ -199,7 +199,7 @@ class Recipes(Fixtures):
                     await asyncio.sleep(0.002)
 
     async def test_keys_of_long_identifiers(self, store: Store) -> None:
-        """Any identifier has a legal key, always the same, and can be found again from it."""
+        """Every identifier has a valid key, always the same, from which it can be looked up."""
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             for identifier in ("x" * 5_000, "Ä/Ö Ü", "\x00", "plain"):
                 key = await kv.hashed_key("docs/onedrive/", identifier)

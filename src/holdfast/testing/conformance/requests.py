@@ -1,6 +1,7 @@
-"""One request id, one effect.
+"""Request ids: one id has one effect.
 
-Law: a replay is told from a second effect by what the store holds afterwards, never by the reply alone.
+Law: a replay is distinguished from a second effect by the store's contents afterwards, never by the reply
+alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def prepare(kv: KV) -> dict[str, Any]:
-    """A key for every writing verb on which it succeeds, and the calls by the verb's name."""
+    """Create a key for every writing verb on which it succeeds. Returns the calls by the verb's name."""
     for verb in ("incr", "set_ttl", "remove_ttl", "delete", "delete_many", "restore"):
         await kv.set(verb, 7, ttl=60, semantics={"purpose": "flag"})
     await kv.delete("restore")
@@ -35,7 +36,7 @@ class Requests(Fixtures):
     """The rules of request ids."""
 
     async def test_every_verb_replays(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """The same request sent again gets the same reply, whatever it was, and has no second effect."""
+        """A repeated request gets the same reply, whatever it was, and has no second effect."""
         for verb, call in (await prepare(kv)).items():
             first = await call(request_id=f"r {verb}")
             before = await store.stats("kv/trivia")
@@ -44,7 +45,7 @@ class Requests(Fixtures):
             assert await store.stats("kv/trivia") == before, verb
 
     async def test_a_replay_tells_what_was(self, kv: KV) -> None:
-        """The reply is that of the first time, though others have written since."""
+        """A replay returns the original reply, even if others have written since."""
         counted = await kv.incr("n", 5, request_id="count")
         written = await kv.set("k", {"a": 1.0}, request_id="write")
         assert await kv.delete("nothing", request_id="delete") is False
@@ -63,7 +64,7 @@ class Requests(Fixtures):
         assert (await kv.list()).keys == ["n", "nothing"]
 
     async def test_replays_after_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """A request is remembered when the storage is opened again."""
+        """A request is still remembered when the storage is reopened."""
         first = {verb: await call(request_id=f"r {verb}") for verb, call in (await prepare(kv)).items()}
         again = await reopen()
         if not again.capabilities.durable:
@@ -76,7 +77,7 @@ class Requests(Fixtures):
         assert await again.stats("kv/trivia") == before
 
     async def test_requests_are_forgotten_after_a_day(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """For 24 hours a request is remembered, and from then on it is a new one, upkeep or not."""
+        """A request is remembered for 24 hours; after that it is a new one, with or without upkeep."""
         for upkeep in (False, True):
             first = await kv.incr("n", request_id="r")
             clock.advance(DAY - 0.001)
@@ -90,7 +91,7 @@ class Requests(Fixtures):
             clock.advance(DAY)
 
     async def test_other_content_is_a_conflict(self, kv: KV) -> None:
-        """The id of an earlier request with other content is a conflict that says so, and writes nothing."""
+        """Reusing a request id for other content is a conflict with that reason, and writes nothing."""
         await kv.set("other", 1)
         entry = await kv.set("k", 1, request_id="r")
         before = (await kv.changes()).next
@@ -121,7 +122,7 @@ class Requests(Fixtures):
         assert await kv.set("k", 1, request_id="r") == entry
 
     async def test_the_conflict_shows_what_is_there(self, kv: KV) -> None:
-        """A conflict over a request id carries the entry that the request names now."""
+        """A conflict over a request id carries the current entry of the key in the new request."""
         await kv.set("k", 1, request_id="r")
         now = await kv.set("k", 2)
         with refusal(VersionConflict) as caught:
@@ -139,7 +140,7 @@ class Requests(Fixtures):
         assert (await store.semantic("acme", "web").incr("n", request_id="r")).value == 1
 
     async def test_refusals_are_judged_anew(self, kv: KV) -> None:
-        """A refused request is not remembered: the same, or another, may succeed under its id."""
+        """A refused request is not remembered: the same or another request may succeed under its id."""
         with refusal(KeyNotFound, field="key"):
             await kv.set_ttl("k", 60, request_id="r")
         with refusal(VersionConflict) as caught:
@@ -155,7 +156,7 @@ class Requests(Fixtures):
         ).versions == []
 
     async def test_set_many_completes_what_was_refused(self, kv: KV) -> None:
-        """Sent again, set_many replays what succeeded and judges anew what did not."""
+        """A repeated set_many replays what succeeded and tries again what did not."""
         blocker = await kv.set("b", 0)
         items: list[Any] = [
             {"key": "a", "value": 1},
@@ -180,19 +181,19 @@ class Requests(Fixtures):
         assert caught.value.reason == "request_id_reused"
 
     async def test_set_many_of_refusals_is_not_remembered(self, kv: KV) -> None:
-        """When nothing of a set_many succeeded, its id is free."""
+        """If no part of a set_many succeeded, its id is free."""
         [refused] = await kv.set_many([{"key": "k", "value": 1, "expected_version": 9}], request_id="r")
         assert isinstance(refused, VersionConflict)
         assert (await kv.incr("n", request_id="r")).value == 1
 
     async def test_the_same_request_many_times_at_once(self, kv: KV) -> None:
-        """Repeated while the first is under way, a request has one effect, and all get its reply."""
+        """A request repeated while the first is running has one effect, and all callers get its reply."""
         entries = await asyncio.gather(*(kv.incr("n", request_id="r") for _ in range(20)))
         assert entries == [entries[0]] * 20
         assert present(await kv.get("n")).value == 1
 
     async def test_a_replay_outlives_its_entry(self, kv: KV, clock: ManualClock) -> None:
-        """A replay is the reply of then, also when the entry has expired since."""
+        """A replay returns the original reply, even if the entry has expired since."""
         entry = await kv.set("k", 1, ttl=1, request_id="r")
         clock.advance(5)
         assert await kv.set("k", 1, ttl=1, request_id="r") == entry

@@ -1,6 +1,7 @@
-"""The family of tenants and projects: its keys.
+"""Keys of the semantic family, which belong to tenants and projects.
 
-Law: what a semantic namespace shares with a plugin's is tested there; here are its own rules of naming.
+Law: the rules that a semantic namespace shares with a plugin's are tested there. This file tests its own
+naming rules.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Semantic(Fixtures):
         return store.semantic("acme", "web")
 
     async def test_relative_and_full_keys_are_the_same(self, project: KV) -> None:
-        """A relative key is completed; every reply shows the full one."""
+        """A relative key is completed; every reply shows the full key."""
         entry = await project.set("flags/dark", 1)
         assert entry.key == ROOT + "flags/dark"
         assert await project.get("flags/dark") == entry
@@ -62,7 +63,7 @@ class Semantic(Fixtures):
             assert present(await project.get(ROOT + key)).value == key
 
     async def test_wrong_components_are_named(self, project: KV) -> None:
-        """A key with a wrong component is refused by every verb, and the message says which one it is."""
+        """Every verb refuses a key with an invalid component, and the message says which one it is."""
         wrong = (
             ("", "component 1"),
             ("A", "component 1"),
@@ -85,7 +86,7 @@ class Semantic(Fixtures):
                     await call(key)
 
     async def test_at_most_128_characters(self, project: KV) -> None:
-        """The limit is that of the full key, however it was given."""
+        """The limit applies to the full key, however it was given."""
         longest = "x" * (128 - len(ROOT))
         assert len((await project.set(longest, 1)).key) == 128
         for key in (longest + "x", ROOT + longest + "x", "x" * 300):
@@ -100,7 +101,7 @@ class Semantic(Fixtures):
                 await project.get(wrong)
 
     async def test_keys_of_others_are_refused(self, project: KV, store: Store) -> None:
-        """A full key of another tenant or project is refused by every verb, with one text for all."""
+        """Every verb refuses a full key of another tenant or project, always with the same message."""
         await store.semantic("other", "web").set("k", "secret")
         texts = set()
         for verb, call in on_key(project).items():
@@ -111,7 +112,7 @@ class Semantic(Fixtures):
         assert len(texts) == 1
 
     async def test_prefixes(self, project: KV) -> None:
-        """A prefix may be relative, full, or the beginning of all full keys; one of others is refused."""
+        """A prefix may be relative, full, or the beginning of all full keys; a foreign one is refused."""
         for key in ("a/1", "a/2", "ab", "b"):
             await project.set(key, 0)
         for prefix in ("a/", ROOT + "a/"):

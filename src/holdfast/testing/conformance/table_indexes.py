@@ -1,4 +1,4 @@
-"""Indexes: how they are made with what is there, kept with every write, asked, checked and dropped.
+"""Indexes: creating, backfilling, maintaining, querying, checking and dropping them.
 
 Law: see the package.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def found(tables: Tables, value: Any, index: str = "by") -> list[Any]:
-    """The sort keys of the items that an index finds; it agrees with the items."""
+    """Return the sort keys of the items that an index finds. Asserts that it agrees with the items."""
     checked = await tables.check_index("events", index)
     assert (checked["consistent"], checked["missing"], checked["extra"]) == (True, 0, 0), checked
     return [item.value["at"] for item in (await tables.query_index("events", index, value)).items]
@@ -35,7 +35,7 @@ class TableIndexes(Fixtures):
     async def test_an_index_is_kept_by_every_write(
         self, tables: Tables, reopen: Reopen, store: Store
     ) -> None:
-        """What every write does to an item shows in its indexes at once, also of items that were there."""
+        """Every write to an item shows in its indexes at once, also for items older than the index."""
         await events(tables)
         await tables.put_item("events", {"user": "a", "at": 1, "tag": "x", "n": 1})
         await tables.put_item("events", {"user": "a", "at": 2, "tag": 5})
@@ -67,7 +67,7 @@ class TableIndexes(Fixtures):
             assert await found((await reopen()).tables("trivia"), "y") == [1]
 
     async def test_an_index_is_walked_like_a_table(self, tables: Tables) -> None:
-        """A query of an index has pages, cursors, filters and a direction, in the order of items' keys."""
+        """A query of an index has pages, cursors, filters and a direction, in the order of item keys."""
         await events(tables)
         await fill(tables, "a", 300, tag="x", odd=False)
         await fill(tables, "b", 3, tag="x", odd=True)
@@ -96,7 +96,7 @@ class TableIndexes(Fixtures):
             await query(cursor=cursor)
 
     async def test_indexes_are_made_once_and_dropped(self, tables: Tables) -> None:
-        """A name stands for one index; one that is made again under it has nothing of the old one."""
+        """An index name is unique; an index recreated under it has nothing of the old one."""
         await events(tables)
         await fill(tables, "a", 5, tag="x", n=1)
         await tables.create_index("events", "by", key=("tag", "string"))
@@ -119,7 +119,7 @@ class TableIndexes(Fixtures):
         assert await found(tables, 1) == []
 
     async def test_an_index_is_filled_while_writes_go_on(self, tables: Tables) -> None:
-        """Writers change, add and remove items while an index is made; in the end it has them all."""
+        """An index is complete although writers change, add and remove items while it is filled."""
         await events(tables)
         await fill(tables, "a", 600, tag="old")
 

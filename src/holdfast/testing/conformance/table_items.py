@@ -1,4 +1,4 @@
-"""Items of tables, one at a time: values, keys, versions, conditions, updates.
+"""Single items of tables: values, keys, versions, conditions, updates.
 
 Law: see the package.
 """
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def there(item: Item | None) -> Item:
-    """The item that must be there."""
+    """Return an item that must exist."""
     assert item is not None, "there is no item"
     return item
 
 
 async def events(tables: Tables, **given: Any) -> Tables:
-    """Make the table that most tests use."""
+    """Create the table that most tests use."""
     await tables.create_table("events", partition_key=("user", "string"), sort_key=("at", "number"), **given)
     return tables
 
@@ -45,7 +45,7 @@ class TableItems(Fixtures):
     """The rules of single items."""
 
     async def test_an_item_is_put_got_and_replaced(self, tables: Tables) -> None:
-        """A put takes the place of the whole item, versions grow, and what a write returns can be chosen."""
+        """A put replaces the whole item, versions grow, and `return_values` selects what is returned."""
         await events(tables)
         first = await tables.put_item("events", {"user": "a", "at": 1, "old": True}, return_values="new")
         second = await tables.put_item("events", {"user": "a", "at": 1, "meta": {"x": [1, 2]}, "y": None})
@@ -65,7 +65,7 @@ class TableItems(Fixtures):
             await tables.put_item("events", {"user": "a", "at": 1}, return_values="all")  # type: ignore[call-overload]
 
     async def test_values_come_back_exactly(self, tables: Tables) -> None:
-        """Every JSON value in an item comes back as it was, up to 400 KB; one byte more is refused."""
+        """Every JSON value in an item is returned exactly, up to 400 KB; one byte more is refused."""
         await events(tables)
         values: dict[str, Any] = {
             "numbers": [2**53 + 1, 1, 1.0, -0.0, 0.1, 5e-324, 10**300, -(2**70)],
@@ -88,7 +88,7 @@ class TableItems(Fixtures):
                 await tables.put_item("events", {"user": "a", "at": 1, "value": value})
 
     async def test_keys_by_their_types(self, tables: Tables) -> None:
-        """1 and 1.0 are one key, text and bytes are taken as they are, and a wrong type is refused."""
+        """1 and 1.0 are the same key, text and bytes are exact, and a wrong type is refused."""
         await events(tables)
         await tables.put_item("events", {"user": "a", "at": 1})
         await tables.put_item("events", {"user": "a", "at": 1.0, "again": True})
@@ -115,7 +115,7 @@ class TableItems(Fixtures):
                 await tables.get_item("events", *key)
 
     async def test_only_binary_keys_are_bytes(self, tables: Tables) -> None:
-        """Bytes are taken for a key of type binary, and refused anywhere else by every verb that writes."""
+        """Bytes are accepted for a binary key; every verb that writes refuses them anywhere else."""
         await tables.create_table("blobs", partition_key=("a", "string"), sort_key=("b", "binary"))
         put = await tables.put_item("blobs", {"a": "x", "b": b"\x00"})
         wrong = {"a": "x", "b": b"\x00", "c": b"\x01"}
@@ -135,7 +135,7 @@ class TableItems(Fixtures):
         assert await tables.get_item("blobs", "x", b"\x00") == put
 
     async def test_keys_of_several_items(self, tables: Tables) -> None:
-        """batch_get_item takes keys as requests spell them, as pairs, and alone without a sort key."""
+        """batch_get_item takes keys as request fields, as pairs, or as one value without a sort key."""
         await events(tables)
         await tables.put_item("events", {"user": "a", "at": 1})
         await tables.create_table("blobs", partition_key=("id", "binary"))
@@ -150,7 +150,7 @@ class TableItems(Fixtures):
             await tables.batch_get_item("blobs", [{"id": b"\x00"}])
 
     async def test_the_longest_keys(self, tables: Tables) -> None:
-        """Keys of 1,024 bytes each, with an index by a value of 1,024 bytes, work like any other."""
+        """Keys of 1,024 bytes each, with an index on a value of 1,024 bytes, work like any other."""
         await tables.create_table("blobs", partition_key=("a", "string"), sort_key=("b", "binary"))
         await tables.create_index("blobs", "by", key=("c", "string"))
         longest = {"a": "\x00" * 512, "b": b"\xff" * 1024, "c": "z" * 1024}
@@ -167,7 +167,7 @@ class TableItems(Fixtures):
         assert [change.op for change in (await tables.changes("blobs")).changes] == ["set", "set", "deleted"]
 
     async def test_an_update_changes_parts_of_an_item(self, tables: Tables) -> None:
-        """Set, remove and add work on nested paths in one step; what is missing is made, item and all."""
+        """Set, remove and add work on nested paths in one step, and create missing parts, even the item."""
         await events(tables)
         made = await tables.update_item(
             "events", "a", 1, set={"meta.tag": "x"}, add={"score": 2, "tags": ["t"]}
@@ -206,7 +206,7 @@ class TableItems(Fixtures):
         assert await tables.get_item("events", "a", 1) == before
 
     async def test_writes_that_expect_something(self, tables: Tables) -> None:
-        """Put, update and delete take a version or a condition; if it fails nothing is written."""
+        """Put, update and delete take a version or a condition; if it fails, nothing is written."""
         await events(tables)
         item = {"user": "a", "at": 1, "score": 5}
         first = await tables.put_item("events", item, expected_version=0)
@@ -245,7 +245,7 @@ class TableItems(Fixtures):
         await tables.put_item("events", item, condition={"user": {"not_exists": True}})
 
     async def test_a_delete_is_idempotent(self, tables: Tables) -> None:
-        """A delete says whether the item was there, or gives what it was; a version is never used again."""
+        """A delete returns whether the item existed, or the item; a version is never reused."""
         await events(tables)
         put = await tables.put_item("events", {"user": "a", "at": 1})
         assert await tables.delete_item("events", "a", 1, return_values="old") == put
@@ -256,7 +256,7 @@ class TableItems(Fixtures):
         assert await tables.delete_item("events", "a", 1, expected_version=again.version) is True
 
     async def test_counting_by_many_at_once_loses_nothing(self, tables: Tables) -> None:
-        """An update that adds is one step: of many at the same time none is lost."""
+        """An update that adds is atomic: no concurrent addition is lost."""
         await events(tables)
         adds = [tables.update_item("events", "a", 1, add={"n": 1}, return_values="none") for _ in range(60)]
         await asyncio.gather(*adds)

@@ -32,7 +32,7 @@ async def fill(tables: Tables, user: str, count: int, **attributes: Any) -> None
 
 
 async def walk(page_after: Callable[..., Awaitable[ItemPage]], **given: Any) -> list[Any]:
-    """The sort keys of all items that the pages of a walk have together."""
+    """Return the sort keys of all items in the pages of a walk."""
     found: list[Any] = []
     cursor = None
     for _ in range(1000):
@@ -50,7 +50,7 @@ class TableQueries(Fixtures):
     """The rules of walks over items."""
 
     async def test_conditions_on_a_sort_key(self, tables: Tables) -> None:
-        """A query gives the items of its partition whose sort key meets the condition, in order or turned."""
+        """A query returns a partition's items whose sort key meets the condition, in order or reversed."""
         await events(tables)
         at = [-(2**60), -1.5, 0, 0.1, 1, 2**53, 2**53 + 1]
         for key in reversed(at):
@@ -91,7 +91,7 @@ class TableQueries(Fixtures):
             await tables.query("flat", 1, sk={"eq": 1})
 
     async def test_pages_filters_and_projections(self, tables: Tables) -> None:
-        """A limit counts the items that are given, a filter leaves out the rest, a projection shows parts."""
+        """A limit counts the returned items, a filter omits the rest, and a projection shows parts."""
         await events(tables)
         await fill(tables, "a", 600, odd=False)
         for at in (3, 299, 300, 599):
@@ -119,7 +119,7 @@ class TableQueries(Fixtures):
         assert await walk(scan, filter={"at": {"lt": 0}}, limit=5) == [-1]
 
     async def test_a_page_ends_at_512_kilobytes(self, tables: Tables) -> None:
-        """A page that would be larger is cut short and goes on with its cursor; a large item comes alone."""
+        """A page that would be larger is cut short and its cursor continues; a large item comes alone."""
         await events(tables)
         for at in range(4):
             await tables.put_item("events", {"user": "a", "at": at, "pad": "x" * 200_000})
@@ -135,7 +135,7 @@ class TableQueries(Fixtures):
     async def test_a_cursor_stays_right_while_items_come_and_go(
         self, tables: Tables, clock: ManualClock
     ) -> None:
-        """Each item that was there throughout is seen exactly once, whatever else comes, goes or expires."""
+        """Each item that exists throughout is seen exactly once, whatever is written, removed or expires."""
         await events(tables, ttl_attribute="ends")
         await fill(tables, "a", 12)
         soon = clock.now() // 1000 + 5
@@ -162,7 +162,7 @@ class TableQueries(Fixtures):
             await tables.delete_item("events", "a", -1)
 
     async def test_walks_that_are_not_legal(self, tables: Tables) -> None:
-        """Limits, cursors of something else, filters and projections are checked."""
+        """Limits, cursors of other walks, filters and projections are validated."""
         await events(tables)
         await tables.create_table("other", partition_key=("user", "string"))
         await fill(tables, "a", 3)

@@ -1,4 +1,4 @@
-"""The deadlines of items: when one is gone, who sees that, and how it is noticed.
+"""Deadlines of items: when an item expires, what sees it, and how its expiry is noticed.
 
 Law: see the package.
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 async def ending(tables: Tables) -> Tables:
-    """A table whose items end, with an index."""
+    """Create a table with a ttl attribute and an index."""
     await events(tables, ttl_attribute="ends")
     await tables.create_index("events", "by", key=("tag", "string"))
     return tables
 
 
 async def seen(tables: Tables, user: str, at: float) -> set[str]:
-    """Which reads see an item."""
+    """Return the names of the reads that see an item."""
     reads = {
         "get": await tables.get_item("events", user, at),
         "query": (await tables.query("events", user, sk={"eq": at})).items,
@@ -44,7 +44,7 @@ async def seen(tables: Tables, user: str, at: float) -> set[str]:
 
 
 async def shrunk(store: Store, keys: int) -> bool:
-    """Wait until so many items are left; whether that came."""
+    """Wait until this number of items is left. Returns False if that does not happen."""
     for _ in range(2000):
         if (await store.stats("table/trivia")).keys == keys:
             return True
@@ -59,7 +59,7 @@ class TableTtl(Fixtures):
     """The rules of deadlines of items."""
 
     async def test_what_the_ttl_attribute_means(self, tables: Tables, clock: ManualClock) -> None:
-        """An item is gone when the attribute is a number other than 0 and not later than now."""
+        """An item is expired when the attribute is a number other than 0 that is not later than now."""
         await ending(tables)
         now = clock.now() / 1000
         living: list[Any] = [0, 0.0, -0.0, None, "1", True, [1], {}, now + 0.001, 10**30]
@@ -114,7 +114,7 @@ class TableTtl(Fixtures):
         assert page.items == []
 
     async def test_a_table_without_sort_keys_needs_none(self, tables: Tables) -> None:
-        """set_ttl takes the seconds by name where there is no sort key, and says so when they are missing."""
+        """Without a sort key, set_ttl takes the seconds by name, and reports when they are missing."""
         await tables.create_table("sessions", partition_key=("id", "string"), ttl_attribute="ends")
         await tables.put_item("sessions", {"id": "a"})
         await tables.set_ttl("sessions", "a", ttl_seconds=5)
@@ -124,7 +124,7 @@ class TableTtl(Fixtures):
         assert refused.value.field == "ttl_seconds"
 
     async def test_deadlines_are_moved_and_taken_away(self, tables: Tables, clock: ManualClock) -> None:
-        """set_ttl is ceil(now) and the seconds, remove_ttl is 0, get_ttl what was asked for."""
+        """set_ttl sets ceil(now) plus the seconds, remove_ttl sets 0, get_ttl returns what was asked for."""
         await ending(tables)
         clock.advance(0.4)
         await tables.put_item("events", {"user": "a", "at": 1, "tag": "x"})
@@ -154,7 +154,7 @@ class TableTtl(Fixtures):
     async def test_a_sweep_removes_at_most_a_hundred(
         self, tables: Tables, store: Store, clock: ManualClock
     ) -> None:
-        """A sweep takes what has expired, a hundred at a time, with its index entries, and records it."""
+        """A sweep removes expired items, a hundred at a time, with their index entries, and records them."""
         await ending(tables)
         soon = clock.now() // 1000 + 5
         await tables.batch_write_item(
@@ -177,7 +177,7 @@ class TableTtl(Fixtures):
         assert last.expired_version is not None
 
     async def test_a_quota_makes_room_first(self, tables: Tables, store: Store, clock: ManualClock) -> None:
-        """Before a quota refuses an item, those that have expired go."""
+        """Expired items are removed before a quota refuses an item."""
         await ending(tables)
         await store.set_policy("table/trivia", {"quota_keys": 1})
         await tables.put_item("events", {"user": "a", "at": 1, "ends": clock.now() // 1000 + 5})
@@ -191,7 +191,7 @@ class TableTtl(Fixtures):
     async def test_a_reaper_sweeps_until_it_is_stopped(
         self, tables: Tables, store: Store, clock: ManualClock
     ) -> None:
-        """A reaper removes what has expired, of every table that has deadlines, until it is stopped."""
+        """A reaper removes the expired items of every table with a ttl attribute until it is stopped."""
         await ending(tables)
         await tables.create_table("plain", partition_key=("id", "string"))
         await tables.put_item("plain", {"id": "a", "ends": 1})

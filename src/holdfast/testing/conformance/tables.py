@@ -1,4 +1,4 @@
-"""Tables as wholes: their definitions, several writes at once, what is remembered, changes, policies.
+"""Tables as a whole: definitions, several writes at once, request ids, changes, policies.
 
 Law: see the package.
 """
@@ -37,7 +37,7 @@ class TablesAsWholes(Fixtures):
     """The rules of tables."""
 
     async def test_tables_come_are_described_and_go(self, tables: Tables, store: Store) -> None:
-        """A table is what it was made as; it exists once, and every verb knows when there is none."""
+        """A table is described as it was created, exists once, and every verb reports a missing one."""
         made = await tables.create_table(
             "events",
             partition_key=("user", "string"),
@@ -87,7 +87,7 @@ class TablesAsWholes(Fixtures):
         assert isinstance(one, TableNotFound)
 
     async def test_definitions_that_are_not_legal(self, tables: Tables) -> None:
-        """Names of tables and types of keys are checked, and a key's attribute has one part to play."""
+        """Table names and key types are validated, and an attribute has only one role."""
         key = ("user", "string")
         wrong: list[tuple[str, str, dict[str, Any]]] = [
             ("table", "a b", {"partition_key": key}),
@@ -105,7 +105,7 @@ class TablesAsWholes(Fixtures):
         assert await tables.list_tables() == []
 
     async def test_batches_of_items(self, tables: Tables) -> None:
-        """Several items are read by position; of several writes each is done or refused for itself."""
+        """Several items are read by position; each of several writes succeeds or fails on its own."""
         await events(tables)
         results = await tables.batch_write_item(
             "events",
@@ -133,7 +133,7 @@ class TablesAsWholes(Fixtures):
         ]
 
     async def test_a_transaction_is_all_or_nothing(self, tables: Tables) -> None:
-        """Writes of several tables take effect together or not at all, and every failed one is named."""
+        """Writes to several tables take effect together or not at all, and every failed one is listed."""
         await events(tables)
         await tables.create_table("totals", partition_key=("user", "string"))
         await tables.put_item("totals", {"user": "a", "sum": 1})
@@ -169,7 +169,7 @@ class TablesAsWholes(Fixtures):
         assert there(await tables.get_item("totals", "a")).value["sum"] == 5
 
     async def test_a_request_id_has_one_effect(self, tables: Tables, reopen: Reopen, store: Store) -> None:
-        """A write that comes again gets the reply that it got, also after a restart; not other content."""
+        """A repeated write gets its original reply, also after a restart; other content is refused."""
         await events(tables)
         await tables.create_table("other", partition_key=("id", "string"), request_id="make")
         await tables.create_table("other", partition_key=("id", "string"), request_id="make")
@@ -212,9 +212,9 @@ class TablesAsWholes(Fixtures):
     async def test_a_repeated_definition_does_nothing_again(
         self, tables: Tables, reopen: Reopen, store: Store
     ) -> None:
-        """Making and dropping a table or an index again with its request id answers as it did, and no more.
+        """A repeated create or drop of a table or an index returns its original reply and does nothing else.
 
-        That holds whatever has become of the table since: no version is used and nothing is filled.
+        That holds whatever has happened to the table since: no version is used and nothing is filled.
         """
         plan: dict[str, Callable[[Tables], Awaitable[Any]]] = {
             "table": lambda on: on.create_table("t", partition_key=("id", "string"), request_id="table"),
@@ -257,7 +257,7 @@ class TablesAsWholes(Fixtures):
             assert await again.tables("trivia").list_tables() == []
 
     async def test_calls_take_effect_in_the_order_in_which_they_are_begun(self, tables: Tables) -> None:
-        """Tables are made, dropped and indexed between writes, and each call sees those before it."""
+        """Tables are created, dropped and indexed between writes, and each call sees those before it."""
         calls: list[Awaitable[Any]] = []
         for life in range(3):
             calls.append(events(tables))
@@ -279,7 +279,7 @@ class TablesAsWholes(Fixtures):
         assert (await tables.check_index("events", "by"))["consistent"] is True
 
     async def test_what_changed_in_a_table(self, tables: Tables) -> None:
-        """The journal of a table has its changes alone, with the images that were asked for and kept."""
+        """The changes of a table are only its own, with the images that were requested and kept."""
         await events(tables)
         await tables.create_table("plain", partition_key=("id", "string"), stream="new")
         await tables.put_item("events", {"user": "a", "at": 1, "n": 1}, writer="agent:task", request_id="r")
@@ -333,7 +333,7 @@ class TablesAsWholes(Fixtures):
                 await tables.set_ttl("ends", "x", None, ttl)  # type: ignore[arg-type]
 
     async def test_policies_hold_for_tables(self, tables: Tables, store: Store) -> None:
-        """A quota counts items, and the audit of a table's namespace has every change of it, drops too."""
+        """A quota counts items, and the audit of a table's namespace has every change, including drops."""
         await events(tables)
         await store.set_policy("table/trivia", {"quota_keys": 2, "audit": True})
         await tables.put_item("events", {"user": "a", "at": 1})

@@ -1,7 +1,7 @@
-"""What becomes of entries that go: the trash, and bringing them back.
+"""The trash: removed entries, and restoring them.
 
-Law: whether something is in the trash is seen by restoring it, which is the one way a caller has, or by
-looking through it, as operators do.
+Law: the tests find out what is in the trash by restoring it, which is a caller's only way, or by listing it,
+as operators do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Trash(Fixtures):
     """The rules of soft deletion and restore."""
 
     async def test_restore_after_delete(self, kv: KV, clock: ManualClock) -> None:
-        """A deleted entry with semantics comes back with a new version and without its deadline."""
+        """A deleted entry with semantics is restored with a new version and without its deadline."""
         value = {"a": [1, 1.0, -0.0, True, None, 10**40], "ü": "\x00🎉"}
         first = await kv.set(
             "k", value, ttl=60, semantics={"purpose": "config", "producer": "p"}, spec_ref="doc", writer="a"
@@ -44,7 +44,7 @@ class Trash(Fixtures):
         assert (change.op, change.version, change.purpose) == ("restored", entry.version, "config")
 
     async def test_restore_after_expiry(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """An expired entry with semantics comes back too, whether the expiry had been noticed or not."""
+        """An expired entry with semantics is restored too, whether its expiry had been noticed or not."""
         for sweep in (True, False):
             await kv.set("k", "kept", ttl=1, semantics={"purpose": "config"})
             clock.advance(1)
@@ -63,7 +63,7 @@ class Trash(Fixtures):
         assert entry.expires_at == moment(clock.now() + 60_000)
 
     async def test_nothing_to_restore(self, kv: KV) -> None:
-        """What never was, or was restored already, is KeyNotFound."""
+        """A key that never existed, or was already restored, is KeyNotFound."""
         with refusal(KeyNotFound, field="key", says="'k'"):
             await kv.restore("k")
         await kv.set("k", 1, semantics={"purpose": "config"})
@@ -75,7 +75,7 @@ class Trash(Fixtures):
             await kv.restore("k")
 
     async def test_a_live_key_is_not_overwritten(self, kv: KV) -> None:
-        """Restoring over an entry that is there is a conflict that carries it."""
+        """Restoring over an existing entry is a conflict that carries it."""
         await kv.set("k", 1, semantics={"purpose": "config"})
         await kv.delete("k")
         live = await kv.set("k", 2)
@@ -88,7 +88,7 @@ class Trash(Fixtures):
         assert await kv.get("k") == live
 
     async def test_restore_may_expect_nothing(self, kv: KV) -> None:
-        """The expected version 0 says what restore demands anyway."""
+        """The expected version 0 is allowed, and restore requires it anyway."""
         await kv.set("k", 1, semantics={"purpose": "config"})
         await kv.delete("k")
         assert (await kv.restore("k", expected_version=0)).value == 1
@@ -105,7 +105,7 @@ class Trash(Fixtures):
                 await kv.restore(key)
 
     async def test_the_whole_semantic_family_is_kept(self, store: Store, clock: ManualClock) -> None:
-        """In a tenant's project also entries without semantics go to the trash."""
+        """In a tenant's project, entries without semantics go to the trash too."""
         kv = store.semantic("acme", "web")
         await kv.set("deleted", 1)
         await kv.set("expired", 2, ttl=1)
@@ -116,7 +116,7 @@ class Trash(Fixtures):
         assert (await kv.restore("tenant/acme/project/web/expired")).value == 2
 
     async def test_purposes_that_skip_the_trash(self, store: Store, clock: ManualClock) -> None:
-        """Locks, caches and sessions are gone when they are gone, in every family."""
+        """Locks, caches and sessions never go to the trash, in any family."""
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
             for purpose in ("lock", "cache", "session"):
                 await kv.set(f"deleted-{purpose}", 1, semantics={"purpose": purpose})
@@ -130,7 +130,7 @@ class Trash(Fixtures):
                         await kv.restore(key)
 
     async def test_every_other_meaning_is_kept(self, kv: KV) -> None:
-        """Any semantics but those purposes are kept, also such that name no purpose."""
+        """Entries with any other semantics go to the trash, even without a purpose."""
         kept: tuple[dict[str, Any], ...] = (
             {"purpose": "locks"},
             {"purpose": "checkpoint"},
@@ -146,14 +146,14 @@ class Trash(Fixtures):
             await kv.delete("k")
 
     async def test_the_newest_entry_is_kept(self, kv: KV) -> None:
-        """The trash holds one entry of a key: the newest."""
+        """The trash holds one entry per key: the newest."""
         for value in ("old", "new"):
             await kv.set("k", value, semantics={"purpose": "config"})
             await kv.delete("k")
         assert (await kv.restore("k")).value == "new"
 
     async def test_deletion_in_batches_and_lists(self, kv: KV) -> None:
-        """Every way of deleting keeps what is to be kept."""
+        """Every way of deleting moves entries to the trash if they belong there."""
         for key in ("a", "b"):
             await kv.set(key, key, semantics={"purpose": "config"})
         await kv.batch(writes=[{"key": "a", "delete": True}])
@@ -176,7 +176,7 @@ class Trash(Fixtures):
                 await kv.restore("k")
 
     async def test_it_is_kept_from_when_it_went(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """The seven days begin when an entry is removed, whatever deadline it had."""
+        """The seven days begin when an entry is removed, whatever its deadline was."""
         meant = {"purpose": "config"}
         await kv.set("late", 1, ttl=1, semantics=meant)
         clock.advance(DAY)
@@ -194,7 +194,7 @@ class Trash(Fixtures):
         assert (await kv.restore("k")).value == value
 
     async def test_trash_survives_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """What was deleted before the storage was opened again can be restored after."""
+        """An entry deleted before the storage was reopened can be restored after."""
         first = await kv.set("k", {"a": 1.0}, semantics={"purpose": "config"})
         await kv.delete("k")
         again = await reopen()
@@ -206,7 +206,7 @@ class Trash(Fixtures):
         assert (entry.semantics, entry.version) == (first.semantics, first.version + 2)
 
     async def test_looking_through_the_trash(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """The trash shows how an entry went, when, by whom, what it was for, and until when it is kept."""
+        """The trash shows how, when and by whom an entry was removed, its purpose and its retention."""
         first = await kv.set("b", {"n": 1.0}, ttl=5, semantics={"purpose": "config"}, writer="w")
         last = await kv.set("a", None, semantics={"producer": "p"})
         clock.advance(1)
@@ -230,7 +230,7 @@ class Trash(Fixtures):
     async def test_the_trash_shows_what_can_be_restored(
         self, kv: KV, store: Store, clock: ManualClock
     ) -> None:
-        """What was restored, is kept no longer, or belongs to another namespace is not in it."""
+        """Entries that were restored, are no longer kept, or belong to another namespace are not listed."""
         assert (await store.trash("kv/trivia")).entries == []
         for key in ("a", "b"):
             await kv.set(key, 1, semantics={"purpose": "config"})
@@ -244,7 +244,7 @@ class Trash(Fixtures):
         assert (await store.trash("kv/trivia")).entries == []
 
     async def test_pages_of_the_trash(self, store: Store) -> None:
-        """The trash is walked in the order of keys, by prefix, page by page, and a full page ends it."""
+        """The trash is listed in the order of keys, by prefix, page by page; a full page may be the last."""
         project = store.semantic("acme", "web")
         for number in range(6):
             await project.set(f"{'ab'[number % 2]}/{number}", "x" * 65_000)
@@ -266,7 +266,7 @@ class Trash(Fixtures):
                 assert seen == [f"tenant/acme/project/web/{key}" for key in keys.split()]
 
     async def test_a_page_of_the_trash_is_bounded(self, store: Store) -> None:
-        """A page of the trash holds at most 512 KB, and the next goes on behind it."""
+        """A page of the trash holds at most 512 KB, and the next page continues after it."""
         kv = store.kv("trivia")
         for number in range(10):
             await kv.set(f"{number}", "x" * 65_000, semantics={"purpose": "config"})
@@ -277,7 +277,7 @@ class Trash(Fixtures):
         assert [entry.key for entry in page.entries + rest.entries] == [f"{number}" for number in range(10)]
 
     async def test_wrong_questions_about_the_trash(self, store: Store) -> None:
-        """A namespace, prefix, limit or cursor that can't be is refused with its field."""
+        """An invalid namespace, prefix, limit or cursor is refused with its field."""
         wrong: tuple[tuple[str, str, dict[str, Any]], ...] = (
             ("namespace", "trivia", {}),
             ("prefix", "kv/trivia", {"prefix": 5}),

@@ -1,6 +1,6 @@
-"""What a store tells of itself, what it drops in time, and the order in which it does things.
+"""Stats, upkeep, the order of commands, and closing.
 
-Law: counts are compared with what a caller can list; upkeep is judged by what it must not change.
+Law: counts are compared with what a caller can list. Upkeep is judged by what it must not change.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 async def counted(kv: KV) -> tuple[int, int]:
-    """Keys and bytes as a listing shows them."""
+    """Return the number of keys and bytes that a listing shows."""
     entries = (await kv.list(values=True, limit=10_000)).entries or []
     size = sum(len(entry.key.encode()) + len(compact(entry.value)) for entry in entries)
     return len(entries), size
 
 
 def compact(value: object) -> bytes:
-    """The compact form of a value, for values that have but one."""
+    """Return the compact form of a value that has only one."""
     assert value is None or isinstance(value, str)
     return b"null" if value is None else f'"{value}"'.encode()
 
@@ -41,13 +41,13 @@ class Upkeep(Fixtures):
     """The rules of stats, upkeep, order and closing."""
 
     async def test_stats_of_nothing(self, store: Store) -> None:
-        """A namespace that nobody has written to is empty, and asking for it does not make it."""
+        """A namespace that was never written to is empty, and asking for it does not create it."""
         stats = await store.stats("kv/nobody")
         assert (stats.keys, stats.bytes, stats.version) == (0, 0, 0)
         assert await store.namespaces() == []
 
     async def test_stats_follow_every_change(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Count and bytes are those of the living keys and their values, at once."""
+        """Counts of keys and bytes follow every change to live entries at once."""
 
         async def check() -> None:
             stats = await store.stats("kv/trivia")
@@ -78,7 +78,7 @@ class Upkeep(Fixtures):
         await check()
 
     async def test_stats_tell_version_and_time(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Stats name the last version and when it was given; reading does not change them."""
+        """Stats show the last version and its time; reading does not change them."""
         await kv.set("k", "v")
         at = clock.now()
         clock.advance(5)
@@ -89,7 +89,7 @@ class Upkeep(Fixtures):
         assert await store.namespaces() == [found]
 
     async def test_all_that_is_kept_is_counted(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """What comes and goes is counted alike, in runs and one by one: a recount finds nothing wrong."""
+        """Removal is counted as exactly as writing, in runs and one by one: a recount finds no error."""
         many = [{"key": f"ключ {number}", "value": number, "ttl": 1} for number in range(70)]
         await kv.set_many(many, spec_ref="§")
         for value in ("longer", "v"):
@@ -109,7 +109,7 @@ class Upkeep(Fixtures):
         assert (stats.kept_bytes, stats.parts) == (before.other, Parts(other=before.other))
 
     async def test_namespaces_are_listed_by_name(self, store: Store) -> None:
-        """Every namespace that was written to is listed, of every family, also when it is empty again."""
+        """Every namespace that was written to is listed, of every family, even if it is empty again."""
         for kv in (
             store.kv("b"),
             store.semantic("acme", "web"),
@@ -131,7 +131,7 @@ class Upkeep(Fixtures):
         assert found[3] == await store.stats("kv/b")
 
     async def test_stats_survive_opening_again(self, kv: KV, store: Store, reopen: Reopen) -> None:
-        """Counts are kept with what they count."""
+        """Counts are stored with the entries they count."""
         await kv.set("a", "1")
         await kv.set("b", "2")
         await kv.delete("a")
@@ -143,7 +143,7 @@ class Upkeep(Fixtures):
             await assert_empty(again)
 
     async def test_upkeep_leaves_entries_alone(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Upkeep drops records, never entries: what has no deadline is there for ever."""
+        """Upkeep drops records, never entries: an entry without a deadline stays forever."""
         await kv.set("forever", "v", semantics={"purpose": "config"}, request_id="r")
         await kv.set("soon", "v", ttl=1)
         entry = await kv.get("forever")
@@ -155,7 +155,7 @@ class Upkeep(Fixtures):
         assert (await store.stats("kv/trivia")).keys == 1
 
     async def test_upkeep_is_no_change(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Dropping records gives no version and counts for nothing."""
+        """Dropping records uses no version and is not a change."""
         await kv.set("k", "v", semantics={"purpose": "config"}, request_id="r")
         await kv.delete("k")
         before = await store.stats("kv/trivia")
@@ -166,7 +166,7 @@ class Upkeep(Fixtures):
         assert structs.replace(after, kept_bytes=before.kept_bytes, parts=before.parts) == before
 
     async def test_a_get_sees_a_set_that_was_not_awaited(self, kv: KV) -> None:
-        """Commands take effect in the order in which they were given, also when nobody waits between."""
+        """Commands take effect in the order of submission, even if the caller does not wait in between."""
         for number in range(20):
             entry, seen, many, page, left = await asyncio.gather(
                 kv.set("k", number, ttl=60),
@@ -183,7 +183,7 @@ class Upkeep(Fixtures):
             assert (deleted, gone, empty.keys) == (True, None, [])
 
     async def test_changes_and_stats_see_it_too(self, kv: KV, store: Store) -> None:
-        """The journal and the counts are read in their turn as well."""
+        """Reads of the journal and of counts are ordered with writes too."""
         for number in range(1, 10):
             _, page, history, stats = await asyncio.gather(
                 kv.set(f"{number}", "v"), kv.changes(), kv.history(f"{number}"), store.stats("kv/trivia")
@@ -191,7 +191,7 @@ class Upkeep(Fixtures):
             assert (len(page.changes), len(history), stats.keys) == (number, 1, number)
 
     async def test_writes_of_many_at_once(self, store: Store) -> None:
-        """Concurrent writers to several namespaces all succeed, each version is given once, the last wins."""
+        """Concurrent writers to several namespaces all succeed, each version is used once, the last wins."""
         kvs = [store.kv(f"plugin{number}") for number in range(3)]
 
         async def write(kv: KV, task: int) -> list[int]:
@@ -208,7 +208,7 @@ class Upkeep(Fixtures):
             assert max(entry.version for entry in entries) == 100
 
     async def test_a_closed_store_is_unavailable(self, kv: KV, store: Store) -> None:
-        """After closing nothing is accepted; what was accepted before is done."""
+        """A closed store accepts nothing; what was accepted before is executed."""
         accepted = asyncio.gather(*(kv.set(f"{number}", "v") for number in range(10)))
         await asyncio.sleep(0)
         await store.aclose()

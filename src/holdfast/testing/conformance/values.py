@@ -1,4 +1,4 @@
-"""What a value may be, and that it comes back as what it was.
+"""Values: which are valid, and that each is returned exactly.
 
 Law: values are compared as JSON text, so that no test takes 1, 1.0 and true for the same.
 """
@@ -42,7 +42,7 @@ JSON: Final[tuple[Any, ...]] = (
 
 
 def nested(depth: int) -> Any:
-    """A list in a list in a list, that many in all."""
+    """Return lists nested to this depth."""
     value: Any = []
     for _ in range(depth - 1):
         value = [value]
@@ -50,7 +50,7 @@ def nested(depth: int) -> Any:
 
 
 def nested_objects(depth: int) -> Any:
-    """An object in an object in an object, that many in all."""
+    """Return objects nested to this depth."""
     value: Any = {}
     for _ in range(depth - 1):
         value = {"in": value}
@@ -61,14 +61,14 @@ class Values(Fixtures):
     """The rules of values."""
 
     async def test_any_json_comes_back_exactly(self, kv: KV) -> None:
-        """Any JSON value is kept: its type, its sign and every digit."""
+        """Any JSON value is returned exactly: its type, its sign and every digit."""
         for number, value in enumerate(JSON):
             entry = await kv.set(f"{number:02}", value)
             assert same(entry.value, value)
             assert same(present(await kv.get(f"{number:02}")).value, value)
 
     async def test_every_way_of_reading_shows_the_same_value(self, kv: KV) -> None:
-        """Get, get_many and list with values agree on what is stored."""
+        """Get, get_many and list with values return the same value."""
         keys = [f"{number:02}" for number in range(len(JSON))]
         await kv.set_many([{"key": key, "value": value} for key, value in zip(keys, JSON, strict=True)])
         listed = (await kv.list(values=True)).entries
@@ -76,7 +76,7 @@ class Values(Fixtures):
         assert [text_of(entry.value) for entry in listed or ()] == [text_of(value) for value in JSON]
 
     async def test_values_survive_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """What was acknowledged is there, exactly, when the storage is opened again."""
+        """Acknowledged values are there, exactly, when the storage is reopened."""
         for number, value in enumerate(JSON):
             await kv.set(f"{number:02}", value)
         before = await kv.get_many([f"{number:02}" for number in range(len(JSON))])
@@ -91,32 +91,32 @@ class Values(Fixtures):
             assert entry == before[number]
 
     async def test_integers_of_4300_digits_are_exact(self, kv: KV) -> None:
-        """Integers of up to 4,300 digits come back exactly, whatever their sign."""
+        """Integers of up to 4,300 digits are exact, whatever their sign."""
         for number in (10**4300 - 1, 10**4299, -(10**4299)):
             await kv.set("n", [number])
             assert present(await kv.get("n")).value == [number]
 
     async def test_negative_integers_of_4300_digits_are_exact(self, kv: KV) -> None:
-        """The sign is no digit: the least integer of 4,300 digits is legal and can be read."""
+        """The sign does not count as a digit: the least integer of 4,300 digits is valid and can be read."""
         await kv.set("n", 1 - 10**4300)
         assert present(await kv.get("n")).value == 1 - 10**4300
 
     async def test_longer_integers_are_refused(self, kv: KV) -> None:
-        """An integer of more than 4,300 digits is a validation error and is not kept."""
+        """An integer of more than 4,300 digits is a validation error and is not stored."""
         for value in (10**4300, -(10**4300), {"deep": [10**5000]}):
             with refusal(ValidationError, field="value"):
                 await kv.set("n", value)
         assert await kv.get("n") is None
 
     async def test_what_json_has_no_number_for_is_refused(self, kv: KV) -> None:
-        """NaN and the infinities are refused, however deep they are."""
+        """NaN and infinities are refused at any depth."""
         for number in (float("nan"), float("inf"), float("-inf")):
             for value in (number, [number], {"a": [{"b": number}]}):
                 with refusal(ValidationError, field="value", says="NaN or Infinity", about=value):
                     await kv.set("n", value)
 
     async def test_nesting_ends_at_64(self, kv: KV) -> None:
-        """64 levels of lists or objects are legal, 65 are not."""
+        """64 levels of lists or objects are valid, 65 are not."""
         for legal in (nested(64), nested_objects(64), [1, nested(63)]):
             await kv.set("deep", legal)
             assert same(present(await kv.get("deep")).value, legal)
@@ -125,14 +125,14 @@ class Values(Fixtures):
                 await kv.set("deep", illegal)
 
     async def test_lone_surrogates_are_refused(self, kv: KV) -> None:
-        """Text that is no valid UTF-8 is refused in texts and in names."""
+        """Text that is not valid UTF-8 is refused in values and in names."""
         illegal: tuple[Any, ...] = ("\ud800", ["a\udfffb"], {"a": {"b": "\udc00"}}, {"\ud83d": 1})
         for value in illegal:
             with refusal(ValidationError, field="value", says="surrogate", about=value):
                 await kv.set("k", value)
 
     async def test_what_is_no_json_is_refused(self, kv: KV) -> None:
-        """An object that JSON has no form for is refused rather than bent into one."""
+        """An object that JSON cannot represent is refused rather than converted."""
         strange: tuple[Any, ...] = (b"x", {1, 2}, object(), datetime.now(UTC), {1: 2}, {None: 1}, 1j, [b""])
         for value in strange:
             with refusal(ValidationError, field="value", says="JSON", about=value):
@@ -140,18 +140,18 @@ class Values(Fixtures):
         assert await kv.get("k") is None
 
     async def test_tuples_are_lists(self, kv: KV) -> None:
-        """A tuple is an array in JSON and comes back as a list."""
+        """A tuple is an array in JSON and is returned as a list."""
         assert (await kv.set("k", (1, (2, 3)))).value == [1, [2, 3]]
 
     async def test_null_is_a_value(self, kv: KV) -> None:
-        """An entry whose value is null is there; a missing one is not."""
+        """An entry whose value is null exists; a missing one does not."""
         await kv.set("k", None)
         assert present(await kv.get("k")).value is None
         assert await kv.get("other") is None
         assert (await kv.list()).keys == ["k"]
 
     async def test_the_size_limit_is_exact(self, kv: KV) -> None:
-        """65,536 bytes of compact UTF-8 are legal; one more is refused with the size and the limit."""
+        """65,536 bytes of compact UTF-8 are valid; one more is refused, with the size and the limit."""
         for legal in ("x" * 65_534, "é" * 32_767, "🎉" * 16_383 + "xx", [1] * 32_767, "\x00" * 10_922):
             await kv.set("big", legal)
             assert same(present(await kv.get("big")).value, legal)
@@ -169,7 +169,7 @@ class Values(Fixtures):
         assert (await kv.changes(since=entry.version)).changes == []
 
     async def test_what_is_stored_is_a_copy(self, kv: KV) -> None:
-        """Changing an object after it was set, or after it was read, changes nothing in the store."""
+        """Changing an object after it was set or read changes nothing in the store."""
         value = {"list": [1]}
         await kv.set("k", value)
         value["list"].append(2)

@@ -1,6 +1,6 @@
-"""Versions and what hangs on them: overwriting, checks, conflicts, deletion.
+"""Versions: overwriting, checks, conflicts, deletion.
 
-Law: nothing here depends on time but the times of an entry; expiry has a file of its own.
+Law: nothing here depends on time except the times of an entry; expiry has a file of its own.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NO_VERSION: Final[tuple[Any, ...]] = (-1, 2**63, True, 1.0, "1", b"1", [1])
 
 
 class Versions(Fixtures):
-    """The rules of versions and of conditional writing."""
+    """The rules of versions and of conditional writes."""
 
     async def test_get_of_nothing(self, kv: KV) -> None:
-        """Absence is None."""
+        """A missing entry is None."""
         assert await kv.get("k") is None
         assert await kv.get_ttl("k") == 0
 
@@ -47,7 +47,7 @@ class Versions(Fixtures):
         assert (await kv.changes()).next == 8
 
     async def test_a_conflict_in_company(self, kv: KV, reopen: Reopen) -> None:
-        """A conflict shows the whole entry, also where others who write to it at once never look at it."""
+        """A conflict shows the whole entry, even if concurrent writers of it never read it."""
         await kv.set("other", 1)
         entry = await kv.set("k", {"a": [1, 2]})
         again = await reopen()
@@ -62,7 +62,7 @@ class Versions(Fixtures):
         assert [one.version for one in written if isinstance(one, Entry)] == [3, 4, 5]
 
     async def test_overwriting(self, kv: KV, clock: ManualClock) -> None:
-        """A set replaces value, ttl, semantics and spec_ref; created_at survives."""
+        """A set replaces value, ttl, semantics and spec_ref; created_at stays."""
         began = clock.now()
         first = await kv.set(
             "k",
@@ -88,13 +88,13 @@ class Versions(Fixtures):
         assert await kv.get("k") == second
 
     async def test_each_write_without_an_id_gets_one(self, kv: KV) -> None:
-        """A request id is made when none is given, and never the same."""
+        """A write without a request id gets one, which is always different."""
         made = [(await kv.set("k", number)).request_id for number in range(20)]
         assert None not in made
         assert len(set(made)) == 20
 
     async def test_keep_keeps_the_running_deadline(self, kv: KV, clock: ManualClock) -> None:
-        """KEEP as ttl leaves the deadline where it is; where there is none, there will be none."""
+        """KEEP as ttl keeps the deadline; an entry without one gets none."""
         first = await kv.set("k", 1, ttl=60)
         clock.advance(10)
         second = await kv.set("k", 2, ttl=KEEP)
@@ -106,7 +106,7 @@ class Versions(Fixtures):
         assert (await kv.set("k", 3, ttl=KEEP)).expires_at is None
 
     async def test_unconditional_writes(self, kv: KV) -> None:
-        """Without an expected version a write takes effect whatever is there."""
+        """Without an expected version, a write takes effect whatever is there."""
         assert (await kv.set("k", 1)).version == 1
         assert (await kv.set("k", 2, expected_version=None)).version == 2
         assert await kv.delete("k") is True
@@ -121,7 +121,7 @@ class Versions(Fixtures):
         assert (await kv.set("k", 3, expected_version=0)).value == 3
 
     async def test_a_version_expects_exactly_itself(self, kv: KV) -> None:
-        """The expected version n lets a write through if and only if the entry has it."""
+        """With the expected version n, a write succeeds if and only if the entry has that version."""
         first = await kv.set("k", 1)
         second = await kv.set("k", 2, expected_version=first.version)
         for wrong in (first.version, second.version + 1, 2**63 - 1):
@@ -132,7 +132,7 @@ class Versions(Fixtures):
         assert await kv.get("k") == second
 
     async def test_every_verb_checks_the_version(self, kv: KV) -> None:
-        """A conflict carries the entry that is there, in full, whatever the verb."""
+        """A conflict carries the whole current entry, whatever the verb."""
         await kv.set("k", 1)
         entry = await kv.set(
             "k", 5, ttl=60, semantics={"purpose": "cursor"}, writer="w", spec_ref="s", request_id="r"
@@ -146,7 +146,7 @@ class Versions(Fixtures):
         assert (await kv.changes(since=entry.version)).changes == []
 
     async def test_every_verb_expects_a_missing_key_in_vain(self, kv: KV) -> None:
-        """An expected version of a key that is not there is a conflict with nothing as current."""
+        """An expected version of a missing key is a conflict whose `current` is None."""
         for verb, call in conditional(kv, "k").items():
             with refusal(VersionConflict, about=verb) as caught:
                 await call(expected_version=3)
@@ -154,14 +154,14 @@ class Versions(Fixtures):
         assert await kv.get("k") is None
 
     async def test_what_is_no_version(self, kv: KV) -> None:
-        """An expected version is a whole number from 0 that fits 63 bits; nothing is taken for one."""
+        """An expected version is a whole number from 0 that fits 63 bits; no other value is converted."""
         for verb, call in conditional(kv, "k").items():
             for wrong in NO_VERSION:
                 with refusal(ValidationError, field="expected_version", about=(verb, wrong)):
                     await call(expected_version=wrong)
 
     async def test_a_failed_check_writes_nothing(self, store: Store) -> None:
-        """A refused write leaves no trace: no entry, no change, and no namespace that was not there."""
+        """A refused write leaves nothing: no entry, no change, and no new namespace."""
         kv = store.kv("untouched")
         with pytest.raises(VersionConflict):
             await kv.set("k", 1, expected_version=7)
@@ -172,7 +172,7 @@ class Versions(Fixtures):
         assert (await kv.set("k", 1)).version == 1
 
     async def test_delete(self, kv: KV) -> None:
-        """Delete is idempotent and says whether there was something."""
+        """Delete is idempotent and returns whether there was an entry."""
         await kv.set("k", 1)
         assert await kv.delete("k") is True
         assert await kv.get("k") is None
@@ -182,7 +182,7 @@ class Versions(Fixtures):
         assert [change.op for change in (await kv.changes()).changes] == ["set", "deleted"]
 
     async def test_delete_of_a_version(self, kv: KV) -> None:
-        """Delete with an expected version removes exactly that."""
+        """Delete with an expected version removes exactly that version."""
         first = await kv.set("k", 1)
         second = await kv.set("k", 2)
         with refusal(VersionConflict) as caught:
@@ -194,7 +194,7 @@ class Versions(Fixtures):
         assert caught.value.current is None
 
     async def test_a_key_that_comes_back_is_a_new_entry(self, kv: KV, clock: ManualClock) -> None:
-        """After a deletion created_at begins anew and the old version matches nothing."""
+        """After a deletion created_at starts again, and the old version matches nothing."""
         first = await kv.set("k", 1)
         await kv.delete("k")
         clock.advance(5)
@@ -205,7 +205,7 @@ class Versions(Fixtures):
             await kv.set("k", 2, expected_version=first.version)
 
     async def test_versions_are_never_reused(self, kv: KV, clock: ManualClock, reopen: Reopen) -> None:
-        """No version comes twice: not after deletion, not after expiry, not after opening again."""
+        """No version is used twice: not after deletion, not after expiry, not after reopening."""
         seen = [(await kv.set("a", 1)).version]
         await kv.delete("a")
         seen.append((await kv.set("a", 1, ttl=1)).version)
@@ -223,7 +223,7 @@ class Versions(Fixtures):
             await kv.set("a", 2, expected_version=seen[0])
 
     async def test_an_entry_is_the_same_after_opening_again(self, kv: KV, reopen: Reopen) -> None:
-        """Every field of an entry is kept as it was."""
+        """Every field of an entry is stored exactly."""
         entry = await kv.set(
             "k",
             {"a": [1, 1.0, True]},

@@ -1,6 +1,6 @@
 """Following the journal as it grows: watch.
 
-Law: a watch that does not yield in time fails the test by its timeout; no test waits for a fixed while.
+Law: a watch that does not yield in time fails the test by its timeout. No test waits for a fixed time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE = 20.0
 
 
 async def collect(kv: KV, count: int, prefix: str = "", *, since: int | None) -> list[Change]:
-    """The first so many changes of a watch."""
+    """Return the first changes of a watch."""
     found: list[Change] = []
     watch = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
     async with asyncio.timeout(PATIENCE), aclosing(watch) as changes:
@@ -39,7 +39,7 @@ class Watching(Fixtures):
     """The rules of watch."""
 
     async def test_from_the_beginning(self, kv: KV) -> None:
-        """With `since` 0 a watch replays what the journal has, then goes on with what comes."""
+        """With `since` 0, a watch replays the journal and then continues with new changes."""
         await kv.set("a", 1)
         await kv.delete("a")
         follower = asyncio.create_task(collect(kv, 4, since=0))
@@ -55,13 +55,13 @@ class Watching(Fixtures):
         assert told == (await kv.changes()).changes
 
     async def test_from_a_version(self, kv: KV) -> None:
-        """With a version as `since` a watch begins after it."""
+        """With a version as `since`, a watch begins after it."""
         for number in range(4):
             await kv.set(f"{number}", number)
         assert [change.version for change in await collect(kv, 2, since=2)] == [3, 4]
 
     async def test_from_now(self, kv: KV) -> None:
-        """Without `since` a watch tells of what comes after it began, and nothing of before."""
+        """Without `since`, a watch yields the changes after it began, and none from before."""
         await kv.set("before", 1)
         watch = cast("AsyncGenerator[Change]", kv.watch())
         async with asyncio.timeout(PATIENCE), aclosing(watch) as changes:
@@ -73,14 +73,14 @@ class Watching(Fixtures):
         assert (told.op, told.key) == ("set", "after")
 
     async def test_of_a_prefix(self, kv: KV) -> None:
-        """A watch of a prefix tells of its keys alone."""
+        """A watch of a prefix yields only changes of its keys."""
         follower = asyncio.create_task(collect(kv, 3, "a%", since=0))
         for key in ("a%", "ab", "a%1", "A%", "b", "a%2"):
             await kv.set(key, 0)
         assert [change.key for change in await follower] == ["a%", "a%1", "a%2"]
 
     async def test_expiry_is_told(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """A watch tells of an expiry when it has been noticed."""
+        """A watch yields an expiry once it has been noticed."""
         entry = await kv.set("k", 1, ttl=1)
         follower = asyncio.create_task(collect(kv, 1, since=entry.version))
         clock.advance(1)
@@ -89,7 +89,7 @@ class Watching(Fixtures):
         assert (change.op, change.expired_version) == ("expired", entry.version)
 
     async def test_nothing_is_missed_and_nothing_comes_twice(self, kv: KV) -> None:
-        """While many write at once, every watch tells of every change, once and in order."""
+        """Under concurrent writes, every watch yields every change once and in order."""
         await kv.set("before", 0)
         followers = [
             asyncio.create_task(collect(kv, 121, since=0)),
@@ -111,7 +111,7 @@ class Watching(Fixtures):
         assert told[2] == [change for change in everything if change.key.startswith("even")]
 
     async def test_a_gap_is_told(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Where the journal no longer reaches back, a gap comes first, then what is known."""
+        """Where the journal no longer reaches back, a gap comes first, then the known changes."""
         for number in range(3):
             await kv.set("old", number)
         clock.advance(DAY)
@@ -123,7 +123,7 @@ class Watching(Fixtures):
         assert [change.op for change in await collect(kv, 1, since=3)] == ["set"]
 
     async def test_a_version_of_another_store_is_a_gap(self, kv: KV) -> None:
-        """A `since` beyond the head can't be continued: a gap comes, then all that is known."""
+        """A `since` beyond the head cannot be continued: a gap comes first, then all known changes."""
         await kv.set("a", 0)
         gap, change = await collect(kv, 2, since=50)
         assert (gap.op, change.op, change.version) == ("gap", "set", 1)
