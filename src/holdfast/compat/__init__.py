@@ -1,6 +1,6 @@
 """Other programs' ways of speaking to a store, one module each.
 
-Law: nothing in Holdfast imports what lives here, so that a layer can be left out of an installation.
+Law: nothing in Holdfast imports this package, so that an installation can leave it out.
 """
 
 from holdfast import extras

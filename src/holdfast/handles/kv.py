@@ -80,7 +80,7 @@ class KV(Keys):
         Args:
             name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them, none of them `waiting`.
             ttl: Seconds without a renewal after which the lock is free again.
-            timeout: Seconds that the context manager waits before it raises `Busy`; None waits for ever.
+            timeout: Seconds that the context manager waits before it raises `Busy`; None waits forever.
             owner: Name of the holder, which becomes `last_writer` and `producer`.
 
         Returns:

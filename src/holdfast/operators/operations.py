@@ -199,7 +199,7 @@ class Operations(Pipeline):
         raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
 
     async def examine(self, *, seconds: float | None = None) -> Checkup | None:
-        """Look for corruption.
+        """Check the storage for corruption.
 
         Args:
             seconds: Seconds after which to stop; None examines everything.

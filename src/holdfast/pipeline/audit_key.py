@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 ATTEMPTS = 10
-"""Number of attempts to store the names before giving up to processes that change them first."""
+"""Number of attempts to store the names while other processes keep changing them first."""
 
 
 async def settle(engine: Engine, now: Callable[[], int]) -> AbstractContextManager[None]:

@@ -30,7 +30,7 @@ _log = logging.getLogger("holdfast")
 MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 ALONE: Final = 4
-"""Number of single-command groups in a row after which the caller counts as alone."""
+"""Number of single-command groups in a row that make their caller count as alone."""
 
 
 class Done(msgspec.Struct, frozen=True):

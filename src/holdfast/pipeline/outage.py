@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE: Final = 300
-"""Seconds for which the storage may be unavailable before an alert is raised."""
+"""Seconds for which the storage may be unavailable before an alert is sent."""
 SILENCE: Final = 60
 """Seconds without a result after which the state of an outage is unknown."""
 
@@ -42,7 +42,7 @@ class Outage:
         now: The store's time.
 
     Attributes:
-        alerts: Number of outages that raised an alert.
+        alerts: Number of outages for which an alert was sent.
         alerted: Called with each alert.
     """
 
@@ -68,7 +68,7 @@ class Outage:
             self.worked()
 
     def failed(self, message: str) -> None:
-        """Record that the storage was unavailable. Raise the alert if the outage has lasted too long."""
+        """Record that the storage was unavailable. Send the alert if the outage has lasted too long."""
         now = self._now()
         if self._since is None or not self._known(now):
             self._since, self._told = now, False

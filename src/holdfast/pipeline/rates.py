@@ -21,7 +21,7 @@ MOST_BUCKETS: Final = 16_384
 
 
 class Bucket:
-    """A token bucket that holds at most one second's worth of requests."""
+    """A token bucket: a rate in requests per second, and at most one second's worth at once."""
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate

@@ -1,4 +1,4 @@
 """Time as a caller like any other: what has expired goes, and interrupted work is finished.
 
-Law: what is to be done is found here and asked for by commands.
+Law: this package finds what is to be done and submits commands for it.
 """

@@ -66,7 +66,7 @@ class Lookout:
         self._failing = False
 
     async def run(self) -> None:
-        """Look for due entries repeatedly, until cancelled."""
+        """Expire due entries as they fall due, until cancelled."""
         while True:
             began = time.monotonic()
             idle = self._engine.capabilities.owns_reaper or not self._steady()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Namespace, Record
 
 TICK: Final = 1.0
-"""Interval in seconds at which the reaper looks for due entries."""
+"""Interval in seconds at which the reaper searches for due entries."""
 LOOK: Final = 250
 CHUNK: Final = 25
 """Number of due rows read at a time, and number of rows per command.

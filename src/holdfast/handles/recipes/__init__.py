@@ -1,5 +1,5 @@
 """What people do with keys again and again: locks, checkpoints, cursors, counters and flags.
 
-Law: a recipe uses the verbs of a handle and the store's time and nothing else, so that it works wherever the
-handle does: embedded, on any engine, and over NATS.
+Law: a recipe uses only the verbs of a handle and the store's time. So it works wherever the handle does:
+embedded, on any engine, and over NATS.
 """

@@ -35,8 +35,8 @@ _log = logging.getLogger("holdfast.lock")
 class Lock:
     """A lock of a namespace. Get one from `KV.lock`; it can be taken again after it was released.
 
-    As a context manager it is held for the length of a block and renewed meanwhile. When the lease is lost in
-    spite of that, the task that holds it is cancelled, and `LockLost` comes out of the block.
+    As a context manager it is held and renewed for the duration of the block. If the lease is lost anyway,
+    the task that holds it is cancelled, and the block raises `LockLost`.
 
     A holder that does not run can't be stopped. So a write that must not happen after the lock was lost
     carries the `fence`: it is refused as soon as another holder has taken the lock.
@@ -96,7 +96,7 @@ class Lock:
         `held`, and write with the `fence`.
 
         Args:
-            timeout: Longest time to wait, in seconds; None waits for ever, 0 tries without waiting.
+            timeout: Longest time to wait, in seconds; None waits forever, 0 tries without waiting.
 
         Returns:
             True if the lock was taken.

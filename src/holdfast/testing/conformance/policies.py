@@ -75,7 +75,7 @@ class Policies(Fixtures):
         assert (await kv.set("endless", 1)).expires_at is None
 
     async def test_a_required_lifetime(self, kv: KV, store: Store) -> None:
-        """Where a deadline is required, no verb writes an entry without one or removes one."""
+        """If a deadline is required, no verb writes an entry without one or removes one."""
         await kv.set("endless", 1)
         await kv.set("ends", 1, ttl=60)
         await kv.set("gone", 1, semantics=MEANT)

@@ -111,7 +111,7 @@ class Watching(Fixtures):
         assert told[2] == [change for change in everything if change.key.startswith("even")]
 
     async def test_a_gap_is_told(self, kv: KV, store: Store, clock: ManualClock) -> None:
-        """Where the journal no longer reaches back, a gap comes first, then the known changes."""
+        """If the journal no longer reaches back to `since`, a gap comes first, then the known changes."""
         for number in range(3):
             await kv.set("old", number)
         clock.advance(DAY)
