@@ -1,7 +1,7 @@
-"""A request as fields of a log line: who asked for what, about which key, under which id.
+"""A request as the fields of a log line: plugin, verb, key and request id.
 
-Law: a request is read for this only when a line about it is written, so that a service that writes none does
-not pay for it. No value becomes a field.
+Law: a request is decoded for this only when a line about it is written, so a service that logs nothing pays
+nothing. No value becomes a field.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from holdfast.wire.subjects import Route
 
 MOST_READ: Final = 131_072
-"""How many bytes a request may have that is read once more for a line. Of others only the subject tells."""
+"""Largest request, in bytes, that is decoded again for a log line. For others only the subject is used."""
 SHOWN: Final = 10
-"""How many keys a line names of a request that is about several."""
+"""Maximum number of keys that a line names for a request about several."""
 _SEVERAL: Final = ("keys", "items", "writes")
-"""The fields that list what a request is about."""
+"""The fields that list the keys or items of a request."""
 
 
 def asked(request: Request) -> dict[str, Any]:
-    """The plugin, the verb, the key and the request id of a request, and the ttl that it gives a key."""
+    """Return the plugin, verb, key and request id of a request, and the TTL if it sets one."""
     route = request.route
     told: dict[str, Any] = {
         "plugin": route.owner,
@@ -54,7 +54,7 @@ _TTL: Final = frozenset({"ttl", "ttl_seconds"})
 
 
 def _keys(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The key, or of several the first ones and how many there are."""
+    """Return the key, or for several keys the first ones and their number."""
     if "key" in fields:
         return {"key": _whole(route, fields["key"])}
     if "prefix" in fields:
@@ -72,7 +72,7 @@ def _named(members: list[Any]) -> Iterator[Any]:
 
 
 def _whole(route: Route, key: object) -> str:
-    """A key as it is stored: that of a project may have come without what all of them begin with."""
+    """Return a key as it is stored. A caller may leave out the prefix that all keys of a project share."""
     shown = _text(key) or ""
     if route.root is None or shown.startswith(route.root):
         return shown

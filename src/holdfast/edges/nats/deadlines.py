@@ -1,6 +1,7 @@
-"""The deadline of a request: named by the caller as a time or as a number of milliseconds, or the usual one.
+"""The deadline of a request: a time or a number of milliseconds given by the caller, or the default.
 
-Law: a time only. Who keeps to it is told: the service before a request is begun, and the commit of a write.
+Law: this module only computes a time. The service checks it before it starts a request, and the commit of a
+write checks it again.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.lines import Request
 
 FARTHEST: Final = MAX_TTL * 1000
-"""How many milliseconds after its receipt a request's deadline may lie: every engine can hold that time."""
+"""Largest allowed distance from receipt to deadline, in milliseconds. Every engine can store that time."""
 
 
 def deadline_of(request: Request, fields: Mapping[str, Any], now: int, usual: int) -> int:
-    """The deadline of a request, in milliseconds since 1970. It goes with a write to its commit.
+    """Return the deadline of a request, in milliseconds since 1970. A write carries it to its commit.
 
     Raises:
-        Timeout: It has passed.
-        ValidationError: What the caller says is no time.
+        Timeout: The deadline has passed.
+        ValidationError: The caller's deadline is not a valid time.
     """
     deadline = fields.get("deadline")
     if deadline is None:

@@ -1,4 +1,4 @@
-"""What NATS tools ask every service: who are you, what do you do, how is it going.
+"""Answers to the NATS services framework: ping, info and statistics.
 
 Law: the answers have the shapes of the NATS services framework, version 1.
 """
@@ -22,7 +22,7 @@ _KINDS: Final = ("PING", "INFO", "STATS")
 
 
 class Endpoint(msgspec.Struct, kw_only=True):
-    """The tally of one subject that the service answers at."""
+    """The counters of one subject that the service answers."""
 
     name: str
     subject: str
@@ -34,7 +34,7 @@ class Endpoint(msgspec.Struct, kw_only=True):
     average_processing_time: int = 0
 
     def count(self, seconds: float, error: str | None) -> None:
-        """Add a request."""
+        """Count a request."""
         self.num_requests += 1
         self.processing_time += int(seconds * 1e9)
         if error is not None:
@@ -43,7 +43,7 @@ class Endpoint(msgspec.Struct, kw_only=True):
 
 
 class Micro:
-    """This instance, as it introduces itself."""
+    """This instance as it appears to the services framework."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = endpoints
@@ -57,14 +57,14 @@ class Micro:
         self._started = datetime.now(UTC)
 
     def subjects(self) -> Iterator[str]:
-        """Every subject at which this instance is to answer."""
+        """Yield every subject that this instance must answer."""
         for kind in _KINDS:
             yield f"$SRV.{kind}"
             yield f"$SRV.{kind}.{NAME}"
             yield f"$SRV.{kind}.{NAME}.{self.id}"
 
     def answer(self, subject: str) -> bytes:
-        """The answer to a question at one of these subjects."""
+        """Return the answer to a request on one of these subjects."""
         kind = subject.split(".")[1]
         return msgspec.json.encode(
             {"type": f"{_TYPES}.{kind.lower()}_response", **self._identity, **self._more(kind)}

@@ -5,8 +5,8 @@
     audit:get,list      these verbs alone
     acme/web:read,set   the same for a tenant's project
 
-Law: which verbs there are, and which of them write, is taken from what the service answers and is not listed
-here a second time. Names go in and users come out; what they may send to is said by `permissions`.
+Law: the catalogue says which verbs exist and which of them write; this module does not repeat that list. It
+turns names into users. `server_config.Permissions` decides which subjects they may publish to.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 READ: Final = "read"
-"""What stands for all verbs that write nothing."""
+"""The word that stands for all verbs that write nothing."""
 EVENTS: Final = "changes"
-"""Who may use this verb of a family may also hear the family's events, which tell the same."""
+"""The verb whose users may also receive the events of its family, which carry the same information."""
 
 PLUGIN_FAMILIES: Final = ("kv", "table")
 TENANT_FAMILIES: Final = ("semantic",)
 
 _READY: Final = "ready"
-"""Granted to every user: it tells nothing about data."""
+"""The verb granted to every user. It reveals nothing about data."""
 _LONGEST: Final = 100
-"""How long the part after the colon may be: it becomes a part of a file's name."""
+"""Maximum length of the part after the colon, which becomes part of a file name."""
 
 READING: Final[dict[str, frozenset[str]]] = {
     family: reading(family) for family in (*PLUGIN_FAMILIES, *TENANT_FAMILIES)
@@ -46,14 +46,14 @@ VERBS: Final[dict[str, frozenset[str]]] = {
     "table": frozenset(FAMILIES["table"]),
     "semantic": frozenset(FAMILIES["semantic"]) | {"put"},
 }
-"""Every verb of each family, by the names that it has in subjects."""
+"""Every verb of each family, as named in subjects."""
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who logs in.
+    """A user that logs in to the NATS server.
 
     Args:
-        name: What the user is called: as the owner, and after a colon what alone it may do.
+        name: The owner's name; for a restricted user also a colon and the permitted verbs.
         owner: The plugin, or the tenant's project.
         families: The families of subjects that the owner has.
         verbs: The verbs that the user may use; None for all.
@@ -65,23 +65,23 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     verbs: frozenset[str] | None = None
 
     def verbs_of(self, family: str) -> list[str]:
-        """The verbs of a family that this user may use, by the names that they have in subjects."""
+        """Return the verbs of a family that this user may use, as named in subjects."""
         if self.verbs is None:
             return sorted(VERBS[family])
         return sorted(VERBS[family] & self.verbs)
 
     @property
     def told(self) -> list[str]:
-        """The families whose events this user may hear."""
+        """The families whose events this user may receive."""
         return [family for family in self.families if EVENTS in self.verbs_of(family)]
 
 
 def plugin_user(text: str) -> User:
-    """The user that `plugin` or `plugin:verbs` names.
+    """Parse `plugin` or `plugin:verbs` into a user.
 
     Raises:
         InvalidPluginName: The plugin's name breaks its rule.
-        ValidationError: A verb is not known, or there is none after the colon.
+        ValidationError: A verb is unknown, or none follows the colon.
     """
     owner, colon, verbs = text.partition(":")
     rules.plugin_name(owner)
@@ -89,10 +89,10 @@ def plugin_user(text: str) -> User:
 
 
 def tenant_user(text: str) -> User:
-    """The user that `tenant/project` or `tenant/project:verbs` names.
+    """Parse `tenant/project` or `tenant/project:verbs` into a user.
 
     Raises:
-        ValidationError: A name breaks its rule, a verb is not known, or there is none after the colon.
+        ValidationError: A name breaks its rule, a verb is unknown, or none follows the colon.
     """
     owner, colon, verbs = text.partition(":")
     tenant, _, project = owner.partition("/")
@@ -102,9 +102,9 @@ def tenant_user(text: str) -> User:
 
 
 def tokens(user: str) -> str:
-    """What a user is called where only tokens may stand: in subjects, in a URL, in a file's name.
+    """Return a user's name as tokens, for use in subjects, URLs and file names.
 
-    Plugins have one token or three, and projects two or four: no two users have the same.
+    Plugins have one token or three, projects two or four, so every user's tokens are unique.
     """
     owner, colon, verbs = user.partition(":")
     name = owner.replace("/", ".")
@@ -112,7 +112,7 @@ def tokens(user: str) -> str:
 
 
 def owners(users: Iterable[User]) -> tuple[str, ...]:
-    """Whose users they are, each once."""
+    """Return the owners of these users, each once."""
     return tuple(dict.fromkeys(user.owner for user in users))
 
 
@@ -138,7 +138,7 @@ def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: st
 
 
 _SPELLINGS: Final = {"put": "set"}
-"""What tenants' projects also call a verb."""
+"""Alternative names of verbs for tenants' projects."""
 
 
 def _unknown(word: str, owner: str, known: frozenset[str]) -> str:

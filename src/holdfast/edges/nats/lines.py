@@ -1,7 +1,7 @@
-"""Requests wait here, each plugin's in a line of their own, and are begun in turns and at a rate.
+"""Queues of pending requests, one for each plugin, served in turns.
 
-Law: a line is bounded in number and bytes, and so is what one plugin and all together may have under way. So
-a flood of one plugin fills its own line and nobody else's, and memory stays what it is.
+Law: each queue is bounded in number and bytes, and so are the requests under way of one plugin and of all
+together. So a flood from one plugin fills only its own queue, and memory stays bounded.
 """
 
 from __future__ import annotations
@@ -22,40 +22,39 @@ if TYPE_CHECKING:
 
 TURN: Final = 128
 OWN_TURN: Final = 8
-"""How many requests, and how many of one plugin, are begun before the loop gets to do something else.
+"""Maximum number of requests, in total and of one plugin, that are started before the loop does other work.
 
-What comes in and what goes out takes a few rounds of the loop. So a busy plugin's share in a round is what
-the others wait for, several times.
+A request takes several rounds of the loop to be read and answered. So other plugins wait several times for a
+busy plugin's share of a round.
 """
 LARGE: Final = 13
-"""A request counts as one more for every 8 KB (a power of two) of its payload: to decode a large one and do
-what it asks takes as long as many small ones."""
+"""A request counts as one more for every 8 KB (a power of two) of its payload, because decoding and executing
+a large one takes as long as many small ones."""
 
 IN_COMPANY: Final = 8
-"""How many requests of one plugin may be under way while others ask for something too."""
+"""Maximum number of requests of one plugin under way while other plugins send requests too."""
 COMPANY_SECONDS: Final = 0.25
-"""For how long a plugin counts as asking after it did."""
+"""Time during which a plugin counts as active after a request."""
 
 IN_A_GROUP: Final = 64
-"""How many writes share a commit at the most. Those who share one are answered together and ask again
-together; if that were all, they would wait for the service, and then the service for them."""
+"""Maximum number of writes in a commit. Callers whose writes share a commit are answered together and send
+their next requests together. If all writes shared one, callers and service would take turns waiting."""
 TO_GATHER: Final = 6
-"""For how many turns of the loop writes gather when they come in company: what was sent at once comes in
-piece by piece, and so does what answers lead to."""
+"""Number of loop turns during which concurrent writes are gathered: requests that were sent together arrive
+piece by piece, and so do the requests that follow replies."""
 
 
 ALL_WAITING: Final = 65_536
-"""How many requests may wait together: without payloads they would never reach the limit of bytes."""
+"""Maximum number of pending requests in total. Without payloads they would never reach the limit of bytes."""
 
 
 class Request(msgspec.Struct, gc=False):
-    """A message that asks for something. `received` is the store's time, `began` that of a stopwatch.
+    """A message that asks for something. `received` is the store's time, `began` a monotonic time.
 
-    `client` is the connection that it came over, and over which it is answered: a server may let the
-    service answer over that one alone. `verb` is None if there is none of that name. `writes` says that
-    what was asked before it must have been looked up before this is begun. `replayed` says that it was
-    done before, and is answered as it was then. `user` is whose connection it came from, where the server
-    tells.
+    `client` is the connection that the request came over and is answered over; a server may permit the reply
+    on that connection alone. `verb` is None if no verb has that name. `writes` means that earlier requests
+    must have done their lookups before this one starts. `replayed` means that the request was executed before
+    and gets the same answer again. `user` is the user of the caller's connection, if the server reports it.
     """
 
     line: str
@@ -76,7 +75,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much may wait and be under way."""
+    """Limits on pending requests and on requests under way."""
 
     waiting: int = 4_096
     waiting_bytes: int = 16 * 1024 * 1024
@@ -86,7 +85,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, eq=False):
-    """The requests of one plugin. What is begun in a turn and under way counts by size; see `LARGE`."""
+    """The requests of one plugin. `begun` and `under_way` are weighted by size; see `LARGE`."""
 
     waiting: deque[Request] = msgspec.field(default_factory=deque)
     waiting_bytes: int = 0
@@ -97,12 +96,12 @@ class Line(msgspec.Struct, eq=False):
 
 
 class Intake:
-    """Takes requests in and begins them, a plugin at a time.
+    """Queues requests and starts them, taking turns between plugins.
 
     Args:
-        begin: Begins a request. Returns True if it is under way, and `done` will be called for it.
-        over: Is called at the end of each turn.
-        limits: What may wait and be under way.
+        begin: Starts a request. Returns True if it is under way; `done` is then called for it later.
+        over: Called at the end of each turn.
+        limits: Limits on pending requests and on requests under way.
     """
 
     def __init__(self, begin: Callable[[Request], bool], over: Callable[[], None], limits: Limits) -> None:
@@ -116,17 +115,17 @@ class Intake:
         self._under_way = 0
         self._scheduled = False
         self._latest = ""
-        self._most = limits.under_way  # of one plugin, as things are
+        self._most = limits.under_way  # current limit for one plugin
         self._company_until = 0.0
         self._idle: asyncio.Event | None = None
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of pending requests."""
         return self._waiting
 
     def take(self, request: Request) -> bool:
-        """Let a request wait for its turn; False if there is no room for it."""
+        """Queue a request. Returns False if there is no room for it."""
         limits, size, owner = self._limits, len(request.payload), request.line
         line = self._lines.get(owner) or Line()
         if (
@@ -137,7 +136,7 @@ class Intake:
         ):
             return False
         self._lines[owner] = line
-        if owner != self._latest:  # a plugin is in company when another one asked shortly before
+        if owner != self._latest:  # two plugins compete when both asked recently
             if self._latest:
                 self._company_until = request.began + COMPANY_SECONDS
             self._latest = owner
@@ -152,7 +151,7 @@ class Intake:
         return True
 
     def done(self, request: Request) -> None:
-        """A request that was under way is not any more."""
+        """Record the end of a request that was under way."""
         line = self._lines[request.line]
         line.under_way -= 1 + (len(request.payload) >> LARGE)
         self._under_way -= 1
@@ -161,13 +160,13 @@ class Intake:
             self._leave(request.line)
 
     def adopt(self, request: Request) -> None:
-        """A request that was begun and taken for answered is under way after all."""
+        """Count a request as under way that was started and expected to be answered at once."""
         line = self._lines.setdefault(request.line, Line())
         line.under_way += 1 + (len(request.payload) >> LARGE)
         self._under_way += 1
 
     async def drained(self) -> None:
-        """Wait until nothing waits and nothing is under way."""
+        """Wait until no request is pending or under way."""
         while self._lines:
             self._idle = self._idle or asyncio.Event()
             await self._idle.wait()
@@ -184,7 +183,7 @@ class Intake:
         asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Begin what may be begun, one request of each plugin after the other.
+        """Start requests within the limits, one of each plugin in turn.
 
         A read that becomes a task looks nothing up before the loop's next round. So a write that was sent
         after it is held back until then: the tasks are scheduled before the next pump is.
@@ -225,7 +224,7 @@ class Intake:
             self._schedule()
 
     def _leave(self, owner: str) -> None:
-        """Forget a plugin that waits for nothing."""
+        """Forget a plugin that has no requests left."""
         self._lines.pop(owner, None)
         if self._idle is not None and not self._lines:
             self._idle.set()

@@ -1,7 +1,7 @@
-"""The service's connection to NATS: how it logs in, and what becomes of it when the server goes away.
+"""A connection of the service to NATS: login, errors and reconnecting.
 
-Law: everything about logging in stands here. What the user gave is looked at before anything is sent, and is
-refused by the name of its setting. A connection that was there once comes back by itself.
+Law: all login code lives here. The user's settings are checked before anything is sent, and an error names
+the setting. An established connection reconnects by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.edges.settings.table import Config
 
 CONNECT_SECONDS: Final = 10.0
-"""For how long the beginning of a connection is waited for."""
+"""Time limit for establishing a connection."""
 _VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 _CREDS: Final = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 
@@ -35,18 +35,18 @@ _log = logging.getLogger("holdfast.nats")
 
 
 class Link:
-    """A connection of the service, for the length of a block.
+    """A connection of the service, used as an `async with` block.
 
     Args:
         url: The servers, separated by commas.
-        config: How to log in.
-        name: What the connection is called in the server's lists and in the log.
+        config: The login settings.
+        name: The name of the connection in the server's lists and in the log.
         rest: See `Session`.
 
     Raises:
-        ValidationError: What is needed to log in is not there, or is not what it should be.
-        Unavailable: No server can be reached, or none that can be trusted.
-        PermissionDenied: The server does not let the service in.
+        ValidationError: A login setting is missing or invalid.
+        Unavailable: No server can be reached, or none can be trusted.
+        PermissionDenied: The server rejects the login.
     """
 
     def __init__(self, url: str, config: Config, *, name: str, rest: float = 0.0) -> None:
@@ -89,11 +89,11 @@ class Link:
 
     @property
     def reconnects(self) -> int:
-        """How many times the connection came back."""
+        """The number of reconnects."""
         return self.client.reconnects
 
     def require_listening(self) -> None:
-        """Make sure that the service may listen where it has begun to; `PermissionDenied` if not."""
+        """Raise `PermissionDenied` if the server has refused a subscription."""
         if self._denied:
             raise PermissionDenied(
                 f"the NATS server does not let the service listen at {', '.join(self._denied)}: "
@@ -129,7 +129,7 @@ def _unreached(where: str, error: Exception) -> str:
 
 
 def login(config: Config) -> Login:
-    """What is shown to the servers. With any setting about TLS the connection is encrypted, or not made."""
+    """Return the login for the servers. With any TLS setting the connection is encrypted or not made."""
     return Login(
         user=config.nats_user,
         password=config.nats_password,
@@ -142,7 +142,7 @@ def login(config: Config) -> Login:
 
 
 def _creds(path: str | None) -> str | None:
-    """The path, if the file holds what it should."""
+    """Return the path after checking the contents of the file."""
     if path is not None and not all(part in _text(path, field="nats_creds") for part in _CREDS):
         raise ValidationError(f"nats_creds: {path} does not hold a JWT and its seed", field="nats_creds")
     return path

@@ -1,11 +1,11 @@
-"""The connections over which plugins and projects are served, beside the common one.
+"""The additional connections over which plugins and projects are served.
 
-A server that `holdfast nats config` has set up tells plugins and projects apart, and sends the requests of
-each to a numbered link. The service hears every link over one of several connections. So a flood fills one of
-them: if the server cuts it off, the others are not concerned.
+A server configured by `holdfast nats config` distinguishes plugins and projects, and sends the requests of
+each to a numbered link. The service subscribes to each link over one of several connections. So a flood fills
+only one of them: if the server cuts that one off, the others are unaffected.
 
-Law: the server says how many links there are, and nobody else. The service asks it again now and then, since
-its configuration may have been changed. A link that was served once is served to the end.
+Law: only the server determines the number of links. The service asks it periodically, because its
+configuration may have changed. Once served, a link stays served.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.service import NatsService
 
 ASK_SECONDS: Final = 5.0
-"""How often the server is asked whether there are more links."""
+"""Interval in seconds at which the service asks the server for new links."""
 REST: Final = 2.0
-"""For how many times as long as a full piece took to be taken nothing more is read from such a connection.
-So one that brings more than the service can take in has a third of the loop's time, and others the rest."""
+"""Pause after reading a full chunk from such a connection, as a multiple of the time its processing took. A
+connection that sends more than the service can handle so gets a third of the loop's time."""
 
 _log = logging.getLogger("holdfast.nats")
 
 
 class Links:
-    """Serves all links that the server tells of, for the length of a block.
+    """Serves all links that the server announces, within an `async with` block.
 
     Args:
-        links: The connections that there are. The first is the common one; those that are opened are added.
-        service: Who answers.
-        opened: Makes a connection of that name.
-        most: How many connections may be opened; with 0 every link is served over the common one.
-        prefix: What the subjects of events begin with.
+        links: The open connections. The first is the common one; newly opened connections are appended.
+        service: The service that answers requests.
+        opened: Creates a connection with the given name.
+        most: Maximum number of connections to open; with 0 every link is served over the common one.
+        prefix: The prefix of event subjects.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Links:
         """Serve the links that are not served yet.
 
         Raises:
-            Unavailable: A connection can't be made.
-            PermissionDenied: The server does not let the service in, or not listen.
+            Unavailable: A connection cannot be made.
+            PermissionDenied: The server rejects the login or a subscription.
         """
-        with contextlib.suppress(Lost):  # it is looked for, and asked when it is back
+        with contextlib.suppress(Lost):  # it is reconnecting; the next call asks again
             self._common.send(self._question, b"")
             await self._common.flush()
         while self._served < self._told:
@@ -97,7 +97,7 @@ class Links:
             link.require_listening()
 
     async def keep(self) -> None:
-        """Serve those that come to be, until this is cancelled."""
+        """Serve new links as they appear, until cancelled."""
         while True:
             await asyncio.sleep(ASK_SECONDS)
             try:
@@ -106,7 +106,7 @@ class Links:
                 _log.warning("serving a plugin's link failed; retrying: %s", error.message)
 
     async def _link_of(self, number: int) -> Link:
-        """The connection that serves a link; opened if it is not there yet."""
+        """Return the connection that serves a link, opening it if necessary."""
         if not self._most:
             return self._links[0]
         place = number % self._most
@@ -117,7 +117,7 @@ class Links:
         return self._own[place]
 
     def _hear(self, message: Message) -> None:
-        """Take note of what the server has put in the place of the question, this instance's or another's."""
+        """Record the number of links. The server maps the question, from any instance, to this subject."""
         told = message.subject.rpartition(".")[2]
         if told.isascii() and told.isdigit() and int(told[:4]) <= MOST_LINKS:
             self._told = max(self._told, int(told[:4]))

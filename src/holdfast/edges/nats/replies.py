@@ -1,8 +1,8 @@
-"""What a service says: the answer to a request, the refusal of a message, and events.
+"""The messages that a service sends: replies, refusals and events.
 
-Law: who observes is told what the caller is told, also when the answer turns out not to fit. Nothing here
-waits for the connection. What it can't take is dropped and counted: the caller has given up, and a watcher
-looks for itself.
+Law: the observer sees the same result as the caller, even when the reply turns out to be too large. Nothing
+here waits for the connection. A message that the connection cannot accept is dropped and counted: the caller
+times out, and a watcher reads the changes itself.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
 
 HEADROOM = 4096
-"""What headers and the protocol may add to a reply."""
+"""Bytes reserved for the headers and the protocol overhead of a reply."""
 KNOWN_NAMES = 4_096
-"""Of how many plugins and projects what serves them is kept; for others it is made again."""
+"""Number of plugins and projects whose handles are cached; handles of others are created again."""
 
 
 class Answers:
-    """Spells answers and events, and has them sent.
+    """Encodes replies and events and sends them.
 
     Args:
-        now: Tells the store's time, which goes with every answer.
-        client: The common connection. A request is answered over the one that it came over.
-        observer: Who is told of every operation.
-        prefix: What the subjects of events begin with.
+        now: Returns the store's time, which every reply carries.
+        client: The common connection. A reply goes over the connection that its request came from.
+        observer: The observer that is notified of every operation.
+        prefix: The prefix of event subjects.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class Answers:
         self._told = -1
         self._head = b""
         self.over: Bounded[str, Connection] = Bounded(KNOWN_NAMES)
-        """The connections over which events of a namespace go, where that is not the common one. Who does not
-        read its events then holds up its own requests, and nobody else's."""
+        """The connections for events of namespaces that do not use the common connection. A plugin that does
+        not read its events then delays only its own requests."""
         self.events = 0
         self.unsent = 0
         self.patient = False
-        """Whether what is answered now may wait a little, to go with what is answered soon."""
+        """True while replies may be delayed briefly, to be sent together with the next ones."""
 
     def finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
-        """Answer a request with fields or with an error, and tell who observes."""
+        """Answer a request with fields or with an error, and notify the observer."""
         seconds = time.perf_counter() - request.began
         fields, error = (answer, None) if isinstance(answer, dict) else ({}, _told(answer))
         if request.reply:
@@ -70,16 +70,16 @@ class Answers:
         self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
 
     def refuse(self, client: Connection, reply: str, dialect: Dialect, *, error: HoldfastError) -> None:
-        """Answer a message that is no request."""
+        """Answer a message that is not a valid request."""
         self._send(client, reply, dialect.refusal(error), error, dialect)
 
     def send(self, subject: str, payload: bytes) -> None:
-        """Have a message sent over the common connection, if that can be."""
+        """Send a message over the common connection; count it as unsent if that fails."""
         if not self._client.send(subject, payload):
             self.unsent += 1
 
     def publish_changes(self, journal: list[Record]) -> None:
-        """Tell whoever listens what has changed."""
+        """Publish the events of these journal records."""
         self.events += len(journal)
         common, prefix, over = self._client, self._prefix, self.over
         send = common.send
@@ -92,11 +92,11 @@ class Answers:
     def _reply(
         self, request: Request, fields: dict[str, Any], error: HoldfastError | None
     ) -> HoldfastError | None:
-        """Reply with fields or an error; returns the error that the caller is told."""
+        """Reply with fields or an error. Returns the error that the caller receives."""
         dialect, most = request.route.dialect, request.client.max_payload - HEADROOM
         payload = dialect.reply(fields) if error is None else dialect.refusal(error)
         if len(payload) > most and request.writes and "results" in fields:
-            # It has been done: who asked must learn that, rather than all that came with it.
+            # The writes have been committed. The caller must learn that, even if the details do not fit.
             payload = dialect.reply({"results": [_bare(result) for result in fields["results"]]})
         if len(payload) > most:
             error = error or ValueTooLarge(
@@ -117,7 +117,7 @@ class Answers:
         warning: str = "",
     ) -> None:
         now = self._now()
-        if now != self._told:  # the replies of a millisecond tell the same time
+        if now != self._told:  # replies within one millisecond share a header
             self._told, self._head = now, block(_time(now))
         head = self._head
         if error is not None or warning:
@@ -145,12 +145,12 @@ def _complaint(error: HoldfastError | None, dialect: Dialect) -> dict[str, str]:
 
 
 def _bare(result: dict[str, Any]) -> dict[str, Any]:
-    """What became of one of several writes, without the items or entries that it showed."""
+    """Return the result of one of several writes, without its items or entries."""
     return {name: field for name, field in result.items() if name not in ("current", "item")}
 
 
 def _event(record: Record) -> bytes:
-    """A change as it is told, in the words of its family; never with the values that it changed."""
+    """Encode a change as an event in the dialect of its family, without values."""
     if record.namespace.startswith("table/"):
         return PLUGIN.event(item_change_fields(record, "keys"))
     dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
@@ -158,7 +158,7 @@ def _event(record: Record) -> bytes:
 
 
 def _told(error: Exception) -> HoldfastError:
-    """What a caller is told of an error: of one that nobody foresaw, only that."""
+    """Return the error that the caller receives. Details of unexpected errors are hidden."""
     if isinstance(error, HoldfastError):
         return error
     told = InternalError("the request failed for a reason that Holdfast did not foresee")
@@ -167,5 +167,5 @@ def _told(error: Exception) -> HoldfastError:
 
 
 def _one_line(message: str) -> str:
-    """A message as a header may hold it."""
+    """Return a message as valid text for a header."""
     return message.encode("ascii", "backslashreplace").decode().replace("\r", " ").replace("\n", " ")

@@ -1,7 +1,7 @@
-"""Where a reply may go: the server does not check it, so the service does.
+"""The check of reply subjects, which the NATS server does not do itself.
 
-Law: a reply goes only where its caller could have listened. Otherwise a caller could have the service publish
-its answer to another plugin's subject, as if that plugin had asked.
+Law: a reply goes only to a subject on which its caller could have listened. Otherwise a caller could make the
+service publish its answer to another plugin's subject, as if that plugin had asked.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 MODES: Final = ("open", "permissions", "accounts")
 _TOKENS: Final = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*"
 KNOWN_INBOXES: Final = 4_096
-"""How many inboxes are kept in mind."""
+"""Number of inbox names whose check is cached."""
 _RESERVED: Final = (f"{SERVICE_INBOX}.", f"_INBOX.{OPERATOR}.")
-"""Inboxes that are no plugin's, trusted or not."""
+"""Inboxes that belong to no plugin, trusted or not."""
 
 
 def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool]:
-    """Whether a reply subject belongs to an owner (a plugin, or `tenant/project`; empty if not known).
+    """Return a check of whether a reply subject belongs to an owner.
+
+    The owner is a plugin or `tenant/project`; it is empty if unknown.
 
     Args:
-        mode: `accounts`: the server has put its own subject in place of the caller's; `permissions`: the
-            owner's own inbox; `open`: anywhere but our own subjects and the system's.
-        prefixes: Our own subjects begin with one of these.
+        mode: `accounts`: the server has replaced the caller's reply subject with its own; `permissions`: the
+            reply must go to the owner's inbox; `open`: anywhere except our own subjects and the system's.
+        prefixes: Prefixes of our own subjects.
     """
     if mode == "accounts":
         mapped = re.compile(rf"_R_\.{_TOKENS}")
@@ -41,9 +43,9 @@ def reply_guard(mode: str, prefixes: Sequence[str]) -> Callable[[str, str], bool
 
 
 def _anywhere_else(prefixes: Sequence[str]) -> Callable[[str, str], bool]:
-    """Whether a reply subject is a subject, and neither ours nor the system's.
+    """Return a check that accepts any valid subject that is neither ours nor the system's.
 
-    A caller's replies go to one inbox, whose name is looked at once for all of them.
+    A caller's replies share one inbox, so the check of the inbox's name is cached.
     """
     never = ("$", *(f"{prefix}." for prefix in prefixes))
     subject = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
@@ -62,7 +64,10 @@ def _anywhere_else(prefixes: Sequence[str]) -> Callable[[str, str], bool]:
 
 
 def _inbox_of(owner: str) -> str:
-    """Trusted callers, who name a plugin in the payload, have inboxes of their own: any but ours will do."""
+    """Return the prefix of an owner's inbox.
+
+    Trusted callers name a plugin in the payload and have inboxes of their own: any inbox but ours is allowed.
+    """
     return f"_INBOX.{owner.replace('/', '.')}." if owner else "_INBOX."
 
 

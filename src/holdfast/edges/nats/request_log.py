@@ -1,8 +1,8 @@
-"""What the service tells of its work: log lines, and numbers for whoever counts them.
+"""Log lines and counts of the service's operations.
 
-Law: values never appear in logs. A line for each operation is DEBUG, and only one in a hundred of them is
-written when there are more than a thousand a second. Of what is slow or refused all is counted, and as much
-is written as somebody could read: who floods the service must not flood its log.
+Law: values never appear in logs. Each operation gets a DEBUG line; above a thousand a second only one in a
+hundred is written. Slow and refused requests are all counted, but their log lines are limited to a readable
+rate: a client that floods the service must not flood its log.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
 LINES: Final = 20
 ALL_LINES: Final = 500
-"""How many lines a second are written of one plugin and kind, and of all together."""
+"""Maximum number of lines per second, for one plugin and kind, and for all together."""
 OTHERS: Final = "others"
-"""What plugins are called together of which lines were left out, where there are too many to count apart."""
+"""The collective name of plugins beyond the number whose dropped lines are counted separately."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
-"""Why a message is left unexecuted and unanswered."""
+"""Reasons for dropping a message without executing or answering it."""
 
 _log = logging.getLogger("holdfast.service")
 
@@ -49,29 +49,29 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Counter(Protocol):
-    """Somebody who counts."""
+    """A counter of operations."""
 
     def operation(self, operation: Operation) -> None:
-        """A request has been answered."""
+        """Count a request that has been answered."""
         ...
 
     def dropped(self, reason: str) -> None:
-        """A message was left unexecuted and unanswered; see `DROPPED`."""
+        """Count a message that was dropped without being executed or answered; see `DROPPED`."""
         ...
 
     def unknown_fields(self, owner: str, count: int) -> None:
-        """A request had fields that its verb does not know."""
+        """Count the unknown fields of a request."""
         ...
 
 
 class Observer:
-    """Logs operations, and passes them on to a counter.
+    """Logs operations and passes them on to a counter.
 
     Args:
-        slow: From how many seconds an operation counts as slow; lists and other walks have their own.
-        slow_walk: That of walks.
-        counter: Who counts, if anybody.
-        kept: How many slow operations are kept, for operators to look at.
+        slow: Seconds from which an operation counts as slow. Lists and other walks have their own threshold.
+        slow_walk: The threshold for walks.
+        counter: The counter, if any.
+        kept: Number of slow operations to keep for operators.
     """
 
     WALKS: Final = frozenset(
@@ -92,7 +92,7 @@ class Observer:
     def done(
         self, request: Request, seconds: float, *, hit: bool | None, error: HoldfastError | None
     ) -> None:
-        """A request has been answered, with an error or without."""
+        """Record a request that has been answered, with or without an error."""
         verb = request.route.verb
         slow = seconds >= (self._slow_walk if verb in self.WALKS else self._slow)
         if slow:
@@ -120,7 +120,7 @@ class Observer:
         _log.warning("slow: %s of %s took %.0f ms", verb, owner, seconds * 1000, extra=told | took)
 
     def unknown_fields(self, request: Request, count: int) -> None:
-        """A request has fields that its verb does not know; its warning names them."""
+        """Record a request with unknown fields. Its warning names them."""
         if _log.isEnabledFor(logging.DEBUG) and self._sampled():
             route = request.route
             _log.debug("%s of %s has %s", route.verb, route.owner, request.warning, extra=asked(request))
@@ -128,14 +128,14 @@ class Observer:
             self._counter.unknown_fields(request.route.owner, count)
 
     def dropped(self, reason: str, subject: str) -> None:
-        """A message was left unexecuted and unanswered."""
+        """Record a message that was dropped without being executed or answered."""
         if self._lines.may_be_written("", reason):
             _log.warning("dropped a message on %r: %s", subject[:200], DROPPED[reason])
         if self._counter is not None:
             self._counter.dropped(reason)
 
     def unrouted(self, subject: str, error: HoldfastError) -> None:
-        """A message was refused whose subject leads nowhere: nobody is known to have asked."""
+        """Record the refusal of a message whose subject is invalid, so that its caller is unknown."""
         if self._lines.may_be_written("", error.code):
             _log.warning(
                 "refused a message on %r: %s",
@@ -155,7 +155,7 @@ class Observer:
 
 
 class _Lines:
-    """Which lines are written within a second, and of whom the others would have been."""
+    """A limit on the log lines of each second, and a count of the dropped lines by plugin."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -163,7 +163,7 @@ class _Lines:
         self._left_out: Tally[str] = Tally()
 
     def may_be_written(self, owner: str, *kind: str) -> bool:
-        """Whether one more line of this kind may be written."""
+        """Return whether one more line of this kind may be written."""
         second = int(time.monotonic())
         if second != self._second:
             self._second = second
@@ -190,7 +190,7 @@ class _Lines:
 
 def _log_error(request: Request, error: HoldfastError) -> None:
     if isinstance(error, VersionConflict):
-        return  # the store has told of it already, with the request id
+        return  # the store has already logged it, with the request id
     level = logging.ERROR if isinstance(error, InvalidJson | Defect) else logging.WARNING
     _log.log(
         level,
@@ -205,7 +205,7 @@ def _log_error(request: Request, error: HoldfastError) -> None:
 
 
 def _log_done(request: Request, seconds: float, *, hit: bool | None) -> None:
-    # Of a call about tables it is not known here whether it was replayed.
+    # For calls on tables this module does not know whether they were replayed.
     replayed = {} if request.route.family == "table" else {"replayed": request.replayed}
     _log.debug(
         "%s%s of %s",

@@ -1,8 +1,8 @@
-"""The NATS server that Holdfast brings along, as a process of its own on this machine.
+"""The bundled NATS server, run as a process on this machine.
 
-Law: everything about finding, starting and ending that process stands here, and nothing about messages. It
-listens on 127.0.0.1 only. Nothing is matched by the text of its log: a port is taken when it can't be bound,
-and the server is ready when it has written the file that names its ports.
+Law: everything about finding, starting and stopping that process lives here, and nothing about messages. It
+listens only on 127.0.0.1. Nothing depends on the text of its log: a port is taken if it cannot be bound, and
+the server is ready once it has written the file with its ports.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 4222
 LEAST_VERSION: Final = (2, 14)
-"""Servers before this one let permissions be got around."""
+"""The oldest supported version. Permissions can be bypassed in earlier ones."""
 
 FEW_CORES: Final = 2
-"""On so few cores the server is given one. With more it would wake a second thread for every handful of
-messages, which takes the core away from whoever is about to send or to answer the next ones."""
+"""Number of cores up to which the server is limited to one. With more, it would wake a second thread for
+every few messages, which takes the core away from the process about to send or answer the next ones."""
 
 _HOST: Final = "127.0.0.1"
 _MAX_PORT: Final = 65_535
@@ -49,17 +49,17 @@ _LOOK_SECONDS: Final = 0.01
 
 
 class NatsServer:
-    """A nats-server that lives as long as its owner wants.
+    """A nats-server process with an explicit start and stop.
 
     Args:
-        folder: Where its configuration, log and pid are kept, by port; made when it is missing, for this
-            user alone.
-        port: The port to listen on; None takes a free one and keeps it over restarts.
-        config: The text of a configuration, or the file that holds it: the server then reads that one each
-            time it is started or told to reload. Without one anybody on this machine may connect.
+        folder: The folder for its configuration, log and pid, by port. A missing folder is created, readable
+            for this user only.
+        port: The port to listen on; None picks a free one and keeps it across restarts.
+        config: The text of a configuration, or a file with it. The server reads a file again at every start
+            and reload. Without a configuration every local user may connect.
 
     Raises:
-        ValidationError: There is no such port.
+        ValidationError: The port is out of range.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NatsServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port that the server listens on."""
         if self._port is None:
             raise RuntimeError("a free port is chosen by start()")
         return self._port
@@ -103,17 +103,18 @@ class NatsServer:
 
     @property
     def log(self) -> Path:
-        """The file that holds what the server says."""
+        """The server's log file."""
         return self._folder / "nats-server.log"
 
     async def start(self) -> None:
-        """Start the server, and return when it accepts connections.
+        """Start the server and return when it accepts connections.
 
-        A server that an earlier Holdfast left behind on this port, because it was killed, is ended first.
+        If an earlier Holdfast was killed and left a server running on this port, that server is stopped
+        first.
 
         Raises:
-            Unavailable: The port is taken, or the server ends at once or does not get ready.
-            Unsupported: There is no nats-server, or one that is too old to keep permissions.
+            Unavailable: The port is taken, or the server exits at once or does not become ready.
+            Unsupported: There is no nats-server, or it is too old to enforce permissions.
         """
         program = find()
         if self._config is not None and (found := await asyncio.to_thread(version, program)) < LEAST_VERSION:
@@ -134,7 +135,7 @@ class NatsServer:
             raise
 
     async def stop(self) -> None:
-        """Ask the server to end, wait for it, and kill it when it takes too long; twice does no harm."""
+        """Terminate the server and wait for it; kill it if that takes too long. May be called twice."""
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -149,7 +150,7 @@ class NatsServer:
             self._lock = None
 
     def _claim(self) -> None:
-        """Lock the folder: a server that is found there afterwards has no owner who lives."""
+        """Lock the folder. A server found there afterwards has no living owner."""
         if self._lock is None:
             lock = private.opened(self._folder / "lock", os.O_RDWR)
             try:
@@ -162,12 +163,12 @@ class NatsServer:
     async def _spawn(self, program: Path) -> Process:
         name = f"holdfast-{secrets.token_hex(8)}"
         self._private("nats-server.name", name)
-        # The name is no flag: a server that was given one refuses to reload its configuration.
+        # The name is not passed as a flag: a server started with one refuses to reload its configuration.
         file = self._private("nats-server.conf", f'{self._settings()}\nserver_name: "{name}"\n')
         command = [str(program), "--addr", _HOST, "--port", str(self._port or -1), "--config", str(file)]
         command += ["--pid", str(self._pid_file), "--ports_file_dir", str(self._folder)]
         with os.fdopen(private.opened(self.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
-            # Apart from our terminal, so that Ctrl-C reaches Holdfast alone, which ends the server last.
+            # A session of its own, so that Ctrl-C reaches only Holdfast, which stops the server last.
             return await asyncio.create_subprocess_exec(
                 *command,
                 stdin=subprocess.DEVNULL,
@@ -178,7 +179,8 @@ class NatsServer:
             )
 
     def _settings(self) -> str:
-        """What the server is told beside its name. The path of an included file begins at the folder."""
+        """Return the configuration without the server's name. Paths of included files are relative to the
+        folder."""
         if isinstance(self._config, Path):
             return f'include "{os.path.relpath(self._config, self._folder)}"'
         return self._config or ""
@@ -198,9 +200,9 @@ class NatsServer:
         self._port = port
 
     def _announced(self, pid: int) -> int | None:
-        """The port in the file that the server writes once it accepts connections."""
+        """Return the port from the file that the server writes once it accepts connections."""
         for path in self._folder.glob(f"*_{pid}.ports"):
-            with contextlib.suppress(ValueError):  # it is being written
+            with contextlib.suppress(ValueError):  # the file is incomplete
                 return int(json.loads(path.read_bytes())["nats"][0].rpartition(":")[2])
         return None
 
@@ -216,9 +218,9 @@ class NatsServer:
         )
 
     async def _end_the_left_behind(self) -> None:
-        """End the server that holds our port under the name that was last given out in this folder.
+        """Stop the server that holds our port under the name last issued in this folder.
 
-        The name proves that the pid of the folder is that server's and not a stranger's who got its number.
+        The name proves that the pid in the folder is that server's, not of a process that reuses the number.
         """
         if self._port is None or not _is_taken(self._port):
             return
@@ -233,7 +235,7 @@ class NatsServer:
                 try:
                     if await _name_in_greeting(reader) == name:
                         os.kill(pid, signal.SIGTERM)
-                        await reader.read()  # to the end, which comes when the server has closed its doors
+                        await reader.read()  # until EOF: the server has then closed its ports
                 finally:
                     writer.close()
 
@@ -242,7 +244,7 @@ class NatsServer:
         return self._folder / "nats-server.pid"
 
     def _private(self, name: str, text: str) -> Path:
-        """A file of the folder that nobody else can read."""
+        """Write a file in the folder that only this user can read."""
         path = self._folder / name
         path.unlink(missing_ok=True)
         with open(private.create(path), "w") as handle:
@@ -251,23 +253,23 @@ class NatsServer:
 
 
 def defaults_on(cores: int) -> dict[str, str]:
-    """The variables that the server gets on a machine with so many cores, where the user has not set them."""
+    """Return environment defaults for the server on a machine with this many cores."""
     return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
 
 
 def _environment() -> dict[str, str]:
-    """What the server is given. Our own settings are none of its business, and some are secrets."""
+    """Return the server's environment, without Holdfast's own settings, some of which are secrets."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     return defaults_on(_cores()) | kept
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find() -> Path:
-    """The nats-server of the package, or else the one on the PATH.
+    """Return the nats-server from the package, or else the one on the PATH.
 
     Raises:
         Unsupported: There is neither.
@@ -285,10 +287,10 @@ def find() -> Path:
 
 
 def version(program: Path | None = None) -> tuple[int, ...]:
-    """The version of a nats-server, or of the one that `find` finds.
+    """Return the version of a nats-server; by default of the one that `find` returns.
 
     Raises:
-        Unsupported: There is none, or it does not say.
+        Unsupported: There is none, or it does not report its version.
     """
     program = program or find()
     said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
@@ -313,7 +315,7 @@ def _is_taken(port: int) -> bool:
 
 
 async def _name_in_greeting(reader: asyncio.StreamReader) -> str | None:
-    """The name by which a NATS server greets whoever connects; None from anything else."""
+    """Return the name from a NATS server's greeting; None for any other program."""
     async with asyncio.timeout(_GREETING_SECONDS):
         kind, _, text = (await reader.readline()).partition(b" ")
     greeting: dict[str, Any] = json.loads(text) if kind == b"INFO" else {}

@@ -1,14 +1,14 @@
-"""Who may say what on the bus: the configuration of a nats-server in which nobody reaches another's data.
+"""The configuration of a nats-server that isolates the users on the bus from each other.
 
     accounts        one account for each user of a plugin or a tenant's project. Subjects cross between
-                    accounts only where the service exports and the user imports them, and the server puts a
-                    subject of its own in the place of every reply subject.
+                    accounts only where the service exports and the user imports them, and the server replaces
+                    every reply subject with one of its own.
     permissions     one account for all. Each user may publish to its own subjects and listen to its own inbox
                     and events. The server does not check reply subjects, so the service has to.
 
-Law: names and credentials go in, text comes out; nothing here reads, writes or connects. No two exports with
-wildcards may overlap: which of them judges an import would be left to chance. The export of the very subject
-that is imported goes before them, so the exports of single verbs may lie within others.
+Law: names and credentials go in, text comes out; nothing here reads files, writes files or connects.
+Exports with wildcards must not overlap, because the server would pick an arbitrary one to check an import. An
+export of exactly the imported subject takes precedence, so exports of single verbs may lie within others.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Kind: TypeAlias = Literal["nkeys", "passwords"]
 
 PREFIXES: Final = ("db", "rosey.db")
 SERVICE: Final = SERVICE_INBOX.removeprefix("_INBOX.")
-"""What the service's user and account are called; capitals keep it apart from every plugin."""
+"""The name of the service's user and account. The capitals distinguish it from every plugin."""
 
 _MICRO: Final = "$SRV.>"
 _THRESHOLD: Final = "30s"
-"""For how long an answer may be on its way."""
+"""Time limit for a reply."""
 _INSTANCES: Final = 16
-"""For how many instances of the service there is room where the server limits all connections together."""
+"""Number of service instances to allow for where the server limits all connections together."""
 _HEADING: Final = "# Made by `holdfast nats config` in the mode {mode}. It needs nats-server 2.14 or newer.\n"
 _LOCAL: Final = (
     "# Only this machine can connect. For others give --listen, and encrypt with --tls-cert and --tls-key.\n"
@@ -63,7 +63,7 @@ _LOCAL: Final = (
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user shows to be let in: a password, or the seed of an nkey that has this public half."""
+    """The credentials of a user: a password, or the seed of an nkey with its public key."""
 
     user: str
     secret: str
@@ -71,16 +71,16 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> str:
-        """The beginning of the subjects at which this user awaits replies."""
+        """The prefix of the subjects on which this user receives replies."""
         return f"_INBOX.{tokens(self.user)}"
 
     def options(self) -> dict[str, Any]:
-        """The arguments with which a client connects."""
+        """Return the arguments with which a client connects."""
         login = self.entry() if self.public is None else {"nkeys_seed_str": self.secret}
         return {**login, "inbox_prefix": self.inbox}
 
     def entry(self) -> dict[str, str]:
-        """How the server knows this user; by a name that can stand in a URL."""
+        """Return the user's entry in the configuration, under a name that is valid in a URL."""
         if self.public is None:
             return {"user": tokens(self.user), "password": self.secret}
         return {"nkey": self.public}
@@ -89,7 +89,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 def new_credentials(
     user: str, kind: Kind, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> Credentials:
-    """Credentials that nobody has seen."""
+    """Generate credentials."""
     if kind == "passwords":
         return Credentials(user=user, secret=random(24).hex())
     with extras.needed("nats", "making nkeys"):
@@ -99,10 +99,10 @@ def new_credentials(
 
 
 def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
-    """The credentials that belong to a secret which was given out before.
+    """Return the credentials for a secret that was issued before.
 
     Raises:
-        ValidationError: The secret is no seed of an nkey, though it should be.
+        ValidationError: The secret should be the seed of an nkey, but is not.
     """
     if kind == "passwords":
         return Credentials(user=user, secret=secret)
@@ -117,27 +117,28 @@ def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
 
 
 class Permissions:
-    """Who is on the bus, checked.
+    """The users on the bus and their rights, validated.
 
     Args:
-        plugins: Their users: a plugin's name alone, or with the verbs that the user may use after a colon.
-        tenants: The users of their projects, as `tenant/project`, with or without verbs.
-        prefixes: What the service's subjects begin with; events have the first.
+        plugins: Users of plugins: the plugin's name, optionally with a colon and the verbs that the user may
+            use.
+        tenants: Users of projects, as `tenant/project`, with or without verbs.
+        prefixes: Prefixes of the service's subjects; events use the first.
         mode: Accounts, or permissions within one account.
-        trusted: Plugins that may speak for every other, by naming it in the payload. In the mode permissions
-            nothing tells the service which of them asks, so they also choose where the answer goes.
-        own_connection: Plugins that the service hears over a connection of their own each, and over no other,
-            by a setting of the same name. All others, and the projects, are given the numbers of links in
-            turn: the service hears each of these over one connection of several.
-        connections: How many connections each user may have at a time. In the mode permissions, where the
-            server can't count them by user, all together may have as many.
-        listen: Where the server listens, as `host:port`.
-        tls: How it encrypts connections; None leaves them plain.
+        trusted: Plugins that may act for any other by naming it in the payload. In the mode permissions the
+            service cannot tell which of them asks, so they also choose where the reply goes.
+        own_connection: Plugins that each get their own connection of the service, by a setting of the same
+            name. All other plugins, and the projects, are assigned link numbers in turn; the service serves
+            each link over one of several connections.
+        connections: Maximum number of simultaneous connections per user. In the mode permissions the server
+            cannot count them by user, so the limit applies to the sum.
+        listen: The server's address, as `host:port`.
+        tls: Its TLS settings; None leaves connections unencrypted.
 
     Raises:
         InvalidPluginName: A plugin's name breaks its rule.
-        ValidationError: A tenant's, a project's or a prefix does, two of them can't be kept apart, or a verb
-            is not known.
+        ValidationError: The name of a tenant, a project or a prefix breaks its rule, two of them cannot be
+            told apart, or a verb is unknown.
     """
 
     def __init__(
@@ -187,7 +188,8 @@ class Permissions:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Everybody who needs credentials: the service first, the operators, the plugins and the projects."""
+        """Every user that needs credentials: the service first, then the operators, the plugins and the
+        projects."""
         return (SERVICE, OPERATOR, *self._users)
 
     @property
@@ -196,7 +198,7 @@ class Permissions:
         return tuple(self._users)
 
     def requests(self, user: str) -> list[str]:
-        """The subjects at which a user may ask."""
+        """Return the subjects to which a user may send requests."""
         if user == OPERATOR:
             return [*(f"{prefix}.admin.>" for prefix in self.prefixes), _MICRO]
         if user == SERVICE:
@@ -214,7 +216,7 @@ class Permissions:
         ]
 
     def events(self, user: str) -> list[str]:
-        """The subjects at which a user is told."""
+        """Return the subjects on which a user receives events."""
         first = f"{self.prefixes[0]}.event"
         if user == OPERATOR:
             return [f"{first}.service.>"]
@@ -222,7 +224,7 @@ class Permissions:
         return [f"{first}.{family}.{tokens(who.owner)}.>" for family in who.told]
 
     def where(self, subject: str) -> str:
-        """Where the server sends what is asked at a subject, so that only one connection hears it."""
+        """Return the subject to which the server maps a request, so that only one connection receives it."""
         parts = subject.split(".")
         for size in range(len(parts), 0, -1):
             stem = ".".join(parts[:size])
@@ -231,7 +233,7 @@ class Permissions:
         return subject
 
     def configuration(self, credentials: Mapping[str, Credentials]) -> str:
-        """The text of the server's configuration, for users with these credentials."""
+        """Return the text of the server's configuration, for users with these credentials."""
         entries = {user: credentials[user].entry() for user in self.users}
         accounts = self._several(entries) if self.mode == "accounts" else self._one(entries)
         settings = {
@@ -245,7 +247,7 @@ class Permissions:
 
     @property
     def _together(self) -> int:
-        """How many connections there may be if the server can't count them by user."""
+        """The maximum number of connections if the server cannot count them by user."""
         served = len(self.plugins) + len(self.tenants)
         return self._connections * (len(self._users) + 1) + _INSTANCES * (served + 1)
 
@@ -271,7 +273,7 @@ class Permissions:
         return {SERVICE: service, **others}
 
     def _refusals(self, user: str) -> dict[str, Any]:
-        """Permissions that make the server refuse aloud what the account of a user with few verbs lacks."""
+        """Return permissions that make the server report an error for verbs that a restricted user lacks."""
         if user == OPERATOR or self._users[user].verbs is None:
             return {}
         asks = [*self.requests(user), *(f"{prefix}.ready" for prefix in self.prefixes)]
@@ -281,7 +283,7 @@ class Permissions:
         # Neither everything nor allow_responses: either would let a forged reply subject through.
         allowed = {SERVICE: (["_INBOX.*.>", *self._told], [*self._served, f"{SERVICE_INBOX}.>"])}
         for user in self.users[1:]:
-            # The server looks at a subject only after it has put another in its place.
+            # The server checks a subject only after mapping it to another.
             allowed[user] = (self._asked(user), [f"_INBOX.{tokens(user)}.>", *self.events(user)])
         users = [
             {**entries[user], "permissions": {"publish": {"allow": says}, "subscribe": {"allow": hears}}}
@@ -291,29 +293,30 @@ class Permissions:
 
     @property
     def _answer_about_links(self) -> dict[str, str]:
-        """What the server puts in the place of the service's question, which so is answered by itself."""
+        """The mapping that makes the server answer the service's question about links by itself."""
         told = f"{LINKS_TOLD}.{self.links}"
         return {links_question(self.prefixes[0]): told} if self.links else {}
 
     def _asked(self, user: str) -> list[str]:
-        """Where the server sends what a user asks."""
+        """Return the subjects to which the server maps a user's requests."""
         return [self.where(subject) for subject in self.requests(user)]
 
     @property
     def _told(self) -> list[str]:
-        """What the service may publish of its own accord."""
+        """The subjects to which the service may publish on its own."""
         return [f"{self.prefixes[0]}.event.>", *self._answer_about_links.values()]
 
     @property
     def _served(self) -> list[str]:
-        """Where the service listens, and only in its queue group."""
+        """The subjects that the service may subscribe to, only in its queue group."""
         common = (f"{prefix}.{pattern}" for prefix in self.prefixes for pattern in GRANTED)
         own = (one for plugin in self.own_connection for one in own_subjects(self.prefixes, plugin).values())
         links = (f"{prefix}.{LINK}.*.>" for prefix in self.prefixes if self.links)
         return [*(f"{subject} {QUEUE}" for subject in (*common, *own, *links)), _MICRO]
 
     def _exports(self) -> list[dict[str, Any]]:
-        """What others may import: where a token names the account each its own, elsewhere those listed."""
+        """Return the exports. Where a token names the account, it limits each import; elsewhere accounts are
+        listed."""
         families = ("kv", "table") if self.plugins else ()
         links = (f"{prefix}.{LINK}.*" for prefix in self.prefixes)
         asked = [_by_token("service", f"{link}.{family}.*.>") for link in links for family in families]
@@ -334,13 +337,14 @@ class Permissions:
         return [*asked, *told]
 
     def _is_listed(self, user: User) -> bool:
-        """Whether exports have to name the user's account, since no token of the subjects does."""
+        """Return whether exports must list the user's account, because no token of the subject names it."""
         return user.verbs is not None or user.owner in self.tenants
 
     def _listed(self, kind: str, subjects: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
-        """Exports of subjects, each once, to the accounts that need them.
+        """Return exports of subjects, each once, to the accounts that need them.
 
-        An export for few goes before the one for all, so it also has to name the user with all verbs.
+        An export of a single subject takes precedence over the wildcard, so it must also list the
+        unrestricted user.
         """
         accounts: dict[str, dict[str, None]] = {}
         for user, wanted in subjects.items():
@@ -359,13 +363,13 @@ class Permissions:
         return [*asks, *hears]
 
     def _import(self, subject: str) -> dict[str, Any]:
-        """What lets an account ask at a subject, wherever the server is to send that."""
+        """Return the import that lets an account send to a subject, wherever the server maps it."""
         where = self.where(subject)
         imported = {"service": {"account": SERVICE, "subject": where}}
         return imported if where == subject else imported | {"to": subject}
 
     def _keep_inboxes_apart(self) -> None:
-        """Refuse a plugin that is called like a tenant: its inbox would hold those of the projects."""
+        """Reject a plugin with a tenant's name: its inbox would include those of the tenant's projects."""
         for tenant in self.tenants:
             name = tenant.partition("/")[0]
             if name in self.plugins:
@@ -377,7 +381,7 @@ class Permissions:
 
 
 def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Prefixes of which none begins another: a subject must not be read in two ways."""
+    """Return the prefixes, checked so that none is the start of another and every subject is unambiguous."""
     checked = tuple(dict.fromkeys(prefixes))
     if not checked:
         raise ValidationError("name at least one prefix", field="prefix")
@@ -394,11 +398,11 @@ def _apart(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _by_token(kind: str, subject: str) -> dict[str, Any]:
-    """An export of which each account may import only what has its own name in the place of the last star."""
+    """Return an export that lets each account import only subjects with its own name at the last `*`."""
     parts = subject.split(".")
     return {kind: subject, "account_token_position": len(parts) - parts[::-1].index("*")}
 
 
 def _mapped(moved: Mapping[str, str]) -> dict[str, Any]:
-    """What has the server put subjects in the place of others, if there is anything to say."""
+    """Return the `mappings` block that replaces subjects, or nothing if there are none."""
     return {"mappings": {json.dumps(this): that for this, that in moved.items()}} if moved else {}

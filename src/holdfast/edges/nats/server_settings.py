@@ -1,6 +1,7 @@
-"""The settings of a nats-server that do not depend on its users: address, TLS and limits, as text.
+"""The settings of a nats-server that do not depend on its users, as text: address, TLS and limits.
 
-Law: values go in, text comes out, the same text for the same values; nothing here reads, writes or connects.
+Law: pure functions from values to text; the same values give the same text. Nothing here reads files, writes
+files or connects.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ if TYPE_CHECKING:
 
 LISTEN: Final = "127.0.0.1:4222"
 CONNECTIONS: Final = 16
-"""How many connections a user of a plugin or project may have at a time."""
+"""Maximum number of simultaneous connections per user of a plugin or project."""
 PENDING: Final = 33_554_432
-"""How many bytes the server keeps for a connection that does not read them, before it ends that.
+"""Maximum number of unread bytes that the server buffers for a connection before it closes it.
 
-That is twice what the service lets wait for one plugin, so that a burst which it would take is not cut off.
+This is twice what the service queues for one plugin, so a burst that the service would accept is not cut off.
 """
 PENDING_UNCOUNTED: Final = 16_777_216
-"""The same where the server can't count the connections of a user, and one user may have many."""
+"""The same limit where the server cannot count connections per user, so that one user may have many."""
 WRITE_DEADLINE: Final = "10s"
-"""For how long a connection may take nothing of what is being written to it."""
+"""Time after which the server closes a connection that accepts no data."""
 
 _WIDTH: Final = 110
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server encrypts connections.
+    """The TLS settings of the server.
 
     Args:
-        cert: The file with its certificate, and those between that and the authority's.
+        cert: The file with its certificate and any intermediate certificates.
         key: The file with the key of its certificate.
-        ca: The file with the authority's certificate, which clients trust.
-        verify: Whether clients have to show a certificate of that authority.
-        first: Whether connections begin with TLS, before the server has said anything.
+        ca: The file with the certificate of the authority, which clients trust.
+        verify: Whether clients must present a certificate from that authority.
+        first: Whether connections start with TLS, before the server sends anything.
     """
 
     cert: str
@@ -47,7 +48,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     first: bool = False
 
     def block(self) -> dict[str, Any]:
-        """The block of the server's configuration."""
+        """Return the `tls` block of the server's configuration."""
         block: dict[str, Any] = {"cert_file": self.cert, "key_file": self.key}
         if self.ca is not None:
             block["ca_file"] = self.ca
@@ -59,7 +60,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(connections: int | None) -> dict[str, Any]:
-    """What one connection may cost the server, and how many there are where it can't count a user's."""
+    """Return the limits of a connection, and the total number of connections if one is given."""
     total = {} if connections is None else {"max_connections": connections}
     return {
         **total,
@@ -72,12 +73,12 @@ def limits(connections: int | None) -> dict[str, Any]:
 
 
 def written(settings: Mapping[str, Any]) -> str:
-    """The text of settings, one after the other."""
+    """Return settings as text, one after the other."""
     return "".join(f"{name}: {_shown(value)}\n" for name, value in settings.items())
 
 
 def _shown(value: Any, indent: str = "") -> str:
-    """A value as a configuration has it: on one line where that is short enough."""
+    """Return a value in the configuration's syntax, on one line if that is short enough."""
     if isinstance(value, str | int):
         return json.dumps(value)
     opening, closing = "{}" if isinstance(value, dict) else "[]"

@@ -1,12 +1,12 @@
-"""The service: messages in, replies and events out, with a store between.
+"""The service: receives messages, applies them to a store, and sends replies and events.
 
-A message is routed by its subject and waits in its plugin's line. In its turn it is decoded: a write is
-handed to the store's batcher, a get is answered at once where that is possible, and anything else becomes a
-task. The connection's order is kept: one subscription serves a prefix and family, and a read of a key that is
-being written to takes its turn after the write.
+A message is routed by its subject and waits in its plugin's queue. In its turn it is decoded: a write is
+handed to the store's batcher, a get is answered at once where possible, and anything else becomes a task. The
+order of a connection is kept: one subscription serves a prefix and family, and a read of a key with a pending
+write runs after that write.
 
-Law: the service decides nothing about data. It decides who is asking, whether it is too late, and where the
-answer may go.
+Law: the service decides nothing about data. It decides who is asking, whether the deadline has passed, and
+where the reply may go.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ _log = logging.getLogger("holdfast.service")
 
 
 GRACE: Final = 5.0
-"""For how many seconds a service that stops takes what was sent before."""
+"""Seconds for which a stopping service continues to read requests that were already sent."""
 GET: Final = keys.VERBS["get"]
-"""The verb that has a faster way beside the catalogue: the gets of a turn are looked up together."""
+"""The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
 MOST_SINGLE: Final = 8 * rules.MAX_VALUE_BYTES
-"""How many bytes a request about a single key may have: a value at its limit fits, however it is spelled."""
+"""Maximum size of a request about a single key. A value at its limit fits in any encoding."""
 SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
 """The verbs of keys whose requests may be larger."""
 TRUSTED: Final = "trusted"
-"""Who is known to ask where the payload names the plugin: one of those who may speak for any."""
+"""The principal of callers that name the plugin in the payload and may act for any plugin."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service behaves. With `plugin` it answers that plugin alone, and leaves events to another."""
+    """The settings of a service. With `plugin` it serves that plugin alone and publishes no events."""
 
     plugin: str | None = None
     prefixes: tuple[str, ...] = ("db", "rosey.db")
@@ -95,11 +95,11 @@ class NatsService:
 
     Args:
         store: An open store.
-        client: A connected client; closing it is its owner's business.
-        settings: How to behave.
-        observer: Who is told of every operation.
-        beside: Another service of this process. It begins and answers the requests of both, so that lines,
-            turns and rates are kept together; it must be stopped after this one.
+        client: A connected client; its owner closes it.
+        settings: The settings.
+        observer: The observer that is notified of every operation.
+        beside: Another service of this process. It starts and answers the requests of both, so that they
+            share queues, turns and rates. It must be stopped after this one.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class NatsService:
         self.under_way = 0
 
     async def start(self) -> None:
-        """Begin to answer."""
+        """Start answering requests."""
         _log.info("the service is starting")
         self._listen(self._listening.common(self._client))
         for subject in self._micro.subjects():
@@ -156,7 +156,7 @@ class NatsService:
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
 
     def serve_links(self, client: Connection, numbers: Iterable[int]) -> None:
-        """Answer over one more connection what the server sends to links with these numbers."""
+        """Serve the links with these numbers over an additional connection."""
         if client not in self._clients:
             self._clients.append(client)
         self._listen(self._listening.links(client, numbers))
@@ -168,7 +168,7 @@ class NatsService:
             self._subscriptions[way.client].append(heard_at)
 
     async def stop(self) -> None:
-        """Take nothing more, answer all that was taken, and end."""
+        """Accept no more requests, answer those already accepted, and stop."""
         await self._drain()
         if self._beside is None:
             await self._intake.drained()
@@ -180,7 +180,7 @@ class NatsService:
         _log.info("the service has stopped")
 
     async def _drain(self) -> None:
-        """Have nothing more sent, and take what was sent before: of a flood as much as can be in a while."""
+        """Unsubscribe and read the requests already sent; in a flood, as many as the grace period allows."""
         drains = [asyncio.create_task(_drained(one)) for one in self._subscriptions.values()]
         _, late = await asyncio.wait(drains, timeout=GRACE) if drains else ((), ())
         for drain in late:
@@ -196,7 +196,7 @@ class NatsService:
         self._subscriptions.clear()
 
     async def _flush(self) -> None:
-        """Return when all that was answered has been sent, where the connection is there and not flooded."""
+        """Wait until all replies are sent, except on connections that are lost or time out."""
         flushing = (asyncio.wait_for(client.flush(), GRACE) for client in self._clients)
         for failure in await asyncio.gather(*flushing, return_exceptions=True):
             if isinstance(failure, BaseException) and not isinstance(failure, (Lost, TimeoutError)):
@@ -204,21 +204,21 @@ class NatsService:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """The number of pending requests."""
         return self._intake.waiting if self._beside is None else 0
 
     @property
     def unsent(self) -> int:
-        """How many replies and events could not be sent."""
+        """The number of replies and events that could not be sent."""
         return self._answers.unsent
 
     @property
     def events(self) -> int:
-        """How many changes were published."""
+        """The number of published changes."""
         return self._answers.events
 
     def _take(self, way: Way, message: Message) -> None:
-        """Let a message wait for its turn. This only enqueues, so that the connection is read on."""
+        """Queue a message. This does no other work, so that reading from the connection continues."""
         try:
             route = subjects.route(message.subject, way.prefix)
         except HoldfastError as error:
@@ -275,7 +275,7 @@ class NatsService:
             self._answers.refuse(way.client, message.reply, dialect, error=error)
 
     def _begin(self, request: Request) -> bool:
-        """Begin a request; True if it is under way, False if it has been answered."""
+        """Start a request. Returns True if it is under way, False if it has been answered."""
         try:
             under_way = self._dispatch(request)
         except Exception as error:
@@ -308,7 +308,7 @@ class NatsService:
             return self._operate(request, verb, fields)
         if route.family == "table":
             fields["deadline"] = deadline
-            fields.pop("timeout", None)  # programs say it instead of a deadline; on the wire it is unknown
+            fields.pop("timeout", None)  # an argument of the Python API; unknown on the wire
             return self._table(request, verb, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
         kv = handles.get(route.namespace + request.user) or self._handle(request, handles)
@@ -321,7 +321,7 @@ class NatsService:
         return True
 
     def _look_closer(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:
-        """Warn of fields that the verb does not know, or refuse them where that is asked for."""
+        """Warn about fields that the verb does not know, or reject them in strict mode."""
         found = unknown_fields(verb, fields)
         if not found:
             return
@@ -351,7 +351,8 @@ class NatsService:
             self._done(request)
 
     def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
-        """Let a get wait for the end of the turn, where one look serves all; False if it can't be had so."""
+        """Defer a get to the end of the turn, when one lookup serves all. Returns False if that is
+        impossible."""
         key = request.key = kv.verbs.key(required(fields, "key"))
         if not self._glances or self._store.writing(kv.namespace, key):
             return False
@@ -360,7 +361,8 @@ class NatsService:
         return True
 
     def _answer_gets(self) -> None:
-        """Answer the gets of a turn. What was handed over in it is not begun yet, so they don't see that."""
+        """Answer the gets of a turn. Writes handed over in this turn have not started, so gets don't see
+        them."""
         if not self._gets:
             return
         gets, self._gets = self._gets, []
@@ -373,8 +375,8 @@ class NatsService:
         if isinstance(rows, Later):
             self._get_later(gets)
             return
-        # Under a mixed load the results of a commit are about to go out: gets that go with them cost the
-        # server and the clients a wake-up less.
+        # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
+        # the server and the clients a wake-up.
         self._answers.patient = self._store.busy
         try:
             for (request, _), row in zip(gets, rows, strict=True):
@@ -391,7 +393,7 @@ class NatsService:
             self._finish(request, fields)
 
     def _get_later(self, gets: list[tuple[Request, KV]]) -> None:
-        """The file is locked just now: wait for it, but not behind a write that came after the get."""
+        """Retry gets as tasks when the file is locked; refuse those that would wait for a later write."""
         for request, kv in gets:
             if self._store.writing(kv.namespace, request.key):
                 self._finish(request, Busy("the storage is locked just now", retry_after=0.1))
@@ -401,7 +403,7 @@ class NatsService:
                 self._spawn(request, GET.answer(kv, {"key": request.key}))
 
     def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
-        """A call about tables: a task, since each looks something up, and some take long."""
+        """Run a call on tables as a task: every call looks something up, and some take long."""
         table = fields.get("table")
         request.key = table[:100] if isinstance(table, str) else ""
         namespace, user = request.route.namespace, request.user
@@ -450,12 +452,13 @@ class NatsService:
         return handles.keep(route.namespace + user, KV(self._store, verbs))
 
     def _tell_over(self, client: Connection, namespace: str) -> None:
-        """Have the events of a namespace go over the connection that its requests come over."""
+        """Send the events of a namespace over the connection that its requests come from."""
         if client is not self._client:
             self._answers.over.keep(namespace, client)
 
     def _principal(self, owner: str, user: str) -> str:
-        """Who is known to ask, and by what the NATS server keeps callers apart: in open mode by nothing."""
+        """Return the principal: the owner and the mode that authenticates it. Open mode authenticates
+        nothing."""
         return f"{self._settings.reply_mode}:{owner}{user}"
 
     def _introduce(self, message: Message) -> None:
@@ -470,7 +473,7 @@ async def _drained(subscriptions: Iterable[Subscription]) -> None:
 
 
 def _require_several(request: Request) -> None:
-    """Refuse a large request about a single key before it is read, which takes as long as many others."""
+    """Reject a large request about a single key before decoding it, which would delay many others."""
     route, size = request.route, len(request.payload)
     if route.family != "table" and route.dialect is not ADMIN and route.verb not in SEVERAL:
         raise ValueTooLarge(
@@ -479,7 +482,7 @@ def _require_several(request: Request) -> None:
 
 
 def _forget_verb(request: Request) -> str:
-    """The verb that is none, taken from its request: who logs and counts is told no word of a caller's."""
+    """Return an unknown verb and remove it from the request, so that logs and counters never contain it."""
     verb = request.route.verb
     request.route = msgspec.structs.replace(request.route, verb="unknown")
     return verb

@@ -1,7 +1,8 @@
-"""The slow log: the last requests that took long, for operators to look at.
+"""The slow log: the most recent slow requests, for operators.
 
-Law: it holds what the log line about such a request holds, and no value. It is bounded, and ends with the
-process. A request is read for it only if a line about it is written too: of a flood most are counted alone.
+Law: it holds the same fields as the log line about a request, and no value. It is bounded and is lost when
+the process ends. A request is decoded for it only if a log line about it is written too; during a flood most
+requests are only counted.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
 KEPT: Final = 128
-"""How many slow requests are kept if nothing else is said."""
+"""Default number of slow requests that are kept."""
 PAGE: Final = 200
-"""How many a page has at most: a reply can then hold them, however JSON has to spell their keys."""
+"""Maximum number of requests on a page. A reply can hold that many however JSON escapes their keys."""
 
 
 class SlowLog:
-    """The last slow requests of this process.
+    """The most recent slow requests of this process.
 
     Args:
-        kept: How many are kept.
+        kept: Number of requests to keep.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept: deque[SlowRequest] = deque(maxlen=kept)
         self._number = 0
         self.slow = 0
-        """How many there were, also those that are not kept."""
+        """Number of slow requests, including those that are not kept."""
 
     def keep(
         self, request: Request, seconds: float, *, asked: Mapping[str, Any], error: HoldfastError | None
     ) -> None:
-        """Keep a request, as its log line describes it."""
+        """Store a request with the fields of its log line."""
         self._number += 1
         self._kept.append(
             SlowRequest(
@@ -58,7 +59,7 @@ class SlowLog:
         )
 
     def page(self, fields: Mapping[str, Any], instance: str) -> dict[str, Any]:
-        """A page of them as the fields of a reply, the newest first; none if another instance is meant."""
+        """Return one page as the fields of a reply, newest first; empty if another instance was asked for."""
         limit, before = rules.limit(fields.get("limit")), fields.get("before")
         if before is not None:
             rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)

@@ -1,6 +1,6 @@
-"""Where a service listens, and under which names it counts what it answers there.
+"""The subjects that a service subscribes to, and the endpoints that count its requests.
 
-Law: patterns of subjects only. What a subject means is known to `holdfast.wire.subjects`.
+Law: subject patterns only. `holdfast.wire.subjects` knows what a subject means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Way(msgspec.Struct, frozen=True, eq=False):
-    """One way in: the connection, what its subjects begin with, and where requests are counted, by family."""
+    """A way in: the connection, the prefix of its subjects, and the endpoint of each family."""
 
     client: Connection
     prefix: str
@@ -30,11 +30,11 @@ class Listening:
     """The subjects of a service.
 
     Args:
-        prefixes: What they begin with.
-        plugin: The only plugin that is served; None for all of them. What the server takes for a plugin with
-            a connection of its own it sends behind a word of its own, so that no other connection hears it.
+        prefixes: Prefixes of the subjects.
+        plugin: The only plugin to serve; None for all. The server sends the requests of a plugin with its own
+            connection behind a token of their own, so that no other connection receives them.
         payload_dialect: Whether callers may name the plugin in the payload.
-        anybody: Whether the server lets anybody send to any subject.
+        anybody: Whether the server lets every client publish to every subject.
     """
 
     def __init__(
@@ -51,20 +51,21 @@ class Listening:
         self.endpoints = {prefix: dict(self._endpoints(prefix)) for prefix in self.prefixes}
 
     def patterns(self, prefix: str) -> list[str]:
-        """At what to subscribe under one of the prefixes."""
+        """Return the patterns to subscribe to under a prefix."""
         return [f"{prefix}.{pattern}" for pattern in self._heard]
 
     def common(self, client: Connection) -> Iterator[tuple[str, Way]]:
-        """At what to subscribe on the common connection; beside every family wrong shapes are heard."""
+        """Yield the subscriptions of the common connection. They also match malformed subjects of each
+        family."""
         for prefix in self.prefixes:
             way = Way(client, prefix, self.endpoints[prefix])
             yield from ((pattern, way) for pattern in self.patterns(prefix))
 
     def links(self, client: Connection, numbers: Iterable[int]) -> Iterator[tuple[str, Way]]:
-        """At what to subscribe on a connection that serves some of the links.
+        """Yield the subscriptions of a connection that serves some of the links.
 
-        What comes there is counted where it would be if it came over the common connection. Of operators and
-        of those who name a plugin in the payload a server sends nothing there.
+        Requests on a link are counted at the same endpoints as on the common connection. The server sends no
+        requests of operators and of the payload dialect there.
         """
         for prefix in self.prefixes:
             endpoints = {

@@ -1,7 +1,7 @@
-"""The time of a turn of the loop: what happens in one turn happens at one time.
+"""A clock that is read once per turn of the event loop.
 
-Law: whoever looks first in a turn asks the store; the others are told the same. So a time is never later than
-it is, and earlier by a turn at the most.
+Law: the first caller in a turn reads the store's clock; later callers in that turn get the same time. A
+returned time is never in the future, and is stale by at most one turn.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """The store's time, looked at once in a turn.
+    """The store's time, read once per turn of the event loop.
 
     Args:
-        now: Tells the store's time.
+        now: Returns the store's time.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -26,7 +26,7 @@ class Turn:
         self._over = True
 
     def now(self) -> int:
-        """The time of this turn."""
+        """Return the time of this turn."""
         if self._over:
             self._time = self._look()
             self._over = False

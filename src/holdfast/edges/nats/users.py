@@ -1,9 +1,10 @@
-"""Whose connection a request came from, where the NATS server tells.
+"""The NATS user behind a request, as reported by the server.
 
-A server that imports a service with `share: true` puts who asks into a header, in place of any that the
-caller has sent. Without `share` the header is the caller's own: so it is read only where the settings say so.
+A server that imports a service with `share: true` writes the user into a header and overwrites any header
+that the caller sent. Without `share` the caller controls the header. So the service reads it only where the
+settings allow it.
 
-Law: what the server says is taken as it is, but for its length and for characters that would change a line.
+Law: the server's value is kept as it is, except that it is truncated and unprintable characters are removed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _INFO: Final = msgspec.json.Decoder(_Info)
 
 
 def user_of(message: Message) -> str:
-    """The user as it stands behind the name of a principal, such as `:alice`; nothing if it is not told."""
+    """Return the user as a suffix for a principal, such as `:alice`; an empty string if it is unknown."""
     said = message.header(HEADER) if message.head else None
     try:
         user = _INFO.decode(said).user if said else ""
