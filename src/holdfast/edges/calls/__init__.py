@@ -1,7 +1,7 @@
 """The catalogue: what every door answers, verb by verb.
 
-Law: no transport is known here. A door adds transport, identity and spelling, and nothing else. A new verb is
-declared in the module of its family.
+Law: nothing here knows a transport. A door adds transport, identity and spelling, and nothing else. A new
+verb is declared in the module of its family.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
     "table": tables.VERBS,
     "admin": operators.VERBS,
 }
-"""The verbs that each family of subjects has."""
+"""The verbs of each family of subjects."""
 
 
 def reading(family: str) -> frozenset[str]:
-    """The names of the verbs of a family that write nothing."""
+    """Return the names of a family's verbs that write nothing."""
     return frozenset(name for name, verb in FAMILIES[family].items() if not verb.writes)

@@ -2,8 +2,8 @@
 
     python -m holdfast.edges.calls.asyncapi > docs/reference/asyncapi.yaml
 
-Law: everything about a verb comes from its declaration. What dialects do to requests and replies is said here
-in schemas; what they do in fact is `holdfast.wire.dialects`, and a test compares the two.
+Law: everything about a verb comes from its declaration. This module describes in schemas how dialects change
+requests and replies; `holdfast.wire.dialects` implements it, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.edges.calls.catalogue import Verb
 
 VERSION: Final = "1.0.0"
-"""The version of the protocol; it changes when a client of an older version could no longer be served."""
+"""The version of the protocol. It changes when clients of an older version can no longer be served."""
 _PLUGIN: Final = {"plugin": "The name of the plugin."}
 _TENANT: Final = {"tenant": "The name of the tenant.", "project": "The name of the tenant's project."}
 _OP: Final = {"op": "The kind of change: `set`, `deleted`, `expired`, `restored` or `escalated`."}
@@ -48,7 +48,7 @@ _EVENTS: Final = {
     "event_table": ("db.event.table.{plugin}.{op}", _PLUGIN | _OP, "ItemChangeRecord"),
     "event_service": ("db.event.service.unavailable", {}, "Alert"),
 }
-"""What a service publishes: the address, its parameters, and the schema of the message."""
+"""The events that a service publishes: the address, its parameters, and the schema of the message."""
 _TOLD: Final = {"event_service": "Tell that the storage has taken no write for five minutes, once an outage."}
 _DESCRIPTION: Final = (
     "A key-value store with versions, expiry, watches and tables. Requests are JSON objects, and each is "
@@ -58,7 +58,7 @@ _DESCRIPTION: Final = (
 
 
 def document() -> dict[str, Any]:
-    """The document."""
+    """Return the document."""
     assert set(_ADDRESSES) == set(SUBJECTS) == set(FAMILIES)
     calls = [(family, verb) for family in _ADDRESSES for verb in FAMILIES[family].values()]
     return {

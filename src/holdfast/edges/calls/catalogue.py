@@ -1,8 +1,8 @@
 """The declaration of a verb: its name, fields, reply and effect, and the function that answers it.
 
-Law: a verb is declared once, and every door, page and permission is made from that. Nothing here knows a verb
-or a transport. Structs of fields are declarations: `holdfast.rules` judges what a field holds, so that the
-same input gets the same error at every door.
+Law: a verb is declared once, and every door, page and permission is derived from that. Nothing here knows a
+particular verb or transport. Structs of fields only declare names and types: `holdfast.rules` validates
+values, so that the same input gets the same error at every door.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Shape(msgspec.Struct, frozen=True):
     """The names that an object may have.
 
     Args:
-        plain: The names of fields that need no further look.
-        within: The shapes of the objects that other fields hold, alone or in a list.
+        plain: The names of fields that need no further check.
+        within: The shapes of objects in other fields, single or in a list.
     """
 
     plain: frozenset[str]
@@ -33,12 +33,11 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """All names."""
         return self.plain | self.within.keys()
 
     def unknown(self, fields: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Shape]]:
-        """Yield every field that has no known name: its path, such as `items[3].ttl_second`, and the shape
-        of the object that it is in."""
+        """Yield the path of every unknown field, such as `items[3].ttl_second`, and the shape around it."""
         for name, field in fields.items():
             if name in self.plain or field is None:
                 continue
@@ -51,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True):
                 yield from inner._unknown_of_several(field, where + name)
 
     def _unknown_of_several(self, members: list[Any], where: str) -> Iterator[tuple[str, Shape]]:
-        # A longer list is refused as a whole.
+        # A longer list is rejected as a whole.
         for position, member in enumerate(islice(members, rules.MAX_BATCH)):
             if isinstance(member, dict) and not member.keys() <= self.plain:
                 yield from self.unknown(member, f"{where}[{position}].")
@@ -61,17 +60,17 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """A verb.
 
     Args:
-        name: What it is called in subjects, metrics and permissions.
-        help: What it does, in one sentence.
+        name: Its name in subjects, metrics and permissions.
+        help: Its effect, in one sentence.
         fields: A struct with the fields of a call. Those without a default are required.
         reply: A struct with the fields of a successful reply.
-        answer: Takes what the family's door hands it and the fields of a call, and gives the fields of the
-            reply; see the module of the family.
+        answer: Takes the object that the family's door passes and the fields of a call, and returns the
+            fields of the reply; see the module of the family.
         writes: Whether it may change anything.
-        destroys: Whether it may remove something that was there.
-        in_order: Whether it is handed over before the next request of its connection is begun, so that it
-            takes effect in the order in which requests were sent.
-        walks: Whether it may look at many rows, so that it may take longer before it counts as slow.
+        destroys: Whether it may remove existing data.
+        in_order: Whether it is handed over before the next request of its connection starts, so that it takes
+            effect in the order in which requests were sent.
+        walks: Whether it may read many rows. It then has a higher threshold for counting as slow.
     """
 
     name: str
@@ -85,7 +84,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     walks: bool = False
     shape: Shape = Shape(frozenset())
     plain: frozenset[str] = frozenset()
-    """The fields that a request may have without a further look: `shape.plain`, a look-up nearer."""
+    """The fields of a request that need no further check. The same as `shape.plain`, with one lookup less."""
 
     def __post_init__(self) -> None:
         shape = shape_of(self.fields)
@@ -94,13 +93,13 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def catalogue(*verbs: Verb) -> dict[str, Verb]:
-    """The verbs of a family by name."""
+    """Return the verbs of a family by name."""
     return {verb.name: verb for verb in verbs}
 
 
 @cache
 def shape_of(struct: type[msgspec.Struct]) -> Shape:
-    """The names that an object may have which a struct describes."""
+    """Return the names allowed in an object that a struct describes."""
     found = inspect.type_info(struct)
     assert isinstance(found, inspect.StructType)
     return _shape(found)
@@ -115,7 +114,7 @@ def _shape(struct: inspect.StructType) -> Shape:
 
 
 def _held(kind: inspect.Type) -> inspect.StructType | None:
-    """The objects that a field holds, alone or in a list; None if it holds something else."""
+    """Return the struct that a field holds, single or in a list; None if it holds something else."""
     match kind:
         case inspect.Metadata(type=inner):
             return _held(inner)

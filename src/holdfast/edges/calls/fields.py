@@ -1,10 +1,11 @@
-"""Fields and replies that verbs of several families have in common.
+"""Fields and replies shared by verbs of several families.
 
-Law: declarations alone; see `holdfast.edges.calls.catalogue`. A field without a default is required, and one
-with `UNSET` may be left out.
+Law: only declarations; see `holdfast.edges.calls.catalogue`. A field without a default is required; one with
+`UNSET` is optional.
 """
 
-# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
+# Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
+# text is slow.
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -35,7 +36,7 @@ Next = Annotated[int | None, Meta(description="The `after` of the following call
 
 
 class CallFields(Struct, kw_only=True):
-    """Every call takes these."""
+    """The fields of every call."""
 
     deadline: Annotated[
         int | UnsetType,
@@ -55,7 +56,7 @@ class FenceFields(Struct, kw_only=True):
 
 
 class WriteFields(CallFields, kw_only=True):
-    """Every write takes these."""
+    """The fields of every write."""
 
     request_id: Annotated[
         str | UnsetType,
@@ -71,11 +72,11 @@ class WriteFields(CallFields, kw_only=True):
 
 
 class Nothing(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A reply that says no more than that the call succeeded."""
+    """A reply with no fields beyond success."""
 
 
 class MemberReply(Struct, kw_only=True):
-    """The outcome of one of several members: with the fields of its single verb's reply, or of an error."""
+    """The outcome for one of several members: the reply fields of the single verb, or those of an error."""
 
     success: Annotated[bool, Meta(description="Whether this member succeeded.")]
     error_code: Annotated[str | UnsetType, Meta(description="The code of the error.")] = UNSET

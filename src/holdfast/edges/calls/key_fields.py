@@ -1,9 +1,10 @@
 """The fields and replies of the verbs on keys.
 
-Law: declarations alone; see `holdfast.edges.calls.catalogue`.
+Law: only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
-# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
+# Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
+# text is slow.
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -82,7 +83,7 @@ class HistoryFields(KeyFields, kw_only=True):
 
 
 class KeyWriteFields(WriteFields, kw_only=True):
-    """Every write on keys takes these."""
+    """The fields of every write on keys."""
 
     envelope: Annotated[
         bool | Literal["bare"] | UnsetType,
@@ -98,7 +99,7 @@ class ExpectingFields(KeyWriteFields, kw_only=True):
 
 
 class TtlFields(ExpectingFields, kw_only=True):
-    """A write of one key that may give it a time to live."""
+    """A write of one key that may set a time to live."""
 
     ttl: Ttl | UnsetType = UNSET
     ttl_seconds: TtlSeconds | UnsetType = UNSET
@@ -137,7 +138,7 @@ class SetManyFields(KeyWriteFields, kw_only=True):
 
 
 class DeletePrefixFields(WriteFields, kw_only=True):
-    """The fields of `delete_prefix`; a `request_id` is refused, since repeating the call does no harm."""
+    """The fields of `delete_prefix`. A `request_id` is refused, because repeating the call is harmless."""
 
     prefix: Annotated[str, Meta(description="Remove the keys that begin with this.")]
     limit: Limit | UnsetType = UNSET
@@ -159,7 +160,7 @@ class BatchCheck(Struct, kw_only=True):
 
 
 class BatchWrite(Struct, kw_only=True):
-    """One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard`."""
+    """One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard` is set."""
 
     key: Key | UnsetType = UNSET
     value: Value = UNSET
@@ -197,7 +198,7 @@ class EscalateFields(KeyWriteFields, kw_only=True):
 
 
 class EntryReply(Struct, kw_only=True, forbid_unknown_fields=True):
-    """An entry, or that there is none."""
+    """An entry, or `exists: false`."""
 
     exists: Annotated[bool, Meta(description="Whether the key is there.")]
     value: Annotated[Any, Meta(description="The value.")] = UNSET

@@ -1,11 +1,11 @@
-"""The verbs on keys: what every door answers about the entries of a plugin or of a tenant's project.
+"""The verbs on keys, which every door answers for the entries of a plugin or of a tenant's project.
 
-The `answer` of a verb that is `in_order` takes `holdfast.verbs.keys.Verbs` and gives a
-`holdfast.handles.key_calls.Write`, which the door hands over at once. That of the others takes a handle,
-`holdfast.KV`, and is awaited.
+The `answer` of a verb that is `in_order` takes `holdfast.verbs.keys.Verbs` and returns a
+`holdfast.handles.key_calls.Write`, which the door hands over at once. The `answer` of any other verb takes a
+handle, `holdfast.KV`, and is awaited.
 
-Law: an answer takes fields and gives fields. The door decides who may call it, when it is too late, and how
-the reply is spelled.
+Law: an answer takes fields and returns fields. The door decides who may call it, whether the deadline has
+passed, and how the reply is spelled.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(key: str, row: Row | None) -> dict[str, Any]:
-    """Return an entry with its value as it is stored, or that there is none."""
+    """Return an entry with its stored value, or `exists: false`."""
     return {"exists": False} if row is None else row_fields(key, row)
 
 
@@ -101,7 +101,7 @@ def _refused(error: HoldfastError) -> dict[str, Any]:
 
 
 def switch(fields: Mapping[str, Any], name: str) -> bool:
-    """A field that is true or false, and false if it is not given."""
+    """Return a boolean field; False if it is missing."""
     asked = fields.get(name, False)
     if not isinstance(asked, bool):
         raise ValidationError(f"{name} must be true or false", field=name)
@@ -148,7 +148,7 @@ async def _delete_prefix(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Beside what was asked for, the bounds of the journal: what a client needs to go on without a gap."""
+    """Return the changes and the bounds of the journal, which a client needs to continue without a gap."""
     prefix = kv.verbs.prefix(fields.get("prefix", ""))
     since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
     kv.store.admit(kv.namespace)
@@ -163,7 +163,7 @@ async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    store = cast("Store", kv.store)  # handles that a door has come from a store
+    store = cast("Store", kv.store)  # a door's handles always come from a store
     return await stats_and_policy(store, kv.namespace)
 
 
@@ -173,7 +173,7 @@ async def _ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
-    """Return what a namespace holds, its policy, and the limits that hold where the policy names none."""
+    """Return the totals of a namespace, its policy, and the default limits where the policy sets none."""
     policy, defaults = await store.policy(namespace), await store.defaults(namespace)
     return stats_fields(await store.stats(namespace)) | {
         "policy": msgspec.structs.asdict(policy),

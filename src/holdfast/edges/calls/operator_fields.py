@@ -1,9 +1,10 @@
 """The fields and replies of the verbs for operators.
 
-Law: declarations alone; see `holdfast.edges.calls.catalogue`.
+Law: only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
-# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
+# Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
+# text is slow.
 
 from typing import Annotated, Any
 

@@ -1,6 +1,6 @@
-"""The verbs for operators: what every door answers about a whole store.
+"""The verbs for operators, which every door answers for a whole store.
 
-An `answer` takes the store and the fields of a call, among them the `principal` that the door knows.
+An `answer` takes the store and the fields of a call, including the `principal` that the door adds.
 
 Law: as in `holdfast.edges.calls.keys`.
 """
@@ -128,7 +128,7 @@ def _entry(fields: Any) -> Entry:
 
 
 def _operator(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks: an operator, unless the request says it better."""
+    """Return the provenance of a request; its writer is an operator unless the request names one."""
     said = provenance(fields)
     return said | {"writer": said.get("writer") or OPERATOR.lower(), "principal": fields["principal"]}
 
@@ -176,7 +176,7 @@ async def _deadletter_drop(store: Store, fields: Mapping[str, Any]) -> dict[str,
 
 
 async def _rescue(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin a copy, or with a number see how far it is: it may take longer than anybody waits for a reply."""
+    """Start a copy, or with a number return its progress: a copy may take longer than a caller's timeout."""
     if "number" in fields:
         part = await store.rescues.part(fields["number"])
     else:
@@ -188,7 +188,7 @@ async def _rescue(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _slowlog(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The door keeps the slow log, and puts what shows a page of it among the fields."""
+    """Return a page of the slow log, which the door keeps. The door adds the function to the fields."""
     page: dict[str, Any] = fields["slow_log"](fields)
     return page
 
@@ -208,7 +208,7 @@ def _verb(
     destroys: bool = False,
     walks: bool = False,
 ) -> Verb:
-    """A verb that is called as its answer is."""
+    """Declare a verb with the name of its answer."""
     name = answer.__name__.removeprefix("_")
     return Verb(
         name=name,

@@ -1,8 +1,8 @@
-"""The tables of verbs and their fields in the reference pages, made from the catalogue.
+"""A generator for the tables of verbs and fields in the reference pages.
 
     python -m holdfast.edges.calls.pages docs/reference
 
-Law: only what stands between two markers of a page is made here; everything comes from the declarations.
+Law: only the text between two markers of a page is generated, and only from the declarations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.edges.calls.catalogue import Verb
 
 SHARED: Final = (CallFields, WriteFields, KeyWriteFields)
-"""Structs whose fields many verbs have; a page describes them once."""
+"""Structs whose fields many verbs share; a page describes them once."""
 _BEGIN: Final = "<!-- begin: {}, made by python -m holdfast.edges.calls.pages -->"
 _END: Final = "<!-- end: {} -->"
 _BETWEEN: Final = re.compile(r"<!-- begin: (\w+),.*?<!-- end: \1 -->", re.DOTALL)
@@ -40,7 +40,7 @@ _COUNTED: Final = frozenset({"integer", "number", "boolean", "object", "list"})
 
 
 def page(text: str) -> str:
-    """A page with everything between its markers made anew."""
+    """Return a page with the text between its markers regenerated."""
     return _BETWEEN.sub(lambda found: _block(found[1]), text)
 
 
@@ -49,14 +49,14 @@ def _block(name: str) -> str:
 
 
 def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a struct."""
+    """Return the JSON schema of a struct."""
     _, components = msgspec.json.schema_components([struct], ref_template="{name}")
     found: dict[str, Any] = components[struct.__name__]
     return found
 
 
 def own_fields(struct: type[msgspec.Struct]) -> list[str]:
-    """The names of the fields that are not shared: the required ones first, else as they are declared."""
+    """Return the names of the fields that are not shared, required ones first, else in declared order."""
     shared = {name for one in SHARED if issubclass(struct, one) for name in one.__struct_fields__}
     required = schema(struct)["required"]
     names = [name for name in struct.__struct_fields__ if name not in shared]
@@ -64,7 +64,7 @@ def own_fields(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def verbs_text(verbs: dict[str, Verb]) -> str:
-    """A table of verbs, and one of their fields."""
+    """Return a table of verbs and a table of their fields."""
     return "\n".join([*_verb_rows(verbs), "", *_field_rows(verbs), ""])
 
 
@@ -76,14 +76,14 @@ def _verb_rows(verbs: dict[str, Verb]) -> Iterator[str]:
 
 
 def _named(struct: type[msgspec.Struct]) -> str:
-    """The names of a verb's fields, the required ones in bold, and *write* for those of every write."""
+    """Return the names of a verb's fields: required ones in bold, and *write* for those of every write."""
     required = schema(struct)["required"]
     named = [f"**`{name}`**" if name in required else f"`{name}`" for name in own_fields(struct)]
     return ", ".join([*named, *(["*write*"] if issubclass(struct, WriteFields) else [])])
 
 
 def _replied(struct: type[msgspec.Struct]) -> str:
-    """The names of a reply's fields: those that every reply has, and the others in brackets."""
+    """Return the names of a reply's fields: those in every reply first, the others in parentheses."""
     required = schema(struct)["required"]
     always = [f"`{name}`" for name in struct.__struct_fields__ if name in required]
     others = [f"`{name}`" for name in struct.__struct_fields__ if name not in required]
@@ -91,7 +91,7 @@ def _replied(struct: type[msgspec.Struct]) -> str:
 
 
 def _field_rows(verbs: dict[str, Verb]) -> Iterator[str]:
-    """Every field once for each meaning, with the verbs that it has this meaning for."""
+    """Yield a row for each meaning of each field, with the verbs that use it."""
     meanings: dict[tuple[str, str, str], list[str]] = {}
     for verb in verbs.values():
         properties = schema(verb.fields)["properties"]
@@ -104,7 +104,7 @@ def _field_rows(verbs: dict[str, Verb]) -> Iterator[str]:
 
 
 def _shared(*structs: type[msgspec.Struct]) -> str:
-    """A table of the fields that some structs have beyond those before them."""
+    """Return a table of the fields of some structs, each field once."""
     rows = ["| field | type | meaning |", "|---|---|---|"]
     seen: set[str] = set()
     for struct in structs:
@@ -116,7 +116,7 @@ def _shared(*structs: type[msgspec.Struct]) -> str:
 
 
 def kind(told: dict[str, Any]) -> str:
-    """The type of a field, for people."""
+    """Return the type of a field in readable form."""
     if "enum" in told:
         return " or ".join(f"`{choice}`" for choice in told["enum"])
     if "const" in told:
@@ -137,11 +137,11 @@ BLOCKS: Final = {
     "operators": verbs_text(operators.VERBS),
     "every_call": _shared(*SHARED),
 }
-"""What stands between the markers of each name."""
+"""The generated text for each marker name."""
 
 
 def main(folder: Path) -> None:
-    """Make everything between the markers of the pages of a folder anew."""
+    """Regenerate the text between the markers of all pages in a folder."""
     for path in sorted(folder.glob("*.md")):
         path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
 

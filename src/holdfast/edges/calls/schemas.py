@@ -1,6 +1,6 @@
-"""The JSON schemas of requests, replies and refusals, as the dialects spell them.
+"""JSON schemas of requests, replies and refusals, in the spelling of each dialect.
 
-Law: a schema of fields comes from the struct that declares them.
+Law: the schema of fields comes from the struct that declares them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNNEEDED: Final = frozenset({"title", "default", "additionalProperties"})
 
 
 def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
-    """The schemas of structs and of all that they hold, by name."""
+    """Return the schemas of structs and of everything they contain, by name."""
     _, components = msgspec.json.schema_components(
         list(dict.fromkeys(structs)), ref_template=SCHEMAS + "{name}"
     )
@@ -28,10 +28,10 @@ def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
 
 
 def _neat(schema: Any) -> Any:
-    """A schema without what msgspec says of a struct and no reader needs.
+    """Return a schema without the parts of msgspec's output that readers do not need.
 
-    A reference stands alone: many readers of schemas ignore what stands beside one. Unknown names are not
-    ruled out, since schemas are joined with others.
+    A reference stands alone, because many tools ignore its siblings. Unknown names stay allowed, because
+    schemas are combined with others.
     """
     if isinstance(schema, list):
         return [_neat(member) for member in schema]
@@ -50,7 +50,7 @@ def _part(name: str, part: Any) -> Any:
 
 
 def camel_schemas(schemas: dict[str, Any]) -> dict[str, Any]:
-    """The same schemas as the semantic dialect spells their names, each called `Semantic…`."""
+    """Return the same schemas in the spelling of the semantic dialect, each named `Semantic…`."""
     return {f"Semantic{name}": _camel(schema) for name, schema in schemas.items()}
 
 
@@ -75,7 +75,7 @@ def _camel_part(name: str, part: Any) -> Any:
 
 
 def refusals() -> dict[str, str]:
-    """The messages that refuse a request, and the schemas of their payloads."""
+    """Return the messages that refuse a request, and the schemas of their payloads."""
     return {
         "refusal": "Refusal",
         "payload_refusal": "PayloadRefusal",
@@ -84,7 +84,7 @@ def refusals() -> dict[str, str]:
 
 
 def envelopes() -> dict[str, Any]:
-    """The schemas of what stands around the fields of a verb."""
+    """Return the schemas of the envelopes around a verb's fields."""
     codes = [error.code for error in error_classes()]
     text = {"type": "string"}
     time = {"type": "string", "description": "The service's time in milliseconds since 1970."}

@@ -1,9 +1,10 @@
-"""The fields and replies of the verbs on tables.
+"""The fields of the verbs on tables.
 
-Law: declarations alone; see `holdfast.edges.calls.catalogue`.
+Law: only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
-# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
+# Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
+# text is slow.
 
 from typing import Annotated, Any, Literal
 
@@ -92,7 +93,7 @@ class PutItemFields(ExpectingItemFields, kw_only=True):
 
 
 class ItemWriteFields(ExpectingItemFields, kw_only=True):
-    """A write of one item that is named by its key."""
+    """A write of one item, identified by its key."""
 
     partition_key: PartitionKey
     sort_key: SortKey | UnsetType = UNSET
@@ -126,7 +127,7 @@ class GetItemFields(ItemKeyFields, kw_only=True):
 
 
 class WalkFields(TableCallFields, kw_only=True):
-    """A walk over items; all fields but `table` may be left out."""
+    """A walk over items; all fields except `table` are optional."""
 
     filter: Annotated[
         dict[str, Any] | UnsetType, Meta(description="Only items that meet this condition.")
@@ -218,14 +219,14 @@ class UpdateMember(KeyedMember, kw_only=True):
 
 
 class BatchItemWrite(Struct, kw_only=True):
-    """One of the writes of `batch_write_item`: exactly one of these."""
+    """One of the writes of `batch_write_item`: exactly one field is set."""
 
     put: Annotated[PutMember | UnsetType, Meta(description="Put an item.")] = UNSET
     delete: Annotated[KeyedMember | UnsetType, Meta(description="Remove an item.")] = UNSET
 
 
 class TransactItemWrite(BatchItemWrite, kw_only=True):
-    """One of the writes of `transact_write`: exactly one of these."""
+    """One of the writes of `transact_write`: exactly one field is set."""
 
     update: Annotated[UpdateMember | UnsetType, Meta(description="Change attributes of an item.")] = UNSET
     check: Annotated[KeyedMember | UnsetType, Meta(description="Only expect something of an item.")] = UNSET

@@ -1,9 +1,10 @@
 """The replies of the verbs on tables.
 
-Law: declarations alone; see `holdfast.edges.calls.catalogue`.
+Law: only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
-# Annotations are not postponed here: the catalogue reads them whenever a service starts, and text is slow.
+# Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
+# text is slow.
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -37,7 +38,7 @@ class TableReply(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangedTableReply(TableReply, kw_only=True):
-    """A table as a write left it."""
+    """A table after a write."""
 
     version: Version
 

@@ -1,8 +1,8 @@
-"""The verbs on tables: what every door answers about the items of a plugin.
+"""The verbs on tables, which every door answers for the items of a plugin.
 
 An `answer` takes the tables of a plugin and the fields of a call.
 
-Law: as in `holdfast.edges.calls.keys`. What a verb means is known to `holdfast.handles.table_calls` alone.
+Law: as in `holdfast.edges.calls.keys`. Only `holdfast.handles.table_calls` knows what a verb means.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TableCall: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, An
 
 
 class PluginTables(NamedTuple):
-    """The tables of a plugin: where they are, and what answers calls about them."""
+    """The tables of a plugin: their store, their namespace, and the function that answers calls on them."""
 
     store: Store
     namespace: str
@@ -38,7 +38,7 @@ class PluginTables(NamedTuple):
 
 
 async def _answer(verb: str, tables: PluginTables, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Have a call answered; each of several writes has its own reply, a success or an error."""
+    """Answer a call. Each of several writes has its own reply, a success or an error."""
     answer = await tables.call(verb, fields)
     if "results" in answer:
         return {"results": [_result(result) for result in answer["results"]]}

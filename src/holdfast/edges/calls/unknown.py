@@ -1,6 +1,6 @@
-"""Fields that a verb does not know: which they are, and what their caller is told.
+"""Detection of fields that a verb does not know, and the warnings and errors about them.
 
-Law: what is told is short, whatever was sent. Names come from a caller, so they are told as ASCII without
+Law: messages are short, whatever was sent. Names come from the caller, so they are shown as ASCII without
 control characters.
 """
 
@@ -20,34 +20,35 @@ if TYPE_CHECKING:
     from holdfast.edges.calls.catalogue import Shape, Verb
 
 MOST: Final = 100
-"""How many unknown fields of one request are counted."""
+"""Maximum number of unknown fields counted in one request."""
 NAMED: Final = 5
-"""How many of them are named."""
+"""Maximum number of unknown fields that a warning names."""
 _LONGEST: Final = 100
-"""How many characters of a name are told."""
+"""Maximum number of characters shown of a name."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """An unknown field: its path, such as `items[3].ttl_second`, and what its neighbours may be."""
+    """An unknown field: its path, such as `items[3].ttl_second`, and the shape of the object around it."""
 
     path: str
     shape: Shape
 
 
 def unknown_fields(verb: Verb, fields: Mapping[str, Any]) -> list[Unknown]:
-    """The fields of a request, members included, that its verb does not know."""
+    """Return the fields of a request, including those of members, that its verb does not know."""
     return [Unknown(_plain(path), shape) for path, shape in islice(verb.shape.unknown(fields), MOST)]
 
 
 def warning(found: list[Unknown], spelled: Callable[[str], str]) -> str:
-    """The warning about unknown fields, whose names are spelled as the caller's dialect does."""
+    """Return the warning about unknown fields, with names spelled as in the caller's dialect."""
     names = ", ".join(spelled(one.path) for one in found[:NAMED])
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"unknown field{'s' if len(found) > 1 else ''} {names}{more}"
 
 
 def unknown_field(found: Unknown, spelled: Callable[[str], str]) -> ValidationError:
-    """The error that refuses an unknown field and names the nearest known one, or all if none is near."""
+    """Return the error that rejects an unknown field. It names the closest known field, or all if none is
+    close."""
     name, names = found.path.rpartition(".")[2], sorted(found.shape.names)
     near = get_close_matches(name, names, n=1)
     told = f"did you mean {spelled(near[0])}?" if near else f"known are {', '.join(map(spelled, names))}"

@@ -1,7 +1,7 @@
-"""Plain data as YAML text, for documents that are made from the catalogue.
+"""A writer of YAML for documents generated from the catalogue.
 
-Law: objects and lists are set out over lines, and every scalar is JSON, which YAML reads alike. So no package
-is needed to write it.
+Law: objects and lists are written in block style, and every scalar as JSON, which is valid YAML. So writing
+needs no package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[A-Za-z_]
 
 
 def document_text(document: dict[str, Any]) -> str:
-    """A document as YAML."""
+    """Return a document as YAML."""
     return "".join(f"{line}\n" for line in _object(document))
 
 
@@ -28,7 +28,7 @@ def _object(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _placed(before: str, value: Any) -> Iterator[str]:
-    """What stands after a name or a dash: on its line, or on the lines below it."""
+    """Yield the lines of a value after a name or a dash: on the same line, or on the lines below."""
     if value and isinstance(value, dict):
         yield before
         yield from (f"  {line}" for line in _object(value))
