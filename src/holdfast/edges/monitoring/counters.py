@@ -1,7 +1,7 @@
-"""Counters and histograms as a running service keeps them, and the text that a scrape shows of them.
+"""Counters and histograms of a running service, and their text for a scrape.
 
-Law: counting is one step in a list or a dictionary, done on the loop alone. The text is made at a scrape,
-from copies, so that it can be made on a thread. It is made here and not by Prometheus' library, which takes
+Law: counting is one step in a list or a dictionary, done only on the event loop. The text is rendered at a
+scrape from copies, so that it can be done on a thread. It is rendered here because Prometheus' library takes
 several times as long.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """How often a quantity fell between which bounds, and its sum."""
+    """A histogram: counts between bounds, and a sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -25,18 +25,18 @@ class Tally:
         self.total = 0.0
 
     def add(self, amount: float) -> None:
-        """Count one."""
+        """Count one amount."""
         self.counts[bisect_left(self.bounds, amount)] += 1
         self.total += amount
 
     def copy(self) -> Tally:
-        """One of its own with the same figures."""
+        """Return an independent copy."""
         copy = Tally(self.bounds)
         copy.take_in(self)
         return copy
 
     def take_in(self, other: Tally, *, sign: int = 1) -> None:
-        """Add the figures of another of the same bounds, or take them away again."""
+        """Add the figures of another tally with the same bounds, or subtract them with `sign=-1`."""
         self.counts = [one + sign * more for one, more in zip(self.counts, other.counts, strict=True)]
         self.total += sign * other.total
 
@@ -50,26 +50,26 @@ class Counts:
         self._counts: dict[tuple[str, ...], int] = {}
 
     def add(self, *labels: str, by: int = 1) -> None:
-        """Count."""
+        """Add to the count of these labels."""
         self._counts[labels] = self._counts.get(labels, 0) + by
 
     def items(self) -> list[tuple[tuple[str, ...], int]]:
-        """What was counted, by labels."""
+        """Return the counts by labels."""
         return list(self._counts.copy().items())
 
     def forget(self, plugin: str) -> None:
-        """Count no longer what has this plugin for its first label."""
+        """Drop the counts whose first label is this plugin."""
         for labels in [labels for labels in self._counts if labels[0] == plugin]:
             del self._counts[labels]
 
     def text(
         self, *, shown: Callable[[str], bool] | None = None, elsewhere: Mapping[str, int] | None = None
     ) -> str:
-        """As it is shown.
+        """Return the text of this counter.
 
         Args:
-            shown: Whether what has this for its first label is shown; without it all is.
-            elsewhere: What was counted elsewhere, by its only label.
+            shown: Returns whether counts with this first label are shown; without it all are.
+            elsewhere: Counts from other sources, by their only label.
         """
         found: dict[tuple[str, ...], float] = {
             labels: count for labels, count in self.items() if shown is None or shown(labels[0])
@@ -79,32 +79,32 @@ class Counts:
 
 
 class Families:
-    """Makes the text of families whose names begin alike."""
+    """Renders metric families whose names share a prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
     def name(self, name: str) -> str:
-        """The whole name of a metric."""
+        """Return the full name of a metric."""
         return f"{self._prefix}_{name}"
 
     def counter(self, name: str, help: str, value: float) -> str:
-        """A counter without labels."""
+        """Return a counter without labels."""
         return counters(self.name(name), help, labels=(), values={(): value})
 
     def gauge(self, name: str, help: str, value: float) -> str:
-        """A gauge without labels."""
+        """Return a gauge without labels."""
         return self.gauges(name, help, (), {(): value})
 
     def gauges(
         self, name: str, help: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
     ) -> str:
-        """A gauge with labels."""
+        """Return a gauge with labels."""
         whole = self.name(name)
         return f"{_head(whole, 'gauge', help)}{_samples(whole, labels, values)}"
 
     def histogram(self, name: str, help: str, tally: Tally) -> str:
-        """A histogram without labels."""
+        """Return a histogram without labels."""
         whole = self.name(name)
         return f"{_head(whole, 'histogram', help)}{_histogram(whole, '', tally, tally.bounds)}"
 
@@ -117,7 +117,7 @@ class Families:
         *,
         bounds: Container[float] | None = None,
     ) -> str:
-        """A histogram with a label, of which these bounds are shown, or all."""
+        """Return a histogram with a label, with these bounds only or with all."""
         whole = self.name(name)
         parts = [_head(whole, "histogram", help)]
         for of, tally in tallies.items():
@@ -127,7 +127,7 @@ class Families:
 
 
 def counters(name: str, help: str, *, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
-    """A counter with labels, or without any."""
+    """Return a counter, with or without labels."""
     whole = f"{name}_total"
     return f"{_head(whole, 'counter', help)}{_samples(whole, labels, values)}"
 
@@ -146,7 +146,7 @@ def _samples(name: str, labels: Sequence[str], values: Mapping[tuple[str, ...], 
 
 
 def _histogram(name: str, label: str, tally: Tally, shown: Container[float]) -> str:
-    """The lines of one histogram: for each bound how many were not above it."""
+    """Return the lines of one histogram, with cumulative counts for the shown bounds."""
     rest = f",{label}" if label else ""
     counts, so_far, lines = tally.counts.copy(), 0, []
     for bound, count in zip(tally.bounds, counts, strict=False):

@@ -1,7 +1,7 @@
-"""What requests took, by verb and by the label of the plugin that asked.
+"""Durations of requests, by verb and by the label of the calling plugin.
 
-Law: what is shown never goes down. A plugin that loses its label takes its figures with it, and they go on
-from there if it gets one again; those of all plugins together keep what it had.
+Law: no figure that is shown ever decreases. A plugin that loses its label keeps its figures, which continue
+from there if it gets a label again. The totals of all plugins keep them too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ByPlugin: TypeAlias = dict[str, Tally]
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 OWN_BOUNDS: Final = frozenset({0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5})
-"""The bounds of all plugins together, and those that are shown of each."""
+"""The bounds for all plugins together, and those shown for each plugin."""
 FORMER: Final = 1_000
-"""Of how many plugins that lost their label the figures are kept."""
+"""Number of plugins whose figures are kept after they lost their label."""
 
 
 class Durations:
-    """Tallies by verb and plugin, of keys and of tables.
+    """Tallies by verb and plugin, for keys and for tables.
 
     Args:
-        labels: The names of plugins.
-        keys: The verbs about keys.
-        tables: The verbs about tables.
-        forgotten: Is told of a plugin whose figures are kept no longer.
+        labels: The labels of plugins.
+        keys: The verbs on keys.
+        tables: The verbs on tables.
+        forgotten: Called with a plugin whose figures are dropped.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Durations:
         self._sums: dict[str, float] = {}
 
     def tally(self, plugins: ByPlugin, owner: str) -> Tally:
-        """The tally for a request that found none under its plugin's name."""
+        """Return the tally for a request whose plugin has none under its own name."""
         label = self._labels.of(owner)
         if label is OTHER:
             self._labels.heard(owner)
         return plugins.setdefault(label, Tally(BOUNDS))
 
     def rank(self) -> None:
-        """Give the busiest plugins their labels."""
+        """Assign labels to the busiest plugins."""
         totals = self._totals()
         since = {name: total - self._before.get(name, 0) for name, total in totals.items()}
         for old, new in self._labels.rank(since):
@@ -64,7 +64,7 @@ class Durations:
         self._before = self._totals()
 
     def each(self) -> list[tuple[str, str, Tally]]:
-        """Plugin, verb and tally of all that are shown."""
+        """Return plugin, verb and tally of everything that is shown."""
         return [
             (plugin, verb, tally)
             for verb, plugins in (*self.keys.items(), *self.tables.items())
@@ -72,11 +72,11 @@ class Durations:
         ]
 
     def whole(self) -> dict[str, Tally]:
-        """By verb what requests of all plugins took, whether they are shown or not."""
+        """Return the durations by verb of all plugins, shown or not."""
         sums = {verb: hidden.copy() for verb, hidden in self._hidden.items()}
         for _, verb, tally in self.each():
             sums[verb].take_in(tally)
-        for verb, tally in sums.items():  # in another order the same seconds may come to a little less
+        for verb, tally in sums.items():  # the rounding of a sum depends on its order
             tally.total = self._sums[verb] = max(tally.total, self._sums.get(verb, 0.0))
         return sums
 

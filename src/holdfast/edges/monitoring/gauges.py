@@ -1,7 +1,7 @@
-"""What is looked up in the storage at a scrape: what namespaces hold, which locks are held, what piles up.
+"""Gauges that a scrape reads from the storage: the contents of namespaces, locks and backlogs.
 
-Law: a scrape costs a bounded amount: it reads rows that hold sums, one of each kind for a namespace, and
-never walks over entries. Nobody waits longer for the storage than the patience allows.
+Law: the cost of a scrape is bounded. It reads rows with totals, one of each kind per namespace, and never
+walks over entries. It waits for the storage no longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 PATIENCE: Final = 5.0
-"""For how many seconds a scrape waits for the storage."""
+"""Seconds for which a scrape waits for the storage."""
 MOST_LOCKS: Final = 5_000
-"""How many locks are known."""
+"""Maximum number of locks that are tracked."""
 
 KINDS: Final = Parts.__struct_fields__
-"""The kinds of what a namespace keeps."""
+"""The kinds of data that a namespace keeps."""
 
 Sums = dict[tuple[str, ...], float]
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """What was seen, by plugin and what else a label tells."""
+    """The values read from the storage, by plugin and any further labels."""
 
     store_up: bool = False
     keys: Sums = {}
@@ -54,13 +54,13 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 class Locks:
-    """The locks that changes of this process told of, and those who wait for them."""
+    """The locks and waiters seen in changes by this process."""
 
     def __init__(self) -> None:
         self._known: dict[Address, int] = {}
 
     def learn(self, record: Record) -> None:
-        """Take note of a change of an entry whose purpose is `lock`."""
+        """Record a change of an entry whose purpose is `lock`."""
         address = Address(record.namespace, KV, record.key)
         if record.op in ("deleted", "expired"):
             self._known.pop(address, None)
@@ -70,7 +70,7 @@ class Locks:
             del self._known[next(iter(self._known))]
 
     async def look(self, survey: Survey) -> AsyncIterator[Address]:
-        """Those that are still there. Others may have changed them, through another process."""
+        """Yield the locks that still exist. Another process may have changed them."""
         known = self._known.copy()
         async for part in survey.purposes(list(known)):
             for address, purpose in part:
@@ -81,12 +81,12 @@ class Locks:
 
 
 class Gauges:
-    """What the storage holds, as it was at the last look.
+    """The contents of the storage at the last look.
 
     Args:
-        families: What makes families.
-        store: What is looked into.
-        labels: The names of plugins.
+        families: Renders metric families.
+        store: The store to read.
+        labels: The labels of plugins.
     """
 
     def __init__(self, families: Families, store: Store, labels: Labels) -> None:
@@ -97,7 +97,7 @@ class Gauges:
         self.locks = Locks()
 
     async def look(self) -> None:
-        """Look anew; what can't be seen is not shown."""
+        """Read the storage again; values that cannot be read are not shown."""
         try:
             async with asyncio.timeout(PATIENCE):
                 self._seen = await self._look(self._store.survey())
@@ -105,7 +105,7 @@ class Gauges:
             self._seen = Snapshot()
 
     def collect(self) -> Iterator[str]:
-        """Every family."""
+        """Yield every family."""
         seen, make = self._seen, self._families
         plugin = ("plugin",)
         yield make.gauge("store_up", "Whether the storage answers.", seen.store_up)
@@ -138,7 +138,7 @@ class Gauges:
         return seen
 
     def _add(self, seen: Snapshot, one: Holding) -> None:
-        """Add what a namespace holds to what its plugin does; tables are no keys."""
+        """Add the contents of a namespace to its plugin's values; items of tables do not count as keys."""
         namespace, policy = one.stats.namespace, one.policy
         label = (self._labels.of_namespace(namespace),)
         if one.letters:
@@ -164,6 +164,6 @@ def _count(sums: Sums, labels: tuple[str, ...], amount: float) -> None:
 
 
 def _fill(shares: Sums, labels: tuple[str, ...], used: int, quota: int | None) -> None:
-    """Note which share of a quota is used; of those with the same labels the largest."""
+    """Record the used share of a quota; among namespaces with the same labels the largest."""
     if quota is not None:
         shares[labels] = max(used / quota if quota else 1.0, shares.get(labels, 0.0))

@@ -1,6 +1,6 @@
-"""What became of a write and what it was for, as the labels of a metric.
+"""The outcome and the purpose of a write, as labels of a metric.
 
-Law: labels are few. A purpose that nobody foresaw is `other`, and every error has one of five outcomes.
+Law: there are few labels. An unknown purpose becomes `other`, and every error has one of five outcomes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOCK: Final = "lock"
 PURPOSES: Final = frozenset(
     {"cache", "checkpoint", "config", "counter", "cursor", "feature_flag", LOCK, "session"}
 )
-"""The purposes that have a label of their own."""
+"""The purposes with a label of their own."""
 OUTCOMES: Final = ("ok", "conflict", "refused", "unavailable", "unknown", "error")
 
 
@@ -29,14 +29,14 @@ _STORED_PLAINLY: Final = (("none", "ok"),)
 
 
 def purpose_label(purpose: str | None) -> str:
-    """A purpose as a label."""
+    """Return the label of a purpose."""
     if purpose is None:
         return "none"
     return purpose if purpose in PURPOSES else "other"
 
 
 def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[str, str]]:
-    """The labels of the purpose and of the outcome of each write: one of many for itself, a batch once."""
+    """Return the labels of purpose and outcome for each write; a batch counts as one write."""
     if isinstance(result, Stored) and result.row.semantics is None:
         return _STORED_PLAINLY
     if isinstance(command, (KeyChange, Batch, ItemChange, TransactWrite)):
@@ -68,7 +68,7 @@ def _outcome(result: Result | Exception) -> str:
 
 
 def _purpose(command: Change, result: Result | Exception) -> str | None:
-    """The purpose of what is there after the write, of what it met, or of what it would have put."""
+    """Return the purpose of the stored or removed entry, else of the intended or conflicting one."""
     match result:
         case Stored():
             return purpose_of(result.row.semantics)
@@ -82,7 +82,7 @@ def _purpose(command: Change, result: Result | Exception) -> str | None:
 
 
 def _met(result: Result | Exception) -> str | None:
-    """The purpose of the entry that a conflict shows."""
+    """Return the purpose of the entry that a conflict reports."""
     current = peek(result, "current") if isinstance(result, VersionConflict) else None
     return None if current is None or current.semantics is None else current.semantics.purpose
 

@@ -1,9 +1,9 @@
 """The log of a running service: one line for each record, on stderr.
 
-A terminal gets lines for people, anything else JSON. What the library says through the standard logging is
-rendered alike, and what it adds to a record becomes fields of the line.
+A terminal gets lines for people, any other output gets JSON. Records of the standard logging are rendered the
+same way, and their extra attributes become fields of the line.
 
-Law: values never appear. So a traceback shows where something happened, but never what the variables held.
+Law: values never appear. So a traceback shows where something happened, but not the contents of variables.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 OTHERS: Final = logging.WARNING
-"""From which level on the libraries that we use are heard."""
+"""Lowest level that is logged for libraries that we use."""
 
 
 def configure(level: str, service_level: str | None = None, *, stream: TextIO | None = None) -> None:
-    """Have every record rendered from now on.
+    """Set up the rendering of all log records.
 
     Args:
-        level: From which level on Holdfast is heard.
-        service_level: The same for what tells of requests alone; None for no difference.
-        stream: Where the lines go; stderr if not given.
+        level: Lowest level that is logged for Holdfast.
+        service_level: Lowest level for the logger of requests; None for the same as `level`.
+        stream: The output; stderr if not given.
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
@@ -65,5 +65,5 @@ def _rendering(people: bool) -> list[Processor]:
 
 
 def _harmless(_logger: WrappedLogger, _name: str, fields: EventDict) -> EventDict:
-    """What callers wrote, such as a key, as a terminal may be shown it."""
+    """Escape text from callers, such as keys, for a terminal."""
     return {name: harmless(said) if isinstance(said, str) else said for name, said in fields.items()}

@@ -1,8 +1,8 @@
-"""What is counted and measured of a running service, in Prometheus' form.
+"""The metrics of a running service, in Prometheus' format.
 
-Law: counting costs next to nothing and is done on the loop alone. A scrape takes a copy there and renders it
-on a thread, so that nobody waits for it. Labels are bounded: the busiest plugins have their own and the rest
-count together, and so do purposes that are not among the known ones.
+Law: counting costs next to nothing and is done only on the event loop. A scrape takes a copy there and
+renders it on a thread, so that no request waits for it. Labels are bounded: the busiest plugins have their
+own and the rest are counted together, and so are unknown purposes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ VERBS: Final = tuple(sorted(keys.VERBS))
 TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
 
 RANKING: Final = 60.0
-"""After how many seconds at the earliest a scrape looks anew which plugins are the busiest."""
+"""Minimum time in seconds between two rankings of the busiest plugins, which a scrape triggers."""
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts that speak to others have counted themselves."""
+    """Figures that the services and connections count themselves."""
 
     requests_waiting: int = 0
     commands_waiting: int = 0
@@ -60,10 +60,10 @@ class Metrics:
     """All metrics of a service.
 
     Args:
-        prefix: What every name begins with.
-        store: What is asked at a scrape, and measured at work.
-        most_plugins: How many plugins have labels of their own.
-        ticks: A stopwatch.
+        prefix: The prefix of every name.
+        store: The store, which is read at a scrape and measured at work.
+        most_plugins: Number of plugins with labels of their own.
+        ticks: Returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Metrics:
         self._slow = Counts(name("slow"), "Operations that took too long.", ("plugin", "verb"))
         self._admin = Counts(name("admin"), "Requests of operators.", ("verb",))
         self._dropped = Counts(name("dropped"), "Messages that were dropped.", ("reason",))
-        for reason in DROPPED:  # a counter that appears with its first step hides that step from `increase`
+        for reason in DROPPED:  # `increase` does not see the first step of a counter that appears with it
             self._dropped.add(reason, by=0)
         self._astray = Counts(name("astray"), "Requests to no verb.", ("plugin",))
         self._writes = Counts(
@@ -155,12 +155,12 @@ class Metrics:
         self._unknown.add(self._labels.of(owner), by=count)
 
     async def exposition(self) -> bytes:
-        """All metrics as text."""
-        async with self._scraping:  # who has which label does not change while a text is made
+        """Return all metrics as text."""
+        async with self._scraping:  # labels must not change while the text is rendered
             await self._gauges.look()
             self._traffic = self._now_under_way()
             text = await asyncio.to_thread(self._text)
-            if self._ticks() - self._ranked >= RANKING:  # who loses a label has just been shown once more
+            if self._ticks() - self._ranked >= RANKING:  # plugins that lose a label were shown once more
                 self._ranked = self._ticks()
                 self._durations.rank()
             return text
@@ -260,7 +260,7 @@ class Metrics:
         )
 
     def _requests(self) -> str:
-        """All requests in one family, which is what a share of them is taken from."""
+        """Return all requests as one family, the denominator for shares of requests."""
         sums: Sums = {}
         for plugin, verb, tally in self._durations.each():
             sums[plugin, verb] = sums.get((plugin, verb), 0) + sum(tally.counts)

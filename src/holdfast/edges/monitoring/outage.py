@@ -1,7 +1,7 @@
-"""Looks after the storage of a service: an outage is noticed though nobody writes, and operators are told.
+"""A watch over the storage of a service: it detects outages even without writes, and alerts operators.
 
-Law: what an outage is, and when there is an alert, is known to `holdfast.pipeline.outage`. Here the storage
-is asked every few seconds, and an alert is kept until NATS has taken it.
+Law: `holdfast.pipeline.outage` defines what an outage is and when to alert. This module probes the storage
+every few seconds and keeps an alert until NATS has accepted it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 INTERVAL: Final = 5.0
-"""Every how many seconds the storage is asked."""
+"""Seconds between two probes of the storage."""
 PATIENCE: Final = 5.0
-"""For how many seconds it may think about it."""
+"""Seconds that the storage may take to answer a probe."""
 SUBJECT: Final = "event.service.unavailable"
-"""Where operators are told, after the prefix."""
+"""The subject of alerts, without the prefix."""
 
 
 class OutageWatch:
-    """Asks a store whether it takes writes, and passes alerts on.
+    """Probes whether a store accepts writes, and forwards alerts.
 
     Args:
-        store: What is asked.
-        send: Hands a message to NATS; whether that could be done. None if nothing is to be sent.
-        prefix: What the subjects of events begin with.
+        store: The store to probe.
+        send: Passes a message to NATS and returns whether that succeeded. None to send nothing.
+        prefix: The prefix of event subjects.
     """
 
     def __init__(self, store: Store, send: Callable[[str, bytes], bool] | None, *, prefix: str) -> None:
@@ -44,20 +44,20 @@ class OutageWatch:
         store.outage.alerted = self._unsent.append
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Probe repeatedly until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Ask the storage, and send what is to be sent."""
+        """Probe the storage and send pending alerts."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._store.ready()
         except TimeoutError:
             self._store.outage.failed(f"it did not answer within {PATIENCE:g} s")
         except HoldfastError:
-            pass  # the store has told of it
+            pass  # the store has logged it
         while self._unsent and self._sent(self._unsent[0]):
             del self._unsent[0]
 

@@ -1,10 +1,10 @@
-"""Which plugins have a label of their own in metrics: the busiest, and all others share one.
+"""The labels of plugins in metrics: the busiest have their own, and all others share one.
 
-While there are labels left, a plugin gets one when it is first met. After that, once a minute, a plugin that
-made clearly more requests than the quietest one that has a label takes that one's place.
+While labels are free, a plugin gets one at its first request. Once they are used up, a plugin that made
+clearly more requests than the quietest labelled one replaces it, at most once a minute.
 
-Law: the number of labels is bounded, and so is what is remembered of plugins that have none. Counting a
-request of a plugin that has a label costs nothing here.
+Law: the number of labels is bounded, and so is the memory for plugins without one. Counting a request of a
+labelled plugin costs nothing here.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ if TYPE_CHECKING:
 MOST_PLUGINS: Final = 100
 OTHER: Final = "OTHER"
 UNKNOWN: Final = "UNKNOWN"
-"""Labels for plugins that have none of their own, and for callers that nobody knows; no plugin can have these
-names."""
+"""Labels for plugins without one of their own, and for unknown callers. No plugin can have these names."""
 WATCHED: Final = 4_096
-"""Of how many plugins without a label requests are counted; of more, those that made the most."""
+"""Maximum number of unlabelled plugins whose requests are counted; the busiest are kept."""
 CLEARLY: Final = 10
-"""How many more requests a plugin must have made to take another's place."""
+"""Margin of requests by which a plugin must exceed another to take its label."""
 _ALWAYS: Final = frozenset({OTHER, UNKNOWN, OPERATOR})
 
 
 class Labels:
-    """The names that plugins have in labels.
+    """The labels of plugins.
 
     Args:
-        most: How many have their own.
+        most: Number of plugins with a label of their own.
     """
 
     def __init__(self, most: int) -> None:
@@ -45,15 +44,15 @@ class Labels:
 
     @property
     def named(self) -> list[str]:
-        """The plugins that have a label of their own."""
+        """The plugins with a label of their own."""
         return list(self._named)
 
     def shown(self, label: str) -> bool:
-        """Whether a label is among those that there are now."""
+        """Return whether a label is currently in use."""
         return label in self._named or label in _ALWAYS
 
     def of(self, owner: str) -> str:
-        """The label of a plugin."""
+        """Return the label of a plugin."""
         if owner in self._named or owner in _ALWAYS:
             return owner
         if not owner:
@@ -64,28 +63,29 @@ class Labels:
         return owner
 
     def of_namespace(self, namespace: str) -> str:
-        """The label of the plugin that a namespace belongs to."""
+        """Return the label of the plugin that owns a namespace."""
         label = self._namespaces.get(namespace)
         if label is None:
             label = self.of(namespace.partition("/")[2])
-            if label is not OTHER:  # those are bounded, and so is what is kept of them
+            if label is not OTHER:  # labelled plugins are bounded, so this cache is too
                 self._namespaces[namespace] = label
         return label
 
     def heard(self, owner: str) -> None:
-        """Count a request of a plugin that has no label."""
+        """Count a request of a plugin without a label."""
         self._heard[owner] = self._heard.get(owner, 0) + 1
         if len(self._heard) > WATCHED:
             self._heard = dict(nlargest(WATCHED // 2, self._heard.items(), key=itemgetter(1)))
 
     def rank(self, requests: Mapping[str, int]) -> list[tuple[str, str]]:
-        """Give the busiest their labels; who lost one to whom.
+        """Assign labels to the busiest plugins. Returns pairs of the plugin that lost a label and the one
+        that got it.
 
-        What a plugin asked for before counts half as much each time, so that one which pauses keeps its label
-        for a while.
+        Earlier requests count half as much at each ranking, so a plugin that pauses keeps its label for a
+        while.
 
         Args:
-            requests: How many each plugin that has a label made since the last time.
+            requests: Number of requests of each labelled plugin since the last ranking.
         """
         for name, score in self._named.items():
             self._named[name] = score / 2 + requests.get(name, 0)
