@@ -1,6 +1,6 @@
-"""Where commands go that name no store: to the store of the settings, or to the service that they name.
+"""The default address for commands that name no store: the configured store or service.
 
-Law: this reads settings and makes a URL. It opens nothing.
+Law: this module reads settings and builds a URL. It opens nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPTIONS: Final = {
 
 
 def store_address() -> str:
-    """The URL of the store that the settings name, or of the service; else the user's own store."""
+    """Return the URL of the configured store or service; by default that of the user's own store."""
     config, sources = read_settings()
     if "db" in sources or not config.nats:
         return config.db
@@ -32,7 +32,7 @@ def store_address() -> str:
 
 
 def service_url(config: Config, servers: str) -> str:
-    """The URL of the service behind these NATS servers, with what the settings say of logging in."""
+    """Return the URL of the service behind these NATS servers, with the login from the settings."""
     login = _login(config)
     listed = [_with_login(one.strip(), login) for one in servers.split(",")]
     options = {name: getattr(config, setting) for name, setting in _OPTIONS.items()}
@@ -45,7 +45,7 @@ def service_url(config: Config, servers: str) -> str:
 
 
 def public_url(config: Config, servers: str) -> str:
-    """The URL of the service behind these NATS servers, without anything that lets one in."""
+    """Return the URL of the service behind these NATS servers, without credentials."""
     listed = [_with_login(one.strip(), "").partition("://") for one in servers.split(",")]
     prefix = config.subject_prefixes[0]
     option = "" if prefix == "db" else f"?prefix={prefix}"
@@ -53,7 +53,7 @@ def public_url(config: Config, servers: str) -> str:
 
 
 def _login(config: Config) -> str:
-    """What stands before the host to log in with a password or a token."""
+    """Return the user information of a URL, for logging in with a password or a token."""
     if config.nats_user is not None and config.nats_password is not None:
         return f"{quote(config.nats_user, safe='')}:{quote(config.nats_password, safe='')}@"
     return "" if config.nats_token is None else f"{quote(config.nats_token, safe='')}@"

@@ -4,7 +4,7 @@
     python -m holdfast.edges.settings.pages json > config.json.dist
     python -m holdfast.edges.settings.pages markdown
 
-Law: everything comes from the table of settings; only the arrangement is made here.
+Law: all content comes from the table of settings; this module only arranges it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TOML_HEADING: Final = """\
 
 
 def toml() -> str:
-    """An example file in which every setting is marked as a comment, with its default."""
+    """Return an example file in TOML with every setting commented out, at its default."""
     return "\n".join([_TOML_HEADING, *(line for one in _sections() for line in _toml_section(*one))])
 
 
 def example() -> str:
-    """An example file in JSON: every setting with its default, null where there is none."""
+    """Return an example file in JSON: every setting at its default, null where there is none."""
     sections = {
         title: {_name(setting): _plain(setting.default) for setting in settings}
         for title, settings in _sections()
@@ -42,7 +42,7 @@ def example() -> str:
 
 
 def markdown() -> str:
-    """The tables of the reference page, one for each section of the files."""
+    """Return the tables of the reference page, one for each section of the files."""
     return "\n".join(line for one in _sections() for line in _markdown_section(*one))
 
 
@@ -60,7 +60,7 @@ def _toml_section(title: str, settings: list[Setting]) -> Iterator[str]:
     for setting in settings:
         yield from (f"# {line}" for line in wrap(_described(setting).replace("`", ""), _WIDTH))
         default = "" if setting.default is None else _plain(setting.default)
-        yield f"#{_name(setting)} = {json.dumps(default)}"  # TOML writes what there is here as JSON does
+        yield f"#{_name(setting)} = {json.dumps(default)}"  # for these values, JSON is valid TOML
     yield ""
 
 
@@ -100,7 +100,7 @@ def _default(setting: Setting) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as people write it: 300, not 300.0."""
+    """Return a value in its shortest form: 300, not 300.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

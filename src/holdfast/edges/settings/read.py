@@ -1,8 +1,8 @@
-"""The settings of a running Holdfast, read once.
+"""The reader of the settings, which are read once.
 
-Law: this is the only module that looks at the environment and at configuration files. A flag outweighs a
-variable of ours, that outweighs one of NATS' own tools, that a file, and that the default. What is not known
-or not legal is refused by its name.
+Law: only this module reads the environment and configuration files. A flag takes precedence over a
+`HOLDFAST_` variable, that over a variable of NATS' own tools, that over a file, and that over the default. An
+error names the setting that is unknown or invalid.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILES: Final = ("holdfast.toml", "holdfast.json")
-"""The files that are looked for in the working folder when none is named."""
+"""The files to try in the working directory if none is named."""
 FILE_VARIABLE: Final = "HOLDFAST_CONFIG"
 KEY_FILE: Final = "audit-key"
-"""The name of the key's file in the folder for data, of a store that is no file."""
+"""The name of the key file in the data folder, for a store that is not a file."""
 
 _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 
@@ -36,15 +36,16 @@ _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 def read_config(
     *, config: str | None = None, environment: Mapping[str, str] = os.environ, **flags: object
 ) -> Config:
-    """All settings.
+    """Read all settings.
 
     Args:
-        config: The file to read, before the one that `HOLDFAST_CONFIG` names and those of the working folder.
-        environment: The variables.
-        **flags: Settings by name; None is one that was not given.
+        config: The file to read. It takes precedence over the file in `HOLDFAST_CONFIG`, and that over those
+            in the working directory.
+        environment: The environment variables.
+        **flags: Settings by name; None means not given.
 
     Raises:
-        ValidationError: A setting is not known, or not legal; `field` names it.
+        ValidationError: A setting is unknown or invalid; `field` names it.
     """
     return read_settings(config=config, environment=environment, **flags)[0]
 
@@ -52,7 +53,7 @@ def read_config(
 def read_settings(
     *, config: str | None = None, environment: Mapping[str, str] = os.environ, **flags: object
 ) -> tuple[Config, dict[str, str]]:
-    """All settings as `read_config` reads them, and for each one that was given where that was."""
+    """Read all settings as `read_config` does. Returns them and the source of each one that was given."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     path = _path(config or environment.get(FILE_VARIABLE))
@@ -69,23 +70,23 @@ def read_settings(
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
-    """The folder of the user's own store: `$XDG_DATA_HOME/holdfast`, as the XDG rules have it."""
+    """Return the folder of the user's own store: `$XDG_DATA_HOME/holdfast`, following the XDG rules."""
     home = environment.get("XDG_DATA_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
     return base / "holdfast"
 
 
 def audit_key_of(config: Config) -> str | Path | None:
-    """What signs the audit, if the configuration says so."""
+    """Return the configured signing key of the audit, or the file with it, if any."""
     if config.audit_key is not None and config.audit_key_file is not None:
         raise ValidationError("audit_key and audit_key_file can't both be given", field="audit_key")
     return config.audit_key if config.audit_key_file is None else Path(config.audit_key_file)
 
 
 def keys_of(config: Config) -> Keyring | None:
-    """What signs the audit of the store that the settings name; None if the store brings its own key.
+    """Return the keyring that signs the audit of the configured store; None if the store brings its own key.
 
-    A database has no folder: a key that nobody configured is in the folder for data.
+    A database has no folder, so its default key is in the data folder.
     """
     given = keyring_for(audit_key_of(config))
     if given is None and not brings_key(config.db):
@@ -94,7 +95,7 @@ def keys_of(config: Config) -> Keyring | None:
 
 
 def open_mode(config: Config) -> str | None:
-    """What others can do to a service with these settings; None if the NATS server keeps them apart."""
+    """Describe what others can do to a service with these settings; None if the NATS server isolates them."""
     if config.nats is None and config.nats_config is None:
         who = "any process on this machine"
     elif config.reply_mode == "open":
@@ -105,21 +106,21 @@ def open_mode(config: Config) -> str | None:
 
 
 def shown(url: str) -> str:
-    """Where a store is, without what lets one in."""
+    """Return the location of a store without credentials."""
     return masking.shown(url) if "://" in url else str(Path(url).absolute())
 
 
 def variable_of(name: str, value: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The variable that says the same as a setting, for a shell to name instead of showing a secret."""
+    """Return the variable that holds a setting's value, for a shell to name instead of a secret."""
     return next((one for one in SETTINGS[name].variables if environment.get(one) == value), None)
 
 
 def _found(
     setting: Setting, flags: Mapping[str, object], environment: Mapping[str, str], file: Mapping[str, Any]
 ) -> tuple[Any, str | None] | None:
-    """What is said about a setting in the strongest place that says anything, and where; None if none does.
+    """Return the value of a setting and its source, from the place with the highest precedence, if any.
 
-    The place is a flag or a variable, and None for the file.
+    The source is a flag or a variable, and None for the file.
     """
     flag = flags.get(setting.name)
     if flag is not None:
@@ -135,7 +136,7 @@ def _found(
 
 
 def _checked(setting: Setting, said: object, *, source: str, strict: bool = False) -> Any:
-    """What was said, as the setting's type; numbers and lists may be text where a place has only text."""
+    """Convert a value to the setting's type. Flags and variables may give numbers and lists as text."""
     kind = inspect.type_info(setting.kind)
     if isinstance(said, str):
         said = _as_choice(said, kind)
@@ -148,7 +149,7 @@ def _checked(setting: Setting, said: object, *, source: str, strict: bool = Fals
 
 
 def _as_choice(said: str, kind: inspect.Type) -> str:
-    """The choice that is meant, whatever its case."""
+    """Return the choice that matches, ignoring case."""
     choices = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     for choice in choices:
         if isinstance(choice, inspect.LiteralType):
@@ -157,7 +158,7 @@ def _as_choice(said: str, kind: inspect.Type) -> str:
 
 
 def _path(named: str | None) -> Path | None:
-    """The file to read; None if none is named and none is there."""
+    """Return the file to read; None if none is named and none exists."""
     if named:
         return Path(named)
     return next((path for path in map(Path, FILES) if path.is_file()), None)
@@ -209,7 +210,7 @@ def _toml(text: str, path: Path) -> Any:
 
 
 def _agreeing(config: Config) -> Config:
-    """The settings, if they go together."""
+    """Return the settings after checking that they are consistent."""
     for one, other in permutations(config.subject_prefixes, 2):
         if f"{other}.".startswith(f"{one}."):
             raise ValidationError(

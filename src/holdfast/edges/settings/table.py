@@ -1,8 +1,8 @@
-"""Every setting of a running Holdfast: its name, type, limits, default, and where it can be given.
+"""Every setting of a running Holdfast: its name, type, limits, default and sources.
 
-Law: this is the one table. The reader of configuration, the flags of `holdfast up`, the reference page and
-the example files are made from it, and nothing about a setting is written down a second time. Nothing here
-reads a file or the environment.
+Law: this is the only table. The reader of the configuration, the flags of `holdfast up`, the reference page
+and the example files are derived from it, and no setting is described anywhere else. Nothing here reads a
+file or the environment.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MetricName = Annotated[str, Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*\Z")]
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the table says of a setting beside its type.
+    """The description of a setting beside its type.
 
     Args:
         path: Its place in a file: section and name.
-        help: What it is for, in one sentence.
-        form: What it must be, where the type alone does not say it well.
+        help: Its purpose, in one sentence.
+        form: Its valid values, where the type alone does not describe them well.
         flag: Whether `holdfast up` takes it on the command line.
-        also: A variable of NATS' own tools that is read when ours is not set.
-        otherwise: What holds when it is not given, where that is no fixed value.
+        also: A variable of NATS' own tools that is read if ours is not set.
+        otherwise: The behaviour without the setting, where that is not a fixed value.
     """
 
     path: str
@@ -353,13 +353,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables that give it, the strongest first."""
+        """The environment variables for this setting, highest precedence first."""
         own = f"HOLDFAST_{self.name.upper()}"
         return (own,) if self.about.also is None else (own, self.about.also)
 
     @property
     def form(self) -> str:
-        """What it must be, for people."""
+        """The valid values in readable form."""
         return self.about.form or _form(inspect.type_info(self.kind))
 
 
