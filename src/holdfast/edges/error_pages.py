@@ -1,9 +1,8 @@
-"""The reference page of the errors, made from their classes, their sentences and the tables of the edges.
+"""A generator for the reference page of errors, from their classes, their advice and the tables of the edges.
 
     python -m holdfast.edges.error_pages > docs/reference/errors.md
 
-Law: nothing about a single code is written down here, only the arrangement and the sections that are about
-all of them.
+Law: nothing about a single code is written here, only the layout and the sections about all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _CARRIED: Final[dict[type[HoldfastError], str]] = {
     QuotaExceeded: "by how many bytes the namespace would be past its quota, or 0; in Python alone",
     Transient: "the seconds to wait, or `None` if that is not known",
 }
-"""What the fields mean that a class has beside `field`, which `ADVICE` describes code by code."""
+"""The meaning of the fields of a class other than `field`, which `ADVICE` describes for each code."""
 
 _INTRODUCTION: Final = """\
 # Errors
@@ -112,7 +111,7 @@ it. What concerns the whole call is raised.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     kinds = {kind.code: kind for kind in error_classes()}
     ordered = [kinds[code] for code in ADVICE]
     lines = [_INTRODUCTION, *_table(ordered), "", *_groups(ordered), "", "## One by one", ""]
@@ -160,7 +159,7 @@ def _section(kind: type[HoldfastError]) -> Iterator[str]:
 
 
 def fields_of(kind: type[HoldfastError]) -> list[str]:
-    """The names of what an error of this class carries beside its message and its `field`."""
+    """Return the names of an error's attributes, except its message and its `field`."""
     known = {**inspect.signature(kind.__init__).parameters, **inspect.get_annotations(kind)}
     return [name for name in known if name not in ("self", "message", "field")]
 
@@ -171,7 +170,7 @@ def _identity(kind: type[HoldfastError]) -> str:
 
 
 def _summary(kind: type[HoldfastError]) -> str:
-    """The first sentence of a class's documentation."""
+    """Return the first line of a class's docstring."""
     return dedent(kind.__doc__ or "").strip().splitlines()[0]
 
 

@@ -1,7 +1,7 @@
-"""What `holdfast up` says once everything runs: what there is, where it is, and a command to try.
+"""The message that `holdfast up` prints once everything runs: data, addresses, and a command to try.
 
-Law: the command works as printed in the shell that `up` was started from, and no secret is printed. Where a
-secret is needed, the command names the file or the variable that holds it.
+Law: the command works as printed in the shell that started `up`, and no secret is printed. Where a secret is
+needed, the command names the file or the variable that holds it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from holdfast.model import Stats
 
 PLUGIN: Final = "demo"
-"""The plugin to try where anybody may write to any."""
+"""The plugin to try where every client may write to any plugin."""
 PLACEHOLDER: Final = "SECRET"
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,100}")
 _FILES: Final = ("nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_key")
 
 
 class Caller(NamedTuple):
-    """Who tries the service, and how they log in: as text for a shell within double quotes."""
+    """A caller for the example command: plugin and login, as text for a shell within double quotes."""
 
     plugin: str
     user: str
@@ -43,9 +43,9 @@ class Caller(NamedTuple):
 def greeting(
     config: Config, url: str, namespaces: Sequence[Stats], *, no_key: HoldfastError | None = None
 ) -> Iterator[str]:
-    """Yield the lines to print for a service that is reached at this NATS URL.
+    """Yield the lines to print for a service at this NATS URL.
 
-    `no_key` says why audited writes are refused, if they are.
+    `no_key` is the reason why audited writes are refused, if they are.
     """
     keys = sum(stats.keys for stats in namespaces)
     yield "Holdfast is up."
@@ -75,7 +75,7 @@ def _to_try(config: Config, url: str) -> Iterator[str]:
 
 
 def program() -> str:
-    """Return what the shell calls the command line of this very installation."""
+    """Return the shell command of this installation."""
     scripts = (Path(sys.argv[0]), Path(sys.executable).with_name("holdfast"))
     own = next((path.absolute() for path in scripts if path.name == "holdfast" and path.is_file()), None)
     if own is None:
@@ -85,12 +85,12 @@ def program() -> str:
 
 
 def _caller(config: Config, url: str) -> Caller:
-    """Return a plugin with credentials of its own, or else anybody with those of the service."""
+    """Return a plugin with its own credentials, or else the demo plugin with those of the service."""
     return _plugin_beside(config) or Caller(PLUGIN, _user(config, url), _options(config))
 
 
 def _plugin_beside(config: Config) -> Caller | None:
-    """Return the first plugin whose credentials lie where `holdfast nats config --out` puts them."""
+    """Return the first plugin whose credentials are where `holdfast nats config --out` puts them."""
     given = (config.nats_config, config.nats_nkey)
     for folder in [Path(path).absolute().parent / "plugins" for path in given if path]:
         for file in sorted((*folder.glob("*.nk"), *folder.glob("*.password"))):
@@ -109,14 +109,14 @@ def _plugin_of(file: Path, options: dict[str, str]) -> Caller:
 
 
 def _options(config: Config) -> dict[str, str]:
-    """Return the options of a URL with which a client logs in as the service does."""
+    """Return the URL options with which a client logs in like the service."""
     named = {name.removeprefix("nats_"): getattr(config, name) for name in _FILES}
     options = {name: str(Path(path).absolute()) for name, path in named.items() if path is not None}
     return options | ({"tls_first": "true"} if config.nats_tls_first else {})
 
 
 def _user(config: Config, url: str) -> str:
-    """Return what stands before the host where the service logs in with a password or a token."""
+    """Return the user information of a URL if the service logs in with a password or a token."""
     if config.nats_user is not None and config.nats_password is not None:
         return f"{escaped(config.nats_user, safe='')}:{_secret('nats_password', config.nats_password)}@"
     if config.nats_token is not None:
@@ -128,7 +128,7 @@ def _user(config: Config, url: str) -> str:
 
 
 def _secret(name: str, value: str) -> str:
-    """Return the variable that has a secret, if a URL can hold it as it is."""
+    """Return the variable that holds a secret, if the secret needs no escaping in a URL."""
     variable = variable_of(name, value)
     return PLACEHOLDER if variable is None or escaped(value, safe="") != value else f"${variable}"
 
@@ -145,6 +145,6 @@ def _address(config: Config, url: str, caller: Caller) -> str:
 
 
 def _first(url: str) -> str:
-    """Return the first of the servers as a URL, without secrets."""
+    """Return the first server as a URL, without secrets."""
     first = masking.shown(url).partition(",")[0]
     return first if "://" in first else f"nats://{first}"

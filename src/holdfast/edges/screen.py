@@ -1,8 +1,8 @@
-"""What may be written to a terminal: text that commands nothing and turns nothing around.
+"""Escaping of text for a terminal, so that it cannot send commands or reverse the text's direction.
 
-Law: whatever shows text that somebody else may have written has it made harmless here. Control characters
-(C0, DEL and C1), separators of lines, and marks that change the direction of text become `\\u` and their
-code, which JSON reads as the same text.
+Law: code that displays text from other sources escapes it here. Control characters (C0, DEL and C1), line
+separators, and marks that change the direction of text become `\\u` and their code, which JSON reads as the
+same text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _IN_LINES: Final = re.compile(rf"[\x00-\x08\x0b-\x1f{_ABOVE}]")
 
 
 def harmless(text: str, *, lines: bool = False) -> str:
-    """Text that a terminal shows and does not obey; `lines` lets tabs and the ends of lines through."""
+    """Escape text so that a terminal displays it and executes nothing. `lines` keeps tabs and line ends."""
     return (_IN_LINES if lines else HARMFUL).sub(_code, text)
 
 

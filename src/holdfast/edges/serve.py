@@ -1,7 +1,7 @@
-"""The composition root: starts what the configuration names, and runs it until it is told to stop.
+"""The composition root: starts the configured parts and runs them until a stop signal.
 
-At the end everything that was accepted is answered first. Then the store is closed, then NATS, and last HTTP,
-which until then says that the service is stopping.
+When stopping, it first answers every accepted request. Then it closes the store, then NATS, and last HTTP,
+which reports until then that the service is stopping.
 
 Law: parts are put together here and nowhere else.
 """
@@ -51,9 +51,9 @@ __all__ = ["mappings", "serve", "settings_of", "shown"]
 
 QUOTA_BYTES: Final = 1_000_000_000
 RATE_LIMIT: Final = 5_000
-"""The quota and the rate of a namespace that has none of its own, where plugins are told apart."""
+"""The default quota and rate of a namespace, where the NATS server isolates plugins."""
 PAUSE: Final = 1.0
-"""For how many seconds a NATS server that ended is left before it is started again."""
+"""Seconds to wait before restarting a NATS server that exited."""
 
 _log = logging.getLogger("holdfast.serve")
 
@@ -66,8 +66,8 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     """Serve a store until SIGINT or SIGTERM.
 
     Raises:
-        HoldfastError: The store can't be opened or another process writes to it, a port is taken, or NATS
-            can't be reached.
+        HoldfastError: The store cannot be opened or another process writes to it, a port is taken, or NATS
+            cannot be reached.
     """
     logs.configure(config.log_level, config.service_log_level)
     _log.info("starting")
@@ -102,7 +102,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
 
 
 def settings_of(config: Config) -> Settings:
-    """How a service behaves."""
+    """Return the settings of the NATS service."""
     return Settings(
         prefixes=config.subject_prefixes,
         reply_mode=config.reply_mode,
@@ -126,7 +126,7 @@ def settings_of(config: Config) -> Settings:
 
 
 def defaults_of(config: Config) -> holdfast.Policy | None:
-    """What holds where a policy names no quota or rate: nothing where anybody may be anybody."""
+    """Return the default limits for policies that set none; by default no limits in open mode."""
     apart = config.reply_mode != "open"
     quota, rate = config.default_quota_bytes, config.default_rate_limit
     if quota is None and apart:
@@ -140,7 +140,7 @@ def defaults_of(config: Config) -> holdfast.Policy | None:
 
 @contextlib.asynccontextmanager
 async def _opened(config: Config, say: Callable[[str], None]) -> AsyncIterator[holdfast.Store]:
-    """The store, ready to be written to."""
+    """Open the store and check that it accepts writes."""
     if "://" not in config.db:
         _make_folder(Path(config.db).parent)
     engine = engine_for(config.db, keys_of(config))
@@ -158,7 +158,7 @@ async def _opened(config: Config, say: Callable[[str], None]) -> AsyncIterator[h
 
 
 async def _require_sound(store: holdfast.Store, config: Config) -> None:
-    """Look for corruption for as long as the settings allow, and do not serve a store that has some."""
+    """Check for corruption within the configured time, and refuse to serve a corrupt store."""
     seconds, where = config.startup_check_seconds, shown(config.db)
     found = await store.examine(seconds=seconds) if seconds else None
     if found is None:
@@ -186,7 +186,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def _bus(config: Config) -> AsyncIterator[str]:
-    """The address of NATS: as given, or that of a server of our own, which is started again if it ends."""
+    """Yield the address of NATS: the configured one, or that of our own server, restarted when it exits."""
     if config.nats:
         yield config.nats
         return
@@ -202,7 +202,7 @@ async def _bus(config: Config) -> AsyncIterator[str]:
 
 
 def mappings(config: Config) -> str | None:
-    """What has a server send a plugin's requests to its own connection, and to no other."""
+    """Return the configuration that maps a plugin's requests to its own connection alone."""
     moved = [own_subjects(config.subject_prefixes, plugin) for plugin in config.own_connection]
     lines = [f'"{subject}": "{where}"' for one in moved for subject, where in one.items()]
     return "\n".join(["mappings {", *lines, "}", ""]) if lines else None
@@ -220,7 +220,7 @@ async def _keep(server: NatsServer) -> None:
 
 
 def _readable(path: str) -> Path:
-    """The file itself, so that the server sees what has changed in it when it is told to reload."""
+    """Return the file itself, so that the server sees its changes on a reload."""
     file = Path(path).absolute()
     try:
         file.read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def _readable(path: str) -> Path:
 
 
 def _names(config: Config) -> list[str]:
-    """What the connections are called: that of all plugins, and those of single ones."""
+    """Return the names of the connections: the common one, and those of single plugins."""
     return ["holdfast", *(f"holdfast {plugin}" for plugin in config.own_connection)]
 
 
@@ -238,7 +238,7 @@ def _names(config: Config) -> list[str]:
 async def _services(
     config: Config, store: holdfast.Store, links: list[Link], *, url: str, metrics: Metrics
 ) -> AsyncIterator[None]:
-    """What answers over each connection. That of all plugins ends last, since it publishes the events."""
+    """Run a service on each connection. The common one stops last, because it publishes the events."""
     settings = settings_of(config)
     observer = Observer(
         slow=settings.slow_seconds,
@@ -277,7 +277,7 @@ async def _services(
 
 @contextlib.asynccontextmanager
 async def _task(work: Coroutine[None, None, None], *, name: str) -> AsyncIterator[None]:
-    """Something that is done for the length of a block."""
+    """Run a task within an `async with` block."""
     task = asyncio.create_task(work, name=name)
     try:
         yield
@@ -288,7 +288,7 @@ async def _task(work: Coroutine[None, None, None], *, name: str) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIterator[None]:
-    """Somebody who notices when the storage is unavailable, and tells."""
+    """Watch for outages of the storage and send alerts."""
     send = link.client.send if config.events else None
     watch = OutageWatch(store, send, prefix=config.subject_prefixes[0])
     async with _task(watch.run(), name="holdfast outage watch"):
@@ -297,7 +297,7 @@ async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIt
 
 @contextlib.asynccontextmanager
 async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[None]:
-    """What removes expired items of tables, if that was asked for."""
+    """Delete expired items of tables periodically, if that is configured."""
     if config.table_reaper_interval_seconds is None:
         yield
         return
@@ -307,7 +307,7 @@ async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[
 
 
 def _stop_signal() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets; from now on neither ends the process by itself."""
+    """Return an event that SIGINT and SIGTERM set; from now on neither ends the process by itself."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

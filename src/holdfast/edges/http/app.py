@@ -1,7 +1,7 @@
-"""What is answered over HTTP: `/livez`, `/readyz` and `/metrics`.
+"""The HTTP application: `/livez`, `/readyz` and `/metrics`.
 
-Law: nothing here changes anything, and nothing tells of keys or values. An answer comes within seconds, also
-when the storage hangs.
+Law: nothing here changes anything, and no response contains keys or values. Every response comes within
+seconds, even when the storage hangs.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 PATIENCE: Final = 2.0
-"""For how many seconds the storage may think about whether it is ready."""
+"""Seconds that the storage may take to answer whether it is ready."""
 FRESH: Final = 2.0
-"""For how many seconds an answer about the audit's key holds."""
+"""Seconds for which the result of checking the audit's key is cached."""
 OK: Final = "ok"
 UNKNOWN: Final = "not known"
 
 
 class Health:
-    """Whether requests would be answered now.
+    """The readiness of the service.
 
     Args:
-        store: What is asked whether a write would be accepted.
+        store: The store, which is asked whether it would accept a write.
     """
 
     def __init__(self, store: Store) -> None:
@@ -48,9 +48,10 @@ class Health:
         self._signs, self._looked = OK, -FRESH
 
     async def report(self) -> dict[str, Any]:
-        """For each part `ok` or what is wrong with it, and whether all are; beside that, what concerns some.
+        """Return for each part `ok` or its problem, whether all parts are ready, and problems of some
+        plugins.
 
-        Without the key of the audit the service is ready for what is not audited, and degraded.
+        Without the audit's key the service is ready for writes that are not audited, and is degraded.
         """
         parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
         audit = await self._audit() if parts["store"] == OK else UNKNOWN
@@ -72,7 +73,7 @@ class Health:
         return OK
 
     async def _audit(self) -> str:
-        """Whether audited writes can be signed, as it was a moment ago."""
+        """Return `ok` if audited writes can be signed, else the problem. The result is cached briefly."""
         if time.monotonic() < self._looked + FRESH:
             return self._signs
         try:
@@ -85,7 +86,7 @@ class Health:
         return self._signs
 
     def _nats(self) -> str:
-        """The common connection must be there, and of those that plugins have of their own at least one."""
+        """Return `ok` if the common connection is up and, if plugins have any, at least one of theirs."""
         common, own = self.links[:1], self.links[1:]
         connected = any(one.client.is_connected for one in common) and (
             not own or any(one.client.is_connected for one in own)
@@ -93,14 +94,14 @@ class Health:
         return OK if connected else "it is not connected"
 
     def _plugins(self) -> dict[str, str]:
-        """What is wrong with the connections of some plugins, who alone are concerned."""
+        """Report lost connections of plugins. They affect only those plugins."""
         own = self.links[1:]
         gone = sum(not one.client.is_connected for one in own)
         return {"plugins": f"{gone} of {len(own)} connections of plugins are gone"} if gone else {}
 
 
 def application(health: Health, metrics: Metrics) -> Starlette:
-    """The routes."""
+    """Return the application with its routes."""
 
     async def livez(request: Request) -> Response:
         return JSONResponse({"alive": True})

@@ -1,8 +1,8 @@
-"""Who may ask over HTTP: requests that only read, and that were meant for this service.
+"""The check of HTTP requests: only reads, and only requests addressed to this service.
 
-Law: a request is refused here before anything else looks at it. A web page in a browser of this machine must
-not read metrics by a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be known. An
-address in `Host` needs no such check: no name was looked up.
+Law: a request is checked here before anything else sees it. A web page in a browser on this machine must not
+read metrics through a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be known. An
+address in `Host` needs no such check, because no name was resolved.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LOOPBACK: Final = "localhost"
 
 
 class Door:
-    """An application that is asked only what it may be asked.
+    """An application behind a check of its requests.
 
     Args:
         app: The application behind the door.
-        names: The names by which it may be asked for, beside `localhost`; any case.
+        names: The names allowed in `Host` besides `localhost`; case is ignored.
     """
 
     def __init__(self, app: ASGIApp, *, names: Iterable[str] = ()) -> None:
@@ -44,7 +44,7 @@ class Door:
             allowed = {"Allow": ", ".join(METHODS)}
             return PlainTextResponse("only GET and HEAD are answered", status_code=405, headers=allowed)
         hosts = Headers(scope=scope).getlist("host")
-        if all(map(self._known, hosts)):  # none at all is what no browser sends
+        if all(map(self._known, hosts)):  # browsers always send a Host
             return None
         return PlainTextResponse(
             "this service does not answer to the name in Host; if it is its own, add it to http_hosts",
@@ -57,7 +57,7 @@ class Door:
 
 
 def _name(host: str) -> str:
-    """A host without its port, in the one form in which names are compared."""
+    """Return a host without its port, normalized for comparison."""
     name, colon, port = host.strip().lower().rpartition(":")
     if not colon or not port.isdecimal() or (":" in name and not name.endswith("]")):
         name = host.strip().lower()

@@ -1,7 +1,6 @@
-"""The HTTP server, inside the service's own loop.
+"""The HTTP server, run inside the service's event loop.
 
-Law: it owns its socket and nothing else. Signals are the service's business, and so are log lines: no request
-leaves one.
+Law: it owns its socket and nothing else. The service handles signals. Requests are not logged.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG: Final = 128
-"""How many connections may wait to be taken, which is also how many are taken at a time."""
+"""Length of the listen queue, which is also the number of connections accepted at a time."""
 GRACE: Final = 2
-"""For how many seconds a request may go on when the server is told to stop."""
+"""Seconds that a request may still take when the server stops."""
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone, and says when it is up."""
+    """A server that ignores signals and reports when it is up."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -46,7 +45,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[None]:
-    """Serve an application for the length of a block.
+    """Serve an application within an `async with` block.
 
     Raises:
         Unavailable: The port is taken.
