@@ -108,23 +108,31 @@ class Gauges:
         """Yield every family."""
         seen, make = self._seen, self._families
         plugin = ("plugin",)
-        yield make.gauge("store_up", "Whether the storage answers.", seen.store_up)
+        yield make.gauge("store_up", "1 if the storage answers, else 0.", seen.store_up)
         outage = self._store.outage
-        yield make.gauge("storage_unavailable_seconds", "How long it has taken no writes.", outage.seconds)
-        yield make.counter("storage_alerts", "Outages that went on for long.", outage.alerts)
+        yield make.gauge(
+            "storage_unavailable_seconds",
+            "Seconds for which the storage has accepted no writes.",
+            outage.seconds,
+        )
+        yield make.counter("storage_alerts", "Outages that lasted 5 minutes.", outage.alerts)
         yield make.gauges("kv_keys_total", "Live keys.", plugin, seen.keys)
         yield make.gauges("kv_storage_bytes", "Bytes of live keys and values.", plugin, seen.sizes)
-        yield make.gauges("kept_bytes", "Bytes that are kept, by kind.", ("plugin", "kind"), seen.kept)
-        yield make.gauges("quota_ratio", "Share of a quota that is used.", ("plugin", "quota"), seen.quotas)
-        yield make.gauges("locks", "Locks and waiters that are there.", ("plugin", "state"), seen.locks)
-        yield make.gauges("dead_letters", "Requests that were given up and kept.", plugin, seen.letters)
-        yield make.gauges("audit_head", "Number of the newest audit record.", plugin, seen.audit_heads)
-        yield make.gauges("audit_records", "Audit records that are kept.", plugin, seen.audit_records)
+        yield make.gauges("kept_bytes", "Bytes kept, by kind.", ("plugin", "kind"), seen.kept)
+        yield make.gauges("quota_ratio", "Used share of a quota.", ("plugin", "quota"), seen.quotas)
         yield make.gauges(
-            "audit_head_age_seconds", "Age of the newest audit record.", plugin, seen.audit_ages
+            "locks", "Locks held, and callers waiting for one.", ("plugin", "state"), seen.locks
+        )
+        yield make.gauges("dead_letters", "Requests kept as dead letters.", plugin, seen.letters)
+        yield make.gauges("audit_head", "Number of the newest audit record.", plugin, seen.audit_heads)
+        yield make.gauges("audit_records", "Audit records kept.", plugin, seen.audit_records)
+        yield make.gauges(
+            "audit_head_age_seconds", "Age of the newest audit record in seconds.", plugin, seen.audit_ages
         )
         yield make.gauge(
-            "oldest_expired_seconds", "Age of the oldest entry that is due and not removed.", seen.overdue
+            "oldest_expired_seconds",
+            "Seconds for which the oldest expired entry awaits removal.",
+            seen.overdue,
         )
 
     async def _look(self, survey: Survey) -> Snapshot:

@@ -107,25 +107,23 @@ class Metrics:
     def _make_counts(self) -> None:
         name = self._families.name
         self._errors = Counts(name("kv_errors"), "Requests that were refused.", ("plugin", "error_code"))
-        self._conflicts = Counts(name("conflicts"), "Writes that lost a race.", ("plugin",))
-        self._slow = Counts(name("slow"), "Operations that took too long.", ("plugin", "verb"))
+        self._conflicts = Counts(name("conflicts"), "Requests refused with VERSION_CONFLICT.", ("plugin",))
+        self._slow = Counts(name("slow"), "Operations at or above the slow threshold.", ("plugin", "verb"))
         self._admin = Counts(name("admin"), "Requests of operators.", ("verb",))
-        self._dropped = Counts(name("dropped"), "Messages that were dropped.", ("reason",))
+        self._dropped = Counts(name("dropped"), "Messages dropped.", ("reason",))
         for reason in DROPPED:  # `increase` does not see the first step of a counter that appears with it
             self._dropped.add(reason, by=0)
-        self._astray = Counts(name("astray"), "Requests to no verb.", ("plugin",))
+        self._astray = Counts(name("astray"), "Requests to unknown verbs.", ("plugin",))
         self._writes = Counts(
-            name("writes"), "What became of writes to the storage.", ("plugin", "purpose", "outcome")
+            name("writes"), "Writes to the storage, by outcome.", ("plugin", "purpose", "outcome")
         )
         self._expirations = Counts(
-            name("expirations"), "Entries that were noticed to have expired.", ("plugin", "purpose")
+            name("expirations"), "Expired entries that were noticed.", ("plugin", "purpose")
         )
         self._retries = Counts(
-            name("retries"), "Writes that were repeated or given up.", ("plugin", "error_code", "outcome")
+            name("retries"), "Writes retried or given up.", ("plugin", "error_code", "outcome")
         )
-        self._unknown = Counts(
-            name("unknown_fields"), "Fields of requests that their verbs do not know.", ("plugin",)
-        )
+        self._unknown = Counts(name("unknown_fields"), "Unknown fields in requests.", ("plugin",))
         counts = (self._errors, self._conflicts, self._slow, self._writes, self._expirations, self._retries)
         self._by_plugin = (*counts, self._unknown)
 
@@ -174,12 +172,14 @@ class Metrics:
             yield from self._verb_families(verb, plugins.copy())
         yield self._requests()
         whole = self._durations.whole()
-        yield make.histograms("request_duration_seconds", "What requests took, of all.", "verb", whole)
+        yield make.histograms(
+            "request_duration_seconds", "Duration of requests of all plugins, in seconds.", "verb", whole
+        )
         for counts in self._by_plugin:
             yield counts.text(shown=self._labels.shown)
         yield self._admin.text()
         yield self._dropped.text(elsewhere=self._traffic.dropped)
-        yield make.histogram("batch_size", "Commands that shared a commit.", self._group_sizes)
+        yield make.histogram("batch_size", "Commands per commit.", self._group_sizes)
         yield from self._cleanup_families()
         yield from self._gauges.collect()
         yield from self._clock_families()
@@ -247,13 +247,13 @@ class Metrics:
     def _verb_families(self, verb: str, plugins: dict[str, Tally]) -> Iterator[str]:
         yield counters(
             self._families.name(f"kv_{verb}"),
-            f"Requests to {verb} that were answered.",
+            f"Answered {verb} requests.",
             labels=("plugin",),
             values={(plugin,): sum(tally.counts) for plugin, tally in plugins.items()},
         )
         yield self._families.histograms(
             f"kv_{verb}_duration_seconds",
-            f"What {verb} took, from receipt to reply.",
+            f"Duration of {verb} requests from receipt to reply, in seconds.",
             "plugin",
             plugins,
             bounds=OWN_BOUNDS,
@@ -269,36 +269,38 @@ class Metrics:
         sums |= {(plugin, UNKNOWN): count for (plugin,), count in self._astray.items() if shown(plugin)}
         return counters(
             self._families.name("requests"),
-            "Requests that were answered.",
+            "Answered requests.",
             labels=("plugin", "verb"),
             values=sums,
         )
 
     def _cleanup_families(self) -> Iterator[str]:
         make = self._families
-        yield make.histogram("kv_cleanup_duration_seconds", "What a sweep took.", self._sweeps)
-        yield make.counter("kv_cleanup_deleted", "Expired entries that sweeps removed.", self._removed)
+        yield make.histogram("kv_cleanup_duration_seconds", "Duration of sweeps in seconds.", self._sweeps)
+        yield make.counter("kv_cleanup_deleted", "Expired entries removed by sweeps.", self._removed)
         yield make.counter("kv_cleanup_failures", "Sweeps that failed.", self._failed_sweeps)
-        yield make.gauge("reaper_lag_seconds", "How late the last expiries were noticed.", self._lag)
+        yield make.gauge("reaper_lag_seconds", "Delay of the last expiries in seconds.", self._lag)
 
     def _clock_families(self) -> Iterator[str]:
         kept, make = self._store.timekeeper, self._families
         yield counters(
             make.name("clock_jumps"),
-            "Times that a clock was seen to jump.",
+            "Clock jumps detected.",
             labels=("clock",),
             values={(clock,): count for clock, count in kept.jumps.items()},
         )
-        yield make.gauge("clock_sure", "Whether this instance is sure of the time.", kept.sure)
+        yield make.gauge("clock_sure", "1 if this instance is sure of the time, else 0.", kept.sure)
         yield make.gauge(
-            "clock_ahead_seconds", "How far the store's time is ahead of its clock.", kept.ahead / 1000
+            "clock_ahead_seconds",
+            "Seconds by which the store's time is ahead of its clock.",
+            kept.ahead / 1000,
         )
 
     def _traffic_families(self) -> Iterator[str]:
         seen, make = self._traffic, self._families
         waiting: Sums = {("requests",): seen.requests_waiting, ("commands",): seen.commands_waiting}
-        yield make.gauges("queue_depth", "What waits for its turn.", ("queue",), waiting)
-        yield make.gauge("requests_under_way", "Requests that have been begun.", seen.under_way)
-        yield make.counter("events_published", "Changes that were published.", seen.events)
-        yield make.counter("nats_reconnects", "Times that the connection came back.", seen.reconnects)
-        yield make.gauge("nats_connected", "Connections to NATS that are there.", seen.connected)
+        yield make.gauges("queue_depth", "Pending requests and commands.", ("queue",), waiting)
+        yield make.gauge("requests_under_way", "Requests in progress.", seen.under_way)
+        yield make.counter("events_published", "Changes published as events.", seen.events)
+        yield make.counter("nats_reconnects", "Reconnects to NATS.", seen.reconnects)
+        yield make.gauge("nats_connected", "Open connections to NATS.", seen.connected)
