@@ -1,7 +1,7 @@
 """The command line: one file per group of commands.
 
-Law: a command reads its arguments, calls a store and prints. How an outcome becomes an exit code is settled
-here alone, whoever has read the arguments.
+Law: a command reads its arguments, calls a store and prints. Only this module turns an outcome into an exit
+code, whichever parser read the arguments.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command that the process was started with, and end with its exit code."""
+    """Run the command of this process and exit with its code."""
     code = run(sys.argv[1:])
-    # The interpreter would look through everything for garbage once more, which takes longer than a command.
+    # Otherwise the interpreter would run a last garbage collection, which takes longer than a command.
     gc.freeze()
     sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; what went wrong is told on stderr and by the exit code."""
+    """Run a command. Errors go to stderr and determine the exit code."""
     as_json = wants_json(arguments)
     try:
         code = _obey(arguments)
         print(end="", flush=True)
         return code
     except BrokenPipeError:
-        # What is still to be written has no reader, and the interpreter would complain of that at its end.
+        # The rest of the output has no reader, and the interpreter would report that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except KeyboardInterrupt:
@@ -52,7 +52,7 @@ def _obey(arguments: Sequence[str]) -> int:
     if call is not None:
         asyncio.run(call.command(*call.arguments, **call.options))
         return OK
-    # This library takes longer to import than a plain command takes in all.
+    # This library takes longer to import than a plain command takes in total.
     from holdfast.edges.cli.app import obey
 
     return obey(arguments)

@@ -1,7 +1,7 @@
-"""Every command by its name, for the library that reads the command line.
+"""Every command by its name, registered with the library that parses the command line.
 
-Law: a command is registered here and imported when it runs, so that every command is quick. What the library
-does not understand becomes an error of ours.
+Law: a command is registered here and imported when it runs, so that every command starts quickly. Errors of
+the library become errors of ours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TABLES: Final = Group("Tables", sort_key=40)
 OPERATE: Final = Group("Operating a store", sort_key=50)
 MOVE: Final = Group("Moving data", sort_key=60)
 OWN: Final = Group("This command line", sort_key=70)
-"""What commands are for, in the order in which help shows them."""
+"""The groups of commands, in the order in which help shows them."""
 
 app = App(
     name="holdfast",
@@ -44,7 +44,7 @@ for _flag in (*app.help_flags, *app.version_flags):
 
 
 def _commands(group: Group, commands: dict[str, str]) -> None:
-    """Register commands of one group, each with its aliases; help shows them in this order."""
+    """Register the commands of a group with their aliases; help shows them in this order."""
     for number, (names, path) in enumerate(commands.items()):
         name, *alias = names.split()
         app.command(
@@ -209,15 +209,15 @@ def obey(arguments: Sequence[str]) -> int:
     """Run a command.
 
     Raises:
-        MissingField: A word is missing.
-        ValidationError: The words are not understood.
+        MissingField: An argument is missing.
+        ValidationError: The command line is not understood.
     """
     with _understanding():
         return int(app(_prepared(arguments), result_action=_CODE, **_ERRORS))
 
 
 async def obey_within(arguments: Sequence[str]) -> int:
-    """Run a command as `obey` does, within a loop that runs already."""
+    """Run a command as `obey` does, within a running loop."""
     with _understanding():
         return int(await app.run_async(_prepared(arguments), result_action=_CODE, **_ERRORS))
 
@@ -241,7 +241,7 @@ def _prepared(arguments: Sequence[str]) -> list[str]:
 
 
 def command_first(arguments: Sequence[str]) -> list[str]:
-    """The words with shared options behind the command, also those that were given before it."""
+    """Return the words with all shared options after the command, including those given before it."""
     before, rest = leading(arguments)
     if before and not rest:
         raise MissingField("which command? See holdfast --help", field="command")
@@ -250,7 +250,7 @@ def command_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _prepare_list(words: Sequence[str]) -> None:
-    """Import the commands whose list is going to be shown, since what they do is said in their own files."""
+    """Import the commands whose list will be shown, because their descriptions are in their own files."""
     asked = [word for word in words if word not in app.help_flags]
     _, path, _ = app.parse_commands(asked)
     if path[-1].default_command is None or len(asked) < len(words):
@@ -258,7 +258,7 @@ def _prepare_list(words: Sequence[str]) -> None:
 
 
 def _usage(error: CycloptsError) -> HoldfastError:
-    """A command line that is not understood, as an error of ours."""
+    """Convert the library's error about a command line."""
     kind = MissingField if isinstance(error, MissingArgumentError) else ValidationError
     field = error.argument.name.lstrip("-") if error.argument is not None else None
     asked = " ".join(("holdfast", *(error.command_chain or ())))

@@ -1,6 +1,7 @@
-"""Asks before something is destroyed.
+"""Confirmation before a command destroys data.
 
-Law: a person at a terminal is asked, and only a clear yes goes on. A script says `--yes`, or nothing is done.
+Law: a person at a terminal is asked, and only a clear yes continues. A script passes `--yes`, or nothing is
+done.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ _AGREED: Final = frozenset({"y", "yes"})
 
 
 def destroys(command: Command) -> Command:
-    """Mark a command after which something that was stored may be lost; `holdfast commands` says so."""
+    """Mark a command that may destroy stored data; `holdfast commands` reports the mark."""
     setattr(command, _DESTROYS, True)
     return command
 
 
 def is_destructive(command: object) -> bool:
-    """Whether something that was stored may be lost by a command."""
+    """Return whether a command may destroy stored data."""
     return getattr(command, _DESTROYS, False)
 
 
 def require_yes(what: str, *, yes: bool) -> None:
-    """Go on only if this is meant.
+    """Continue only if the user confirms.
 
     Args:
-        what: What will be lost, as a sentence without its full stop.
+        what: The loss, as a sentence without its full stop.
         yes: Whether `--yes` was given.
 
     Raises:
@@ -51,7 +52,7 @@ def require_yes(what: str, *, yes: bool) -> None:
 
 
 def _answer(question: str) -> str:
-    """A line from the terminal. Within a loop Ctrl-C would only be noted, and the wait for the line go on."""
+    """Read a line from the terminal. Within a loop Ctrl-C would only be recorded while the read continues."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(question, end="", file=sys.stderr, flush=True)

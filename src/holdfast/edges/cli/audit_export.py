@@ -1,6 +1,7 @@
-"""What is known of an audit outside its store: exports, and the heads that a service has logged.
+"""The audit outside its store: exports, and the heads that a service has logged.
 
-Law: the format of an export stands here. Whether it is whole is settled by the same functions as for a store.
+Law: this module defines the format of an export. The same functions as for a store decide whether it is
+intact.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ if TYPE_CHECKING:
     from holdfast.audit.chain import Keys
 
 _LATER: Final = ("form", "principal")
-"""What records of earlier versions do not have."""
+"""Fields that records of earlier versions do not have."""
 _HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
 
 
 class Trail(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of an export: of which namespace the records are, and when they were read."""
+    """The first line of an export: the namespace of the records and the time of the export."""
 
     holdfast_audit: int
     namespace: str
     exported_at: datetime
 
     def line(self) -> bytes:
-        """As it is written."""
+        """Return the header as a line."""
         return msgspec.json.encode(self) + b"\n"
 
 
 def record_line(record: AuditEntry) -> bytes:
-    """A record as it is written."""
+    """Return a record as a line."""
     return msgspec.json.encode(record) + b"\n"
 
 
 def heads_in(log: str) -> dict[str, list[str]]:
-    """The heads that a log tells of, by namespace."""
+    """Return the heads in a log, by namespace."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for line in _lines(log, field="log"):
         for namespace, head in _HEAD.findall(line):
@@ -65,9 +66,10 @@ class _Anchor(msgspec.Struct):
 
 
 def anchors_in(given: Iterable[str]) -> dict[str, list[str]]:
-    """The heads in anchors, by namespace: files with what `audit anchor` printed, or such a line each.
+    """Return the heads in anchors, by namespace. An anchor is a line from `audit anchor`, or a file of such
+    lines.
 
-    A head alone is one of the namespace that the command is about, which is "" here.
+    A head without a namespace belongs to the namespace of the command, which is "" here.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in given:
@@ -79,7 +81,7 @@ def anchors_in(given: Iterable[str]) -> dict[str, list[str]]:
 
 
 def merged(one: Mapping[str, Iterable[str]], other: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """The heads of both, by namespace."""
+    """Return the heads of both, by namespace."""
     return {name: [*one.get(name, ()), *other.get(name, ())] for name in {**one, **other}}
 
 
@@ -102,9 +104,9 @@ def _anchor(line: str, given: str) -> tuple[str, str]:
 def verify_trail(
     file: str, keys: Keys, heads: Iterable[str], noted: Mapping[str, Iterable[str]]
 ) -> dict[str, holdfast.Verdict]:
-    """Whether an export is whole, by namespace.
+    """Return whether an export is intact, by namespace.
 
-    It must lead to all of `heads`; those that were noted of its namespace may be of a time after its own.
+    It must include all of `heads`. Heads noted for its namespace may be newer than the export.
     """
     lines = _lines(file, field="file")
     namespace = _trail(next(lines, b"")).namespace
@@ -145,7 +147,7 @@ def _verdict(
 
 
 def _stored(record: AuditRecord) -> tuple[bytes, Row]:
-    """A record as a store has it."""
+    """Return a record as a store holds it."""
     value = msgspec.json.encode(record)
     row = Row(value=value.decode(), size=len(value), version=0, created_at=record.at, updated_at=record.at)
     return record.number.to_bytes(8, "big"), row
@@ -171,7 +173,7 @@ def _trail(line: bytes) -> Trail:
 def _record(line: bytes, position: int) -> AuditRecord:
     try:
         entry = msgspec.json.decode(line, type=AuditEntry)
-        if record_line(entry) != line.rstrip(b"\n") + b"\n":  # a field is there twice, or is none of a record
+        if record_line(entry) != line.rstrip(b"\n") + b"\n":  # a field is repeated, or unknown
             raise msgspec.ValidationError
     except msgspec.MsgspecError:
         raise holdfast.ValidationError(f"line {position} is no record of the audit", field="file") from None

@@ -1,6 +1,6 @@
-"""What `holdfast doctor` looks at on this machine: libraries, disk, clock, and the way to NATS.
+"""The checks of `holdfast doctor` for this machine: libraries, disk, clock, and the way to NATS.
 
-Law: a check changes nothing and raises nothing: what it finds is a finding, with what to do about it.
+Law: a check changes nothing and raises nothing. Its result is a finding, with advice.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 LITTLE_ROOM: Final = 1024**3
 NO_ROOM: Final = 64 * 1024**2
-"""Below how many free bytes to warn, and to fail."""
+"""Numbers of free bytes below which to warn, and to fail."""
 SLOW_SYNC: Final = 0.020
-"""From how many seconds a sync is slow: each group of writes waits for one."""
+"""Seconds from which a sync is slow. Each group of writes waits for one."""
 SYNCS: Final = 15
 DRIFT: Final = 0.010
-"""By how many seconds the two clocks may part while one looks."""
+"""Seconds by which the two clocks may diverge during the check."""
 LOOK: Final = 0.2
 BUILT: Final = 1_735_689_600
-"""The year 2025: a wall clock that shows less is not set."""
+"""The start of 2025: a wall clock that shows an earlier time is not set."""
 PATIENCE: Final = 3.0
 
 Level = Literal["ok", "warn", "fail"]
@@ -48,7 +48,7 @@ _LEAST: Final = re.compile(r">=([\d.]+)")
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of a check, and what to do where it is not ok."""
+    """The outcome of a check, and advice if it is not ok."""
 
     check: str
     level: Level
@@ -57,12 +57,12 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Report the interpreter."""
     return Finding("python", "ok", f"{platform.python_version()} on {platform.system()}, {sys.executable}")
 
 
 def libraries() -> Finding:
-    """Every library that is needed or that an extra may bring: there, and new enough."""
+    """Check that every required or optional library is present and new enough."""
     found: dict[str, str] = {}
     trouble: list[str] = []
     for requirement in requires(DISTRIBUTION) or ():
@@ -84,7 +84,7 @@ def libraries() -> Finding:
 
 
 def sqlite() -> Finding:
-    """The SQLite that Python was built with."""
+    """Check the SQLite that Python was built with."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         least = ".".join(map(str, OLDEST_SQLITE[:2]))
         return Finding(
@@ -94,7 +94,7 @@ def sqlite() -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """The room that is left for the data."""
+    """Check the free space for the data."""
     free = shutil.disk_usage(folder).free
     message = f"{free / 1024**3:.1f} GiB free in {folder}"
     if free < LITTLE_ROOM:
@@ -103,7 +103,7 @@ def disk(folder: Path) -> Finding:
 
 
 def sync(folder: Path) -> Finding:
-    """What it costs to have a write on disk, which is what a caller waits for."""
+    """Measure the cost of syncing a write to disk, which callers wait for."""
     try:
         times = _syncs(folder)
     except OSError as error:
@@ -118,7 +118,7 @@ def sync(folder: Path) -> Finding:
 
 
 async def clock() -> Finding:
-    """Whether the wall clock is set and goes as fast as the monotonic one."""
+    """Check that the wall clock is set and runs at the rate of the monotonic one."""
     wall, ticks = time.time(), time.monotonic()
     await asyncio.sleep(LOOK)
     drift = (time.time() - wall) - (time.monotonic() - ticks)
@@ -135,7 +135,7 @@ async def clock() -> Finding:
 
 
 async def nats(url: str) -> Finding:
-    """Whether a NATS server answers at one of the addresses."""
+    """Check that a NATS server answers at one of the addresses."""
     for address in url.split(","):
         if await _greets(address.strip() if "://" in address else f"nats://{address.strip()}"):
             return Finding("nats", "ok", f"a server answers at {masking.hosts(address)}")
@@ -144,7 +144,7 @@ async def nats(url: str) -> Finding:
 
 
 async def _greets(address: str) -> bool:
-    """Whether somebody greets at an address as NATS does."""
+    """Return whether a NATS server sends its greeting at an address."""
     try:
         place = urlsplit(address)
         async with asyncio.timeout(PATIENCE):
@@ -170,7 +170,7 @@ def _syncs(folder: Path) -> list[float]:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
-    """What a pattern finds first; nothing if it finds nothing."""
+    """Return the first match of a pattern; an empty string if there is none."""
     found = pattern.search(text)
     return found[found.lastindex or 0] if found else ""
 

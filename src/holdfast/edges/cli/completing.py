@@ -1,7 +1,7 @@
-"""What the Tab key offers at a prompt: commands, options, namespaces and keys.
+"""Tab completion at a prompt: commands, options, namespaces and keys.
 
-Law: commands and options come from the declarations that the command line is read by. Names that others have
-chosen are quoted so that a line has them as one word, and shown so that no terminal obeys them.
+Law: commands and options come from the declarations that the parser uses. Names chosen by others are quoted,
+so that a line has each as one word, and escaped for display on a terminal.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 MOST: Final = 100
-"""How many names are offered at the most."""
+"""Maximum number of names that are offered."""
 PATIENCE: Final = 2.0
-"""For how many seconds a store is waited for: longer than that, nobody looks for help."""
+"""Seconds to wait for a store; a user does not wait longer for completion."""
 _SHORT: Final = {"-p": "--plugin", "-c": "--context"}
 _OWNERS: Final = {"--plugin": 0, "--tenant": 1, "--project": 2}
 _KEYS: Final = frozenset({"key", "prefix", "--prefix"})
@@ -36,14 +36,14 @@ _NAMESPACES: Final = frozenset({"namespace", "--namespace", "full_name"})
 
 
 class Offer(NamedTuple):
-    """Something to complete a word with: what the line then has, and what is shown."""
+    """A completion of a word: the text inserted into the line, and the text displayed."""
 
     text: str
     shown: str
 
 
 class Typed(NamedTuple):
-    """A line up to the cursor: its whole words, the one that is being typed, and where that begins."""
+    """A line up to the cursor: its complete words, the word being typed, and the position of that word."""
 
     words: list[str]
     word: str
@@ -51,7 +51,7 @@ class Typed(NamedTuple):
 
 
 def typed(text: str) -> Typed:
-    """Take a line apart that may end within quotes."""
+    """Split a line that may end within quotes."""
     words: list[str] = []
     word, start, quote, escaped, within = "", len(text), "", False, False
     for position, letter in enumerate(text):
@@ -74,7 +74,7 @@ def typed(text: str) -> Typed:
 
 
 async def offers(text: str, place: Target) -> list[Offer]:
-    """What the last word of a line could become; nothing if the store does not say in time."""
+    """Return completions of the last word of a line; none if the store does not answer in time."""
     words, word, _ = typed(text)
     _, after = leading(words)
     path, groups, rest = app.parse_commands(after)
@@ -93,7 +93,7 @@ async def offers(text: str, place: Target) -> list[Offer]:
 
 
 async def _stored(wanted: str, word: str, target: Target) -> list[Offer]:
-    """Names that a store has."""
+    """Return completions from the names in a store."""
     if wanted in _KEYS:
         async with target.look() as store:
             page = await target.keys(store).list(word, limit=MOST)
@@ -109,7 +109,7 @@ async def _stored(wanted: str, word: str, target: Target) -> list[Offer]:
 
 @lru_cache
 def options_of(path: tuple[str, ...]) -> dict[str, bool]:
-    """The options of a command, and of each whether a value follows it."""
+    """Return the options of a command, and for each whether a value follows it."""
     _, groups, _ = app.parse_commands(path)
     command = groups[-1]
     known = dict.fromkeys(command.help_flags, False)
@@ -122,14 +122,14 @@ def options_of(path: tuple[str, ...]) -> dict[str, bool]:
 
 
 def _within(group: App) -> list[str]:
-    """The commands of a group, with the names that can be typed instead."""
+    """Return the commands of a group and their aliases."""
     if group.default_command is not None and group is not app:
         return []
     return [name for name in group if not name.startswith("-")]
 
 
 def _argument(command: App, rest: Sequence[str], path: tuple[str, ...]) -> str:
-    """The name of the argument that a word without a dash would be; empty if there is none."""
+    """Return the name of the argument that the next word without a dash would be; empty if there is none."""
     if command.default_command is None:
         return ""
     given, after, options = 0, iter(rest), options_of(path)
@@ -144,7 +144,7 @@ def _argument(command: App, rest: Sequence[str], path: tuple[str, ...]) -> str:
 
 
 def _narrowed(place: Target, rest: Sequence[str]) -> Target:
-    """The namespace that a line names, where it does."""
+    """Return the target that a line names, or else the default one."""
     said = {_SHORT.get(option, option): value for option, value in pairwise(rest)}
     if said.keys().isdisjoint({"--url", "--context", *_OWNERS}):
         return place

@@ -1,7 +1,7 @@
-"""Contexts: stores by short names, in a file of the user's.
+"""Contexts: short names for stores, in a file of the user.
 
-Law: the file is read when a context is named and never otherwise. Only its owner can read it, since a URL may
-have a password in it.
+Law: the file is read only when a context is named. Only its owner can read it, because a URL may contain a
+password.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A store, and the namespace in it that is meant if a command does not say."""
+    """A store and its default namespace."""
 
     url: str
     plugin: str | None = None
@@ -30,7 +30,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def context_of(name: str) -> Context:
-    """The context of a name.
+    """Return the context with this name.
 
     Raises:
         ValidationError: There is none of that name.
@@ -46,17 +46,17 @@ def context_of(name: str) -> Context:
 
 
 def contexts_path() -> Path:
-    """The file: `$XDG_CONFIG_HOME/holdfast/contexts.json`, as the XDG rules have it."""
+    """Return the path of the file: `$XDG_CONFIG_HOME/holdfast/contexts.json`, following the XDG rules."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
     return base / "holdfast" / "contexts.json"
 
 
 def read_contexts() -> dict[str, Context]:
-    """All contexts by name.
+    """Return all contexts by name.
 
     Raises:
-        ValidationError: The file can't be read.
+        ValidationError: The file cannot be read.
     """
     path = contexts_path()
     try:
@@ -70,7 +70,7 @@ def read_contexts() -> dict[str, Context]:
 
 
 def write_contexts(contexts: dict[str, Context]) -> None:
-    """Replace the file as a whole, so that nobody ever sees a part of it."""
+    """Replace the file atomically, so that no reader ever sees a part of it."""
     path = contexts_path()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -84,7 +84,7 @@ def write_contexts(contexts: dict[str, Context]) -> None:
 
 
 def require_name(name: str) -> str:
-    """A legal name for a context."""
+    """Return the name if it is valid for a context."""
     if not _NAME.fullmatch(name):
         raise ValidationError(
             "the name of a context has 1 to 63 of the characters a-z, 0-9, ., _ and -", field="name"

@@ -1,6 +1,6 @@
-"""What `holdfast doctor --deep` looks at: every page, every value, every counter and every audit.
+"""The checks of `holdfast doctor --deep`: every page, every value, every counter and every audit.
 
-Law: nothing is changed, and a check that can't be made from here is said to be none.
+Law: nothing is changed, and a check that cannot be made from here is reported as not made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEND: Final = "restore a backup; holdfast export saves what can still be read"
 
 
 async def deep(store: Store, engine: Engine) -> AsyncIterator[Finding]:
-    """Every finding about what is stored."""
+    """Yield every finding about the stored data."""
     async for finding in _pages(store):
         yield finding
     try:
@@ -66,12 +66,12 @@ def _checked(found: Checkup) -> str:
 
 
 async def _contents(engine: Engine, names: list[str]) -> AsyncIterator[Finding]:
-    """Whether values can be read and counters are right, namespace by namespace."""
+    """Check that values can be read and counters are correct, namespace by namespace."""
     inspection, rows, moving, sound = Inspection(engine), 0, 0, True
     for name in names:
         try:
             found = await inspection.namespace(name)
-        except Exception as error:  # a corrupt page may hold anything, a number for a key among it
+        except Exception as error:  # a corrupt page may hold anything, such as a number for a key
             sound = False
             yield Finding("values", "fail", f"{name} can't be read whole: {_reason(error)}", MEND)
             continue
@@ -103,7 +103,7 @@ def _of_namespace(name: str, found: Inspected) -> list[Finding]:
 
 async def _audits(store: Store) -> AsyncIterator[Finding]:
     try:
-        names = await store.audits()  # also of namespaces whose rows somebody has deleted
+        names = await store.audits()  # includes namespaces whose rows were deleted
     except Exception as error:
         yield Finding("audit", "fail", f"the audits can't be found: {_reason(error)}", MEND)
         return

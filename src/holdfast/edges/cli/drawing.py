@@ -1,7 +1,7 @@
-"""Tables on a terminal, as wide as it is.
+"""Tables on a terminal, fitted to its width.
 
-Law: a value is never broken letter by letter. One column, the widest, may be folded, down to a width that can
-be read; where that does not help, columns are left out from the right, and the user is told which.
+Law: a value is never broken letter by letter. Only the widest column may be folded, down to a readable width.
+If that does not suffice, columns are dropped from the right, and the user is informed which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Cell = str | int | float | None
 
 READABLE: Final = 24
-"""How narrow a folded column may be."""
+"""Minimum width of a folded column."""
 GAP: Final = 3
 """The space between two columns."""
 EDGES: Final = 2
@@ -30,7 +30,7 @@ EDGES: Final = 2
 
 
 def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Sequence[str]:
-    """Draw a table; the names of the columns that had no room are returned."""
+    """Draw a table. Returns the names of the columns that did not fit."""
     console = Console()
     drawn = table(columns, cells, width=console.width)
     console.print(drawn)
@@ -38,7 +38,7 @@ def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Sequence[st
 
 
 def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int) -> Table:
-    """A table of at most this width; columns of numbers are set to the right."""
+    """Return a table of at most this width; columns of numbers are right-aligned."""
     all_rows = [list(row) for row in cells]
     texts = [[_text(cell) for cell in row] for row in all_rows]
     natural = [
@@ -58,7 +58,7 @@ def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int
 
 
 def fitted(natural: Sequence[int], width: int) -> list[int]:
-    """The widths of the columns that have room, the first ones."""
+    """Return the widths of the leading columns that fit."""
     for kept in range(len(natural), 1, -1):
         wanted = list(natural[:kept])
         widest = wanted.index(max(wanted))

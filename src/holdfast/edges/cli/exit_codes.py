@@ -1,7 +1,7 @@
-"""The exit codes of the command line, for scripts to tell outcomes apart.
+"""The exit codes of the command line, which let scripts distinguish outcomes.
 
-Law: one table from the code of an error to the number with which the process ends. It knows every error that
-there is; a test proves it.
+Law: one table maps the code of an error to the exit code of the process. It contains every error; a test
+proves it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 ERROR: Final = 1
-"""Something is wrong that trying again or asking otherwise does not mend."""
+"""An error that neither a retry nor a different request fixes."""
 USAGE: Final = 2
-"""The command line is not understood, or what it asks for is not legal."""
+"""The command line is not understood, or asks for something that is not allowed."""
 NOT_FOUND: Final = 3
 CONFLICT: Final = 4
-"""Somebody else was faster: read again, then decide."""
+"""Another writer came first: read again, then decide."""
 UNAVAILABLE: Final = 5
 """The same command may succeed later."""
 FORBIDDEN: Final = 6
 INTERRUPTED: Final = 130
-"""Ctrl-C, as shells count it: 128 and the number of the signal."""
+"""Ctrl-C, by the convention of shells: 128 plus the number of the signal."""
 PIPE_CLOSED: Final = 141
-"""Nobody reads on; counted in the same way."""
+"""The reader of the output has gone; numbered in the same way."""
 
 EXIT_CODES: Final[dict[str, int]] = {
     "INVALID_JSON": USAGE,
@@ -60,5 +60,5 @@ EXIT_CODES: Final[dict[str, int]] = {
 
 
 def exit_code(error: HoldfastError) -> int:
-    """With which number a command ends that this error has ended."""
+    """Return the exit code of a command that failed with this error."""
     return EXIT_CODES[error.code]

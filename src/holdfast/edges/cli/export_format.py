@@ -1,7 +1,7 @@
-"""The format of an export: JSON Lines, a header and then one entry each, by version.
+"""The format of an export: JSON Lines, a header and then one entry per line, ordered by version.
 
-Law: what a line looks like is known here and nowhere else. A line that is read is checked against the same
-rules as a call, so that nothing gets into a store through a file that could not get there otherwise.
+Law: only this module knows the format of a line. A line that is read is checked against the same rules as a
+call, so a file cannot bring anything into a store that a call could not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from holdfast.verbs.keys import Verbs
 
 FORMAT: Final = 1
-"""The number of this format, in the field `holdfast` of the header."""
+"""The version of this format, in the field `holdfast` of the header."""
 
 _IN_MEMORY: Final = 16 * 1024 * 1024
-"""How many bytes of entries are sorted without a file."""
+"""Maximum number of bytes of entries that are sorted in memory."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: of which namespace the entries are, and when they were read."""
+    """The first line: the namespace of the entries and the time of the export."""
 
     holdfast: int
     namespace: str
@@ -38,10 +38,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, line: bytes) -> Header:
-        """The header in a line.
+        """Parse the header from a line.
 
         Raises:
-            ValidationError: It is none.
+            ValidationError: The line is not a header.
             Unsupported: A newer Holdfast has written it.
         """
         try:
@@ -55,15 +55,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         return header
 
     def line(self) -> bytes:
-        """As it is written."""
+        """Return the header as a line."""
         return msgspec.json.encode(self) + b"\n"
 
 
 class Sorter:
-    """Gathers entries in any order and gives their lines back by version, without keeping them in memory.
+    """Collects entries in any order and returns their lines by version, without keeping them in memory.
 
-    An entry that was written past Holdfast has the version 0. Such entries come last: they will be given new
-    versions, which must not take those of others.
+    An entry that was written without Holdfast has version 0. Such entries come last: they get new versions,
+    which must not take those of others.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -72,17 +72,17 @@ class Sorter:
 
     @property
     def count(self) -> int:
-        """How many entries were taken."""
+        """The number of entries added."""
         return len(self._places)
 
     def add(self, entry: Entry) -> None:
-        """Take an entry."""
+        """Add an entry."""
         line = msgspec.json.encode(entry) + b"\n"
         self._places.append((entry.version or float("inf"), self._file.tell(), len(line)))
         self._file.write(line)
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the entries taken."""
+        """Yield the lines of the added entries by version."""
         for _, place, size in sorted(self._places):
             self._file.seek(place)
             yield self._file.read(size)
@@ -90,17 +90,17 @@ class Sorter:
 
 @contextlib.contextmanager
 def sorting() -> Iterator[Sorter]:
-    """A sorter with room for any number of entries."""
+    """Yield a sorter for any number of entries."""
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
         yield Sorter(file)
 
 
 def read_entry(line: bytes, verbs: Verbs) -> Entry:
-    """The entry in a line, which may be loaded into the namespace of these verbs.
+    """Parse the entry in a line and check that it may be loaded into the namespace of these verbs.
 
     Raises:
-        ValidationError: There is none, or it is not legal.
-        ValueTooLarge: Its value is.
+        ValidationError: The line holds no valid entry.
+        ValueTooLarge: Its value is too large.
     """
     entry = _decoded(line)
     verbs.load([entry], keep_versions=True)
@@ -112,7 +112,7 @@ def _decoded(line: bytes) -> Entry:
         return msgspec.json.decode(line, type=Entry)
     except (msgspec.MsgspecError, RecursionError):
         pass
-    try:  # the slow decoder also knows the longest integers, and what is wrong with other JSON
+    try:  # the slow decoder also accepts the longest integers and reports errors in other JSON
         return msgspec.convert(_slowly(line), Entry)
     except msgspec.ValidationError as error:
         raise ValidationError(f"this is no entry: {error}", field="line") from None

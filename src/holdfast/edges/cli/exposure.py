@@ -1,7 +1,7 @@
-"""Who besides the owner can get at a store: what `holdfast doctor` says of files, the audit's key and NATS.
+"""The checks of `holdfast doctor` for access by others: to files, to the audit's key and over NATS.
 
-Law: files are looked at by path and never opened, except for the key, which nothing locks. What a store holds
-is not looked at here.
+Law: files are checked by path and never opened, except for the key, which is not locked. The contents of a
+store are not checked here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from holdfast.edges.settings.table import Config
 
 SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
-"""What the names of a store's files end in."""
+"""The suffixes of a store's files."""
 
 
 def files(store: Path) -> Finding:
-    """Whether the folder and the files of a store belong to its owner, and nobody else can get at them."""
-    owner = os.geteuid() or store.stat().st_uid  # root looks after the stores of others
+    """Check that only the owner can access the folder and the files of a store."""
+    owner = os.geteuid() or store.stat().st_uid  # root checks the stores of other users
     troubles = [
         trouble
         for path in (store.absolute().parent, *(store.with_name(store.name + suffix) for suffix in SUFFIXES))
@@ -43,12 +43,12 @@ def files(store: Path) -> Finding:
 
 
 def unusable_setting(error: HoldfastError) -> Finding:
-    """That the settings name no key that could be used."""
+    """Report that the settings name no usable key."""
     return Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
 
 
 def audit_key(url: str, given: Keyring | None) -> Finding | None:
-    """Whether the audit's key can be read, and by nobody else; None where it is in no file."""
+    """Check that the audit's key can be read, and only by its owner; None if it is not in a file."""
     try:
         keys = engine_for(url, given).keys
     except HoldfastError as error:
@@ -72,7 +72,7 @@ def audit_key(url: str, given: Keyring | None) -> Finding | None:
 
 
 def access(config: Config) -> Finding:
-    """Whether a service with these settings knows its callers apart."""
+    """Check whether a service with these settings can distinguish its callers."""
     exposed = open_mode(config)
     if exposed is None:
         return Finding("access", "ok", f"the NATS server keeps callers apart, by {config.reply_mode}")
@@ -88,7 +88,7 @@ def _unusable(path: Path, reason: str) -> Finding:
 def _exposed(path: Path, owner: int) -> Iterator[str]:
     try:
         found = path.stat()
-    except OSError:  # not every file is there all the time
+    except OSError:  # some files exist only at times
         return
     if found.st_mode & private.OTHERS:
         yield f"other users can get at {path} (mode {stat.S_IMODE(found.st_mode):04o})"

@@ -1,7 +1,7 @@
-"""How help is shown: in boxes on a terminal, elsewhere as plain text with one line for each option.
+"""The display of help: in boxes on a terminal, elsewhere as plain text with one line for each option.
 
-Law: the library that reads the command line also describes it; only the choice between its two styles is made
-here, and neither is imported before help is shown.
+Law: the library that parses the command line also describes it. This module only chooses between its two
+styles, and imports neither before help is shown.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 _WIDE = 10_000
-"""No line of help is longer: for a program, a line is never broken."""
+"""Longer than any line of help, so that lines are never wrapped in output for programs."""
 
 
 class Help:
-    """Chooses a style by where the help goes."""
+    """Chooses a style by the output."""
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Show one group of commands or options; a command stands on one line with its aliases."""
+        """Show one group of commands or options; a command and its aliases are on one line."""
         if panel.format == "command":
             entries = [entry.copy(positive_names=_joined(entry.positive_names)) for entry in panel.entries]
             panel = panel.copy(entries=entries)
         _style(console)(console, options, panel)
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
-        """Show how the command is called."""
+        """Show the usage of the command."""
         _style(console).render_usage(console, options, usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """Show what the command does."""
+        """Show the description of the command."""
         style = _style(console)
         if console.is_terminal:
             style.render_description(console, options, description)

@@ -1,7 +1,7 @@
-"""One import: lines become entries, entries are written a chunk at a time.
+"""An import: lines become entries, and entries are written in chunks.
 
-Law: a chunk is written whole or not at all, and not before each of its lines has been found legal. What was
-written stays, so that an import that was cut short can go on.
+Law: a chunk is written as a whole or not at all, and only after all of its lines were found valid. Written
+chunks stay, so that an interrupted import can resume.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 _MARGIN: Final = 256
-"""What a line counts for beside its length."""
+"""Bytes that a line counts in addition to its length."""
 _DESCRIBED: Final = 10
-"""How many bad lines are described at the most."""
+"""Maximum number of bad lines that are described."""
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What became of the lines: skipped ones were there already, expired ones are gone by now."""
+    """Counts of lines: skipped entries already existed, expired ones have passed their deadline."""
 
     namespace: str
     keeps_versions: bool
@@ -41,9 +41,9 @@ class Intake:
     """Takes the lines of an export, in their order.
 
     Args:
-        store: Where entries go.
+        store: The store to write to.
         keys: The namespace.
-        after: Go on after this version with an import that kept versions; 0 to begin.
+        after: The version after which to resume an import that kept versions; 0 to start from the beginning.
         keeps_versions: Whether entries keep their versions.
         dry_run: Whether lines are only checked.
     """
@@ -61,7 +61,7 @@ class Intake:
         self.tally = Tally(namespace=keys.namespace, keeps_versions=keeps_versions, dry_run=dry_run)
 
     async def take(self, number: int, line: bytes) -> None:
-        """Take a line; what is wrong with it is told when its chunk is due."""
+        """Take a line; errors in it are raised when its chunk is written."""
         try:
             entry = read_entry(line, self._verbs)
             self._in_order(entry)
@@ -78,10 +78,10 @@ class Intake:
         self._chunk.append(entry)
 
     async def finish(self) -> None:
-        """Write what is left.
+        """Write the last chunk.
 
         Raises:
-            ValidationError: Lines of the last chunk are bad, or in a dry run any.
+            ValidationError: A line of the last chunk is bad, or in a dry run any line.
         """
         await self._write()
         if self._bad:
@@ -97,7 +97,7 @@ class Intake:
         self._last = entry.version
 
     async def _skip(self, entry: Entry) -> None:
-        """Leave out what is there already; the namespace's last version must be that of such an entry."""
+        """Skip an existing entry. The last version of the namespace must belong to such an entry."""
         self.tally.skipped += 1
         if entry.version == self._after:
             found = await self._keys.get(entry.key)

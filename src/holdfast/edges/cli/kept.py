@@ -1,7 +1,7 @@
-"""The store that a prompt keeps open from one command to the next.
+"""The store that a prompt keeps open between commands.
 
-Law: there is one store at a time. It is opened as the first command needs it: to be read from until a command
-writes, and to be written to from then on. A store that is not there yet is looked for by each command anew.
+Law: one store is open at a time. It is opened as the first command needs it: for reading until a command
+writes, and for writing from then on. Until a store exists, each command checks for it again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HELD = (
 
 
 class Kept:
-    """Keeps the store of an address.
+    """Keeps the store of an address open.
 
     Args:
         address: The store.
-        tell: Is told what the user should know.
+        tell: Called with messages for the user.
     """
 
     def __init__(self, address: str, tell: Callable[[str], None]) -> None:
@@ -65,7 +65,7 @@ class Kept:
         return self._store
 
     async def release(self) -> None:
-        """Close the store, if one is open; the next command opens it again."""
+        """Close the store if it is open; the next command opens it again."""
         self._store, self._writes = None, False
         await self._open.aclose()
 
@@ -76,7 +76,7 @@ class Kept:
             return True
 
     def _tell_if_held(self) -> None:
-        """Tell whoever writes to a file that others can't: a service in this place would let them."""
+        """Inform the user that writing to a file locks out others, unless a service serves the file."""
         try:
             schema = schema_of(self._address)
         except Unsupported:

@@ -1,7 +1,8 @@
 """The folder that `holdfast nats config` writes: a configuration, and one file of credentials for each user.
 
-Law: every file is written whole or not at all, for its owner's eyes only. Renewing credentials changes those
-of the users that were named and not a byte of anything else, also where the configuration was edited by hand.
+Law: every file is written as a whole or not at all, and only its owner can read it. Rotating credentials
+changes those of the named users and not a byte of anything else, even if the configuration was edited by
+hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 NAME: Final = "nats-server.conf"
 _ENDINGS: Final[dict[Kind, str]] = {"nkeys": "nk", "passwords": "password"}
 _NEXT: Final = ".next"
-"""What the name of a file ends in that holds new credentials until the configuration knows them."""
+"""The suffix of a file with new credentials until the configuration contains them."""
 _NAMES: Final = {"service": SERVICE, "operator": OPERATOR}
 
 
@@ -37,7 +38,7 @@ class Kept(NamedTuple):
 
 
 def file_of(user: str, kind: Kind) -> Path:
-    """Where credentials are kept: no two users share a file, whatever they are called."""
+    """Return the path of a user's credentials. Every user has a separate file, whatever its name."""
     for name, known in _NAMES.items():
         if user == known:
             return Path(f"{name}.{_ENDINGS[kind]}")
@@ -47,10 +48,10 @@ def file_of(user: str, kind: Kind) -> Path:
 
 
 def kept(user: str, kind: Kind, file: Path) -> Credentials | None:
-    """The credentials in a file from an earlier time.
+    """Return the credentials in an existing file, if any.
 
     Raises:
-        ValidationError: The file can't be read, or holds something else.
+        ValidationError: The file cannot be read, or holds something else.
     """
     try:
         return credentials_of(user, file.read_text(encoding="ascii").strip(), kind)
@@ -63,7 +64,7 @@ def kept(user: str, kind: Kind, file: Path) -> Credentials | None:
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file whole or not at all, for its owner's eyes only."""
+    """Write a file as a whole or not at all, readable only for its owner."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
         private.make_folder(path.parent)
@@ -78,14 +79,14 @@ def save(path: Path, text: str) -> None:
 
 
 def rotate(folder: Path, names: Sequence[str]) -> list[Kept]:
-    """Renew the credentials of users, and of all users of the plugins and projects that are named.
+    """Rotate the credentials of users, and of all users of the named plugins and projects.
 
-    The new secrets are on disk before the configuration knows them, and take their places afterwards: if this
-    is interrupted, the next time goes on from what the configuration knows.
+    The new secrets are on disk before the configuration contains them, and replace the old files afterwards.
+    After an interruption, the next rotation continues from the secrets that the configuration contains.
 
     Raises:
-        ValidationError: A user is not known, a file can't be used, or the configuration does not know the
-            credentials that are to be renewed. Nothing is changed then.
+        ValidationError: A user is unknown, a file cannot be used, or the configuration does not contain the
+            credentials to rotate. Nothing is changed then.
     """
     text = _configuration(folder / NAME)
     renewed: list[tuple[Kept, Credentials]] = []
@@ -118,7 +119,7 @@ def _configuration(path: Path) -> str:
 
 
 def _chosen(folder: Path, names: Sequence[str], text: str) -> list[Kept]:
-    """The credentials to renew, of which the configuration knows each."""
+    """Return the credentials to rotate, each of which the configuration contains."""
     found = sorted(_found(folder))
     users = sorted({one.user for one in found})
     known = {*users, *(user.partition(":")[0] for user in users)}
@@ -144,7 +145,7 @@ def _unknown(name: str, known: list[str], folder: Path) -> str:
 
 
 def _found(folder: Path) -> Iterator[Kept]:
-    """All credentials in a folder."""
+    """Yield all credentials in a folder."""
     for kind, ending in _ENDINGS.items():
         for place in ("*", "plugins/*", "tenants/*/*"):
             for file in sorted(folder.glob(f"{place}.{ending}")):
@@ -160,7 +161,7 @@ def _is_used(one: Kept, text: str) -> bool:
 
 
 def _in_force(one: Kept, text: str) -> Credentials:
-    """The credentials that the configuration knows; after an interrupted renewal those that were new."""
+    """Return the credentials that the configuration contains; after an interrupted rotation the new ones."""
     return next(shown for shown in _candidates(one) if text.count(_mark(shown)) == 1)
 
 
@@ -172,7 +173,7 @@ def _candidates(one: Kept) -> Iterator[Credentials]:
 
 
 def _mark(credentials: Credentials) -> str:
-    """What stands in the configuration for these credentials and for no others."""
+    """Return the unique text for these credentials in the configuration."""
     return f'"{credentials.public or credentials.secret}"'
 
 

@@ -1,6 +1,7 @@
-"""How shared options are read: what the library for command lines is told of them.
+"""The declarations of shared options for the library that parses the command line.
 
-Law: all that this library must know of more than one command stands here, so that `target` does without it.
+Law: everything that this library must know about more than one command is here, so that `target` does not
+need it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def number(_: object, tokens: Sequence[Token]) -> Any:
-    """A number as JSON writes it, so that `1.5` reaches the rules as it was given and is not rounded."""
+    """Parse a number as JSON, so that `1.5` reaches the rules unchanged and is not rounded."""
     found = msgspec.json.decode(tokens[0].value)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise ValueError
@@ -34,7 +35,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 
 
 def seconds(_: object, tokens: Sequence[Token]) -> Any:
-    """Seconds, as a number or with units: `30s`, `90m`, `1h`, `2d`, `1w`, and `1h30m` for their sum."""
+    """Parse seconds, as a number or with units: `30s`, `90m`, `1h`, `2d`, `1w`, and `1h30m` for a sum."""
     text = tokens[0].value
     if not _PART.match(text):
         return number(_, tokens)
@@ -45,14 +46,14 @@ def seconds(_: object, tokens: Sequence[Token]) -> Any:
 
 
 def one_namespace(arguments: ArgumentCollection) -> None:
-    """Refuse both ways of naming a namespace at once."""
+    """Refuse a plugin together with a tenant or project."""
     given = {argument.name for argument in arguments if argument.tokens}
     if "--plugin" in given and given & {"--tenant", "--project"}:
         raise ValueError("Give --plugin, or --tenant and --project, but not both.")
 
 
 EVERY: Final = Parameter(negative=(), show_default=False)
-"""What holds for every option."""
+"""The defaults of every option."""
 WHERE: Final = Group("Store", sort_key=10, validator=one_namespace)
 WHO: Final = Group("Provenance", sort_key=5)
 
@@ -76,7 +77,7 @@ Long = Parameter(alias="-l")
 @Parameter(name="*", group=WHO)
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a write comes from."""
+    """The provenance of a write."""
 
     writer: str | None = None
     """Name to record as the entry's last writer; `cli` if not given."""
@@ -90,7 +91,7 @@ class Origin:
 
     @property
     def fields(self) -> Provenance:
-        """As the verbs take it."""
+        """The keyword arguments for the verbs."""
         return {"writer": self.writer, "request_id": self.request_id, "spec_ref": self.spec_ref}
 
 

@@ -1,7 +1,7 @@
-"""What a command prints: data to stdout, everything else to stderr.
+"""The output of a command: data to stdout, everything else to stderr.
 
-Law: tables and colours are for terminals alone; tables are drawn in `drawing`. Elsewhere a row is a line with
-tabs between its cells, for other programs to read.
+Law: only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs
+between its cells, for other programs to read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
 
 
 def document(content: object) -> None:
-    """Print something as one line of JSON, at once."""
+    """Print a document as one line of JSON, and flush."""
     print(_json(content), flush=True)
 
 
 def value(content: object) -> None:
-    """Print a value as JSON: set out over lines for eyes, on one line for programs."""
+    """Print a value as JSON: indented on a terminal, otherwise on one line."""
     text = msgspec.json.encode(content)
     if on_terminal():
         print(harmless(msgspec.json.format(text, indent=2).decode(), lines=True))
@@ -43,7 +43,7 @@ def value(content: object) -> None:
 
 
 def raw_value(content: object) -> None:
-    """Print text without quotes, and any other value as JSON. A terminal is given nothing to obey."""
+    """Print text without quotes and any other value as JSON, both escaped on a terminal."""
     if not isinstance(content, str):
         value(content)
     else:
@@ -56,20 +56,20 @@ def line(text: object) -> None:
 
 
 def say(text: str, *, colour: str | None = None) -> None:
-    """Tell the user something that is no data."""
+    """Print a message for the user, which is not data, to stderr."""
     name = "holdfast:" if colour is None else coloured("holdfast:", colour, sys.stderr)
     print(f"{name} {harmless(text, lines=True)}", file=sys.stderr)
 
 
 def coloured(text: str, colour: str, stream: TextIO) -> str:
-    """Text in a colour where somebody sees it and did not ask for none; elsewhere as it is."""
+    """Return text in a colour if the stream is a terminal and colours are not disabled; else unchanged."""
     if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def on_terminal() -> bool:
-    """Whether somebody looks at the data."""
+    """Return whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -88,21 +88,21 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
 
 
 def shown_key(key: str) -> str:
-    """A key as people read it; one that would disturb a line or a terminal is written as JSON."""
+    """Return a key in readable form; one that would break a line or affect a terminal becomes JSON."""
     if not _DELICATE.search(key):
         return key
-    import json  # for such a key alone: every command would wait for it
+    import json  # only for such a key, because the import slows down every command
 
     return json.dumps(key)
 
 
 def shown_time(moment: datetime) -> str:
-    """A time to the millisecond."""
+    """Return a time to the millisecond."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def complain(error: HoldfastError, *, as_json: bool) -> None:
-    """Tell of an error on stderr: one line for people, or a document."""
+    """Report an error on stderr: as a line for people, or as a document."""
     if not as_json:
         say(error.message, colour="red")
         return
@@ -110,7 +110,7 @@ def complain(error: HoldfastError, *, as_json: bool) -> None:
 
 
 def refusal(error: HoldfastError) -> dict[str, Any]:
-    """An error as a document: what a script can act on."""
+    """Return an error as a document for scripts."""
     told: dict[str, Any] = {
         "error_code": error.code,
         "message": error.message,
@@ -126,12 +126,12 @@ def refusal(error: HoldfastError) -> dict[str, Any]:
 
 
 def item_document(item: Item) -> dict[str, Any]:
-    """An item as JSON shows it."""
+    """Return an item as a document."""
     return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
 
 
 def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
-    """The error of ours for one of the operating system about a file that the user named."""
+    """Convert an operating system error about a file that the user named."""
     if error.errno == errno.ENOSPC:
         return StorageFull(f"there is no room left for {path}", field=field)
     reason = (error.strerror or "it can't be used").lower()
@@ -139,5 +139,5 @@ def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
 
 
 def _json(content: object) -> str:
-    """JSON in which nothing stands as it is that a terminal would obey."""
+    """Return JSON, escaped for a terminal."""
     return harmless(msgspec.json.encode(content).decode())

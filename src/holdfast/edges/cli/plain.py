@@ -1,7 +1,7 @@
-"""Reads the plain forms of the commands that scripts call most, without the library that reads all others.
+"""A fast parser for the plain forms of the commands that scripts call most, without the full library.
 
-Law: it takes only what it is certain of. Everything else (help, unknown options, doubles, a conflict of
-options, odd words) goes to the full parser, so that there is one place that says what is wrong.
+Law: it accepts only what it is certain of. Everything else (help, unknown options, duplicates, conflicting
+options, unusual words) goes to the full parser, so that one place reports errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMANDS: Final[dict[tuple[str, ...], Any]] = {
     ("get",): get.get,
     ("ttl", "get"): get.get_ttl,
 }
-"""The commands that are read here, each a function of arguments, options of its own and a target."""
+"""The commands parsed here: functions of arguments, options of their own and a target."""
 
 _SHARED: Final = {field.name: field.default for field in fields(Target)}
 _SHORT: Final = {"-l": "--long"} | {
@@ -30,7 +30,7 @@ _JSON: Final = frozenset({"--json", "-j", "-lj", "-jl"})
 
 
 class Call(NamedTuple):
-    """A command, and what it is given."""
+    """A command and its arguments."""
 
     command: Callable[..., Coroutine[Any, Any, None]]
     arguments: list[str]
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 def plain_call(words: Sequence[str]) -> Call | None:
-    """What the words of a command line ask for, or None if the full parser must say it."""
+    """Parse a command line, or return None if the full parser must do it."""
     before, rest = leading(words)
     for name, command in COMMANDS.items():
         if tuple(rest[: len(name)]) == name:
@@ -50,7 +50,8 @@ def plain_call(words: Sequence[str]) -> Call | None:
 
 
 def leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The shared options that stand before a command, and the rest, which begins with the command."""
+    """Split off the shared options before a command. Returns them and the rest, which starts with the
+    command."""
     at = 0
     while at < len(words):
         name, equals, _ = _SHORT.get(words[at], words[at]).partition("=")
@@ -62,12 +63,12 @@ def leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether an answer is to be JSON, and so an error too, also one about these words."""
+    """Return whether the output is to be JSON, and so any error, including one about these words."""
     return not _JSON.isdisjoint(takewhile(lambda word: word != "--", words))
 
 
 class _InDoubtError(Exception):
-    """The full parser must look at this."""
+    """The full parser must handle this."""
 
 
 def _call(command: Any, words: Sequence[str]) -> Call:
@@ -81,7 +82,7 @@ def _call(command: Any, words: Sequence[str]) -> Call:
 
 
 def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The arguments, and the options by name: one that is off by default takes no value, the others text."""
+    """Split words into arguments and options by name. An option that is off by default takes no value."""
     arguments: list[str] = []
     given: dict[str, Any] = {}
     rest = iter(words)
@@ -103,7 +104,7 @@ def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str]
 
 
 def _certain(word: str) -> str:
-    """A word that means itself wherever it stands."""
+    """Return a word that has no special meaning anywhere."""
     if not word or word.startswith("-"):
         raise _InDoubtError
     return word

@@ -1,7 +1,7 @@
-"""The prompt itself: a line that can be edited, with completion and a history.
+"""The prompt: an editable line with completion and a history.
 
-Law: all that is known here of the library for prompts. What the history has is what was typed, in a file that
-only its owner can read; where there can be no such file, the history ends with the prompt.
+Law: only this module knows the library for prompts. The history holds the typed lines in a file that only its
+owner can read; without such a file, the history ends with the prompt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FILE: Final = "shell-history"
 
 
 async def typed(target: Target) -> AsyncIterator[str]:
-    """The lines that are typed, until Ctrl-D; one that Ctrl-C cleared is none."""
+    """Yield the typed lines until Ctrl-D; lines cleared by Ctrl-C are skipped."""
     session: PromptSession[str] = PromptSession(
         f"holdfast{_where(target)}> ",
         history=_history(),
@@ -53,7 +53,7 @@ async def typed(target: Target) -> AsyncIterator[str]:
 
 
 def history_file() -> Path:
-    """Where the history is kept."""
+    """Return the path of the history."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "holdfast" / _FILE
 
@@ -71,7 +71,7 @@ def _history() -> History:
 
 class _OwnHistory(FileHistory):
     def store_string(self, string: str) -> None:
-        """Keep a line, unless it begins with a space: so whoever types a secret can keep it out."""
+        """Store a line unless it starts with a space, which keeps a typed secret out of the history."""
         if not string.startswith(" "):
             super().store_string(string)
 
@@ -81,13 +81,13 @@ class _Names(Completer):
         self._target = target
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """None that could be had without waiting."""
+        """Return nothing: all completions are asynchronous."""
         return iter(())
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """What the word before the cursor could become."""
+        """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         replaced = taken_apart(text).start - len(text)
         for offer in await offers(text, self._target):
@@ -96,14 +96,14 @@ class _Names(Completer):
 
 class _Harmless(Processor):
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """Show a mark in the place of each character that a terminal might obey, so that places stay."""
+        """Replace each character that could affect a terminal with a mark, so that positions are kept."""
         mark = "\N{REPLACEMENT CHARACTER}"
         fragments = transformation_input.fragments
         return Transformation([(fragment[0], HARMFUL.sub(mark, fragment[1])) for fragment in fragments])
 
 
 def _where(target: Target) -> str:
-    """The namespace that commands are about, if one was said."""
+    """Return the chosen namespace for the prompt, if any."""
     plugin, tenant, project = target.chosen
     name = f"{tenant}/{project}" if tenant and project else plugin
     return f" {harmless(name)}" if name else ""

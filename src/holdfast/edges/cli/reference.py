@@ -1,8 +1,8 @@
-"""The reference page of the command line, made from the commands themselves.
+"""A generator for the reference page of the command line.
 
     python -m holdfast.edges.cli.reference > docs/reference/cli.md
 
-Law: nothing that a command declares is written down here a second time.
+Law: nothing that a command declares is repeated here.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _ABOUT: Final = {
     "Provenance": "Commands that write to a key or a table take these.",
 }
 _SHARED: Final = {"Store": "The store", "Provenance": "Where a write comes from"}
-"""The groups of options that many commands have, and the headings under which they are described."""
+"""The groups of options that many commands share, and the headings under which they are described."""
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     return "\n".join([_INTRODUCTION, *_shared_sections(), *_exit_codes(), "## Commands", "", *_commands()])
 
 
 def _commands() -> Iterator[str]:
-    """A section for every command, in the order of their names."""
+    """Yield a section for every command, ordered by name."""
     for known in known_commands(app):
         yield from _command(known)
 
@@ -81,7 +81,7 @@ def _command(known: Known) -> Iterator[str]:
 
 
 def _usage(path: tuple[str, ...], own: list[Argument]) -> str:
-    """How a command is called, the options of its own included."""
+    """Return the usage line of a command, with its own options."""
     parts = [
         _shown(argument) if argument.required else f"[{_shown(argument)}]"
         for argument in sorted(own, key=lambda argument: not argument.is_positional_only())
@@ -90,7 +90,7 @@ def _usage(path: tuple[str, ...], own: list[Argument]) -> str:
 
 
 def _shared_sections() -> Iterator[str]:
-    """The options that many commands have, from a command that has them all."""
+    """Yield the shared options, taken from a command that has all of them."""
     arguments = arguments_of(app["set"])
     for group in (WHERE, WHO):
         yield from (f"## {_SHARED[str(group.name)]}", "", _ABOUT[str(group.name)], "")
@@ -119,7 +119,7 @@ def _table(arguments: list[Argument]) -> Iterator[str]:
 
 
 def _shown(argument: Argument) -> str:
-    """An argument as it is typed: its names, and what follows them."""
+    """Return an argument as it is typed: its names and its value."""
     opposite = argument.parameter.negative or ()
     names = "/".join((*(argument.parameter.name or ()), *opposite))
     value = value_of(argument)

@@ -1,6 +1,7 @@
-"""Where the schema of a store is and which revision it has: what `migrate` and `doctor` need to know.
+"""The location and the revision of a store's schema, for `migrate` and `doctor`.
 
-Law: this is the one module of the command line that tells SQLite from PostgreSQL. All else asks a store.
+Law: this is the only module of the command line that distinguishes SQLite from PostgreSQL. All others ask a
+store.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ _READ: Final = "SELECT version_num FROM alembic_version"
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a schema: a SQLite file or a PostgreSQL database."""
+    """The location of a schema: a SQLite file or a PostgreSQL database."""
 
     file: Path | None = None
     dsn: str | None = None
 
     async def revision(self) -> str:
-        """The revision that is there, `base` for none. Looking creates nothing."""
+        """Return the current revision, `base` for none. This creates nothing."""
         if self.file is not None:
             return await asyncio.to_thread(_in_file, self.file) or BASE
         return await self._in_database() or BASE
 
     @property
     def place(self) -> str:
-        """Where it is, without what lets one in."""
+        """The location, without credentials."""
         return masking.shown(self.dsn) if self.dsn is not None else str(self.file)
 
     async def holds_store(self) -> bool:
-        """Whether there is a store that this version can use.
+        """Return whether there is a store that this version can use.
 
         Raises:
-            Unavailable: It is an older one, or its file was removed while a process has it open.
+            Unavailable: The store is older, or its file was removed while a process has it open.
         """
         process = self.left_by()
         if process is not None:
@@ -75,7 +76,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return need is Need.NOTHING
 
     def left_by(self) -> str | None:
-        """The process that still has a file open which is gone; None if there is no such file or process."""
+        """Return the process that still has a removed file open; None if there is no such file or process."""
         from holdfast.engines.sqlite.files import WriterLock
 
         if self.file is None or self.file.exists():
@@ -84,7 +85,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return lock.holder() if lock.taken else None
 
     def served_at(self) -> str | None:
-        """Where a process of this machine serves the file; None if none does."""
+        """Return the address at which a process of this machine serves the file; None if there is none."""
         from holdfast.engines.sqlite.files import WriterLock
 
         return (
@@ -94,10 +95,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def downgrade(self, revision: str) -> None:
-        """Go back to an older revision.
+        """Downgrade to an older revision.
 
         Raises:
-            Unavailable: Another process has the right to write to the file.
+            Unavailable: Another process holds the right to write to the file.
         """
         if self.file is not None:
             await asyncio.to_thread(_downgrade_file, self.file, revision)
@@ -115,15 +116,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
-    """The engine to look at a store with: it makes nothing and changes nothing. No store is an empty one.
+    """Return the engine for reading a store. It creates and changes nothing; a missing store appears empty.
 
     Args:
-        url: Where the store is.
-        keys: What signs its audit, if that is needed.
-        named: Whether the user named the store, so that at least its folder must be there.
+        url: The location of the store.
+        keys: The keyring that signs its audit, if needed.
+        named: Whether the user named the store, so that at least its folder must exist.
 
     Raises:
-        Unavailable: The store has an older schema, its folder is not there, or its file was removed while a
+        Unavailable: The store has an older schema, its folder does not exist, or its file was removed while a
             process has it open.
     """
     try:
@@ -133,7 +134,7 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
     if named and schema.file is not None and not schema.file.parent.is_dir():
         raise Unavailable(f"the folder of {schema.file} does not exist")
     if not await schema.holds_store():
-        if sys.stderr.isatty():  # a script goes by the answer, and one that failed says why in one line
+        if sys.stderr.isatty():  # a script uses the result, and a failure prints a single line
             say(f"there is no store at {schema.place} yet")
         return engine_for("memory://")
     engine = engine_for(url, keys)
@@ -143,10 +144,10 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
 
 
 async def require_store(url: str) -> None:
-    """Make sure that there is a store, without making one.
+    """Check that a store exists, without creating one.
 
     Raises:
-        Unavailable: There is none, or it can't be used as it is.
+        Unavailable: There is none, or it cannot be used as it is.
     """
     with contextlib.suppress(Unsupported):
         schema = schema_of(url)
@@ -155,7 +156,7 @@ async def require_store(url: str) -> None:
 
 
 def service_beside(url: str) -> str | None:
-    """The URL of the service that has the file of a store open; None if none has, or it is no file."""
+    """Return the URL of the service that has a store's file open; None if there is none, or no file."""
     try:
         return schema_of(url).served_at()
     except Unsupported:
@@ -163,11 +164,11 @@ def service_beside(url: str) -> str | None:
 
 
 def schema_of(url: str) -> Schema:
-    """The place of the schema that a URL's store has.
+    """Return the location of the schema of a URL's store.
 
     Raises:
-        ValidationError: It is no URL of a store.
-        Unsupported: The store keeps nothing, or keeps it behind a service.
+        ValidationError: The URL is not that of a store.
+        Unsupported: The store keeps nothing, or is behind a service.
     """
     engine_for(url)
     scheme, separator, rest = url.partition("://")
@@ -196,10 +197,10 @@ async def _read(connection: Any) -> str | None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold the right to write to a file, with the driver's errors turned into ours.
+    """Hold the right to write to a file, and translate the driver's errors.
 
     Raises:
-        Unavailable: Another process has it.
+        Unavailable: Another process holds it.
     """
     from holdfast.engines.sqlite.files import WriterLock
 

@@ -1,7 +1,7 @@
-"""What commands about tables share: whose tables, keys as their tables have them, and how items are printed.
+"""Parts that commands about tables share: the plugin, typed keys, and the output of items.
 
-Law: as in `holdfast.edges.cli.target`. Text becomes what the definition of its table says, and nothing is
-guessed: the key 7 is a number where keys are numbers, and text where they are text.
+Law: as in `holdfast.edges.cli.target`. Text becomes the type that the table's definition gives, and nothing
+is guessed: the key 7 is a number where keys are numbers, and text where they are text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Owner(Place):
     """The plugin whose tables are meant. If not given: $HOLDFAST_PLUGIN."""
 
     def tables(self, store: holdfast.Store) -> Tables:
-        """The handle on the tables."""
+        """Return the handle on the tables."""
         plugin = self._spoken().plugin if self.plugin is None else self.plugin
         if not plugin:
             raise holdfast.MissingField(
@@ -76,7 +76,7 @@ HERE: Final = Owner()
 
 
 def definition(given: str, *, field: str) -> tuple[str, str]:
-    """An attribute of a key with its type, which follows the last colon."""
+    """Split an attribute of a key from its type, which follows the last colon."""
     name, colon, kind = given.rpartition(":")
     if not colon:
         raise holdfast.ValidationError(
@@ -86,7 +86,7 @@ def definition(given: str, *, field: str) -> tuple[str, str]:
 
 
 def json_option(given: str | None, *, field: str) -> Any:
-    """What an option holds as JSON."""
+    """Parse the JSON of an option."""
     if given is None:
         return None
     try:
@@ -96,7 +96,7 @@ def json_option(given: str | None, *, field: str) -> Any:
 
 
 async def key_of(tables: Tables, table: str, partition_key: str, sort_key: str | None) -> tuple[Any, Any]:
-    """The key of an item, of the types that its table asks for."""
+    """Return the key of an item, converted to the types of its table."""
     described = await tables.describe_table(table)
     sort = described["sort_key"]
     return (
@@ -106,7 +106,7 @@ async def key_of(tables: Tables, table: str, partition_key: str, sort_key: str |
 
 
 def typed(given: str, attribute: dict[str, Any], *, field: str) -> Any:
-    """The value of an attribute of a key."""
+    """Return the value of a key attribute."""
     if attribute["type"] != "number":
         return given
     try:
@@ -119,12 +119,12 @@ def typed(given: str, attribute: dict[str, Any], *, field: str) -> Any:
 
 
 def no_item(table: str) -> NoReturn:
-    """End with the exit code of what is not there."""
+    """Raise the error for a missing item, which has its own exit code."""
     raise holdfast.ItemNotFound(f"table {table!r} has no such item", field="partition_key")
 
 
 def print_version(item: holdfast.Item, owner: Owner) -> None:
-    """What a write answers that leaves an item: its version."""
+    """Print the version that a write of an item returns."""
     if owner.json:
         document({"version": item.version, "expires_at": item.expires_at})
     else:
@@ -132,7 +132,7 @@ def print_version(item: holdfast.Item, owner: Owner) -> None:
 
 
 def print_described(described: dict[str, Any], owner: Owner) -> None:
-    """A table."""
+    """Print the description of a table."""
     if owner.json:
         document(described)
         return

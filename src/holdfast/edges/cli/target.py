@@ -1,8 +1,8 @@
-"""The options that commands share: which store, which namespace, and how to answer.
+"""The options that commands share: the store, the namespace, and the form of the output.
 
-Law: a shared option is declared here once, with its short form and the variable that stands in for it. What
-the command line says outweighs every variable. Which engine is behind a URL is not known here, and neither is
-the library that reads command lines: `plain` does without it.
+Law: a shared option is declared here once, with its short form and its environment variable. The command line
+takes precedence over every variable. This module knows neither the engine behind a URL nor the library that
+parses command lines, which `plain` does without.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from holdfast.edges.cli.contexts import Context
 
 WRITER: Final = "cli"
-"""Who writes when a command does not say."""
+"""The default writer."""
 SHORT: Final = "short"
-"""Under this a field's metadata has the short form of the option."""
+"""The key in a field's metadata for the short form of the option."""
 
 
 class Chosen(NamedTuple):
-    """The namespace that is meant: a plugin's, or that of a tenant's project."""
+    """The chosen namespace: a plugin's, or that of a tenant's project."""
 
     plugin: str | None = None
     tenant: str | None = None
@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A store, and how a command about it answers."""
+    """A store, and the form of a command's output."""
 
     url: str | None = None
     """A path or a URL. If not given: $HOLDFAST_URL, then the store or the service of the settings, which
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def address(self) -> str:
-        """The URL of the store, wherever it was given."""
+        """The URL of the store, from the option, a variable, a context or the settings."""
         if self.url is not None:
             return self.url
         if self.context is not None:
@@ -65,12 +65,12 @@ class Place:
 
     @property
     def _named(self) -> bool:
-        """Whether the store was named, and is not just the user's own."""
+        """True if the store was named and is not just the user's own."""
         named = (self.url, self.context, said("HOLDFAST_URL"), said("HOLDFAST_CONTEXT"))
         return any(one is not None for one in named)
 
     def _spoken(self) -> Chosen:
-        """The namespace that variables name, or a context; one of the command line outweighs variables."""
+        """Return the namespace from variables or a context. An explicit context takes precedence."""
         if self.context is not None and any(of := _namespace_of(self.context)):
             return of
         spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
@@ -86,10 +86,10 @@ class Place:
 
     @asynccontextmanager
     async def open(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
-        """The store, to be written to: through the service that has the file open, if there is one.
+        """Open the store for writing, through the service that has the file open if there is one.
 
         Args:
-            creates: Whether a store is made where there is none; otherwise that is an error.
+            creates: Whether to create a missing store; otherwise that is an error.
         """
         if _keepers and _keepers[-1].keeps(self):
             yield await _keepers[-1].to_write(self, creates=creates)
@@ -99,7 +99,7 @@ class Place:
 
     @asynccontextmanager
     async def open_alone(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
-        """The same, though a prompt may keep a store open."""
+        """Open the store for writing, ignoring any store that a prompt keeps open."""
         from holdfast.edges.cli.schema import require_store, service_beside
 
         served = service_beside(self.address)
@@ -116,12 +116,12 @@ class Place:
     async def look(
         self, *, keys: bool = False, reap: bool = False, required: bool = False
     ) -> AsyncIterator[holdfast.Store]:
-        """The store, to be read from: nothing is made, not even a file. One that is not there is empty.
+        """Open the store for reading. Nothing is created, not even a file; a missing store appears empty.
 
         Args:
-            keys: Whether what signs the audit is needed.
+            keys: Whether the audit's signing keys are needed.
             reap: Whether to notice expiry meanwhile, for a command that waits for changes.
-            required: Whether it is an error if there is no store.
+            required: Whether a missing store is an error.
         """
         from holdfast.edges.cli.schema import require_store
 
@@ -141,7 +141,7 @@ class Place:
 
     @asynccontextmanager
     async def look_alone(self, *, keys: bool = False) -> AsyncIterator[holdfast.Store]:
-        """The same, though a prompt may keep a store open."""
+        """Open the store for reading, ignoring any store that a prompt keeps open."""
         from holdfast.edges.cli.schema import onlooker
 
         self._log_errors()
@@ -150,7 +150,7 @@ class Place:
             yield store
 
     def opened(self, *, reap: bool = False) -> holdfast.Store:
-        """The store itself, to be entered; it removes what has expired only if it is told to."""
+        """Return the store, not yet entered. It removes expired entries only with `reap`."""
         self._log_errors()
         address = self.address
         if not self._named and "://" not in address:
@@ -162,7 +162,8 @@ class Place:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
 
     def keys_at_hand(self) -> Keyring | None:
-        """What signs the audit of a store that is opened here; a service has its own."""
+        """Return the keyring that signs the audit of a store opened here; None for a service, which has its
+        own."""
         from holdfast.edges.settings.read import keys_of, read_config
 
         if self.address.startswith(("nats://", "tls://")):
@@ -171,28 +172,28 @@ class Place:
 
 
 class Keeper(Protocol):
-    """What keeps a store open from one command to the next."""
+    """Keeps a store open between commands."""
 
     def keeps(self, place: Place) -> bool:
-        """Whether this is the store of a place."""
+        """Return whether this keeps the store of a place."""
         ...
 
     async def to_write(self, place: Place, *, creates: bool) -> holdfast.Store:
-        """The store, to be written to."""
+        """Return the store for writing."""
         ...
 
     async def to_look(self, place: Place, *, keys: bool) -> holdfast.Store | None:
-        """The store, to be read from; None if it can't be kept, and has to be opened for the command."""
+        """Return the store for reading; None if the command must open it itself."""
         ...
 
 
 _keepers: Final[list[Keeper]] = []
-"""The prompt that commands come from, if they do."""
+"""The prompt that commands come from, if any."""
 
 
 @contextmanager
 def kept_by(keeper: Keeper) -> Iterator[None]:
-    """Have commands use the store of a keeper."""
+    """Make commands use the store of a keeper."""
     _keepers.append(keeper)
     try:
         yield
@@ -215,15 +216,15 @@ class Target(Place):
 
     @property
     def named(self) -> bool:
-        """Whether the command line names a namespace.
+        """True if the command line names a namespace.
 
-        A variable does not narrow a command that covers a whole store unless it is told otherwise.
+        A variable does not narrow a command that covers a whole store by default.
         """
         return (self.plugin, self.tenant, self.project) != (None, None, None)
 
     @property
     def chosen(self) -> Chosen:
-        """The namespace that is meant, as far as it was said anywhere."""
+        """The chosen namespace, as far as it was given anywhere."""
         if self.plugin is not None:
             return Chosen(plugin=self.plugin)
         spoken = self._spoken()
@@ -241,11 +242,11 @@ class Target(Place):
         return spoken
 
     def namespace(self, store: holdfast.Store, full_name: str | None) -> str:
-        """The namespace's full name, which an operator may also have given as it is."""
+        """Return the full name of the namespace, which an operator may also give directly."""
         return self.keys(store).namespace if full_name is None else rules.namespace(full_name)
 
     def keys(self, store: holdfast.Store) -> holdfast.KV:
-        """The handle on the namespace."""
+        """Return the handle on the namespace."""
         plugin, tenant, project = self.chosen
         if tenant and project:
             return store.semantic(tenant, project)
@@ -262,7 +263,7 @@ class Target(Place):
 
 @asynccontextmanager
 async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
-    """The store behind a service that has its file open."""
+    """Open the store through a service that has its file open."""
     try:
         async with holdfast.open(service, writer=WRITER) as store:
             yield store
@@ -275,7 +276,7 @@ async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
 
 
 def _context(name: str) -> Context:
-    """The context of a name, for the few who use one."""
+    """Return the context with this name. The import happens only where contexts are used."""
     from holdfast.edges.cli.contexts import context_of
 
     return context_of(name)
@@ -287,7 +288,7 @@ def _namespace_of(name: str) -> Chosen:
 
 
 def said(variable: str) -> str | None:
-    """What a variable says; an empty one says nothing."""
+    """Return the value of a variable; None if it is empty or not set."""
     return os.environ.get(variable) or None
 
 

@@ -1,7 +1,7 @@
-"""A value as a command line gives it: JSON in the argument, on stdin or in a file.
+"""Values on a command line: JSON in the argument, on stdin or in a file.
 
-Law: what is not JSON is refused with a hint, never guessed to be text. Whether a JSON value is legal is for
-the rules to say.
+Law: invalid JSON is refused with a hint and never taken as text. The rules decide whether a JSON value is
+allowed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.rules import MAX_DIGITS, MAX_NESTING
 
 
 def read_value(given: str, *, text: bool) -> Any:
-    """The value that an argument stands for.
+    """Return the value that an argument stands for.
 
     Args:
-        given: The value itself, `-` for what is on stdin, or `@` and the name of a file.
-        text: Take it as a string. Of stdin and files one line break at the end is left out.
+        given: The value itself, `-` for stdin, or `@` and the name of a file.
+        text: Take it as a string. One line break at the end of stdin or a file is removed.
     """
     if given == "-":
         found = _decoded(sys.stdin.buffer.read(), "what is on stdin")
@@ -35,10 +35,10 @@ def read_value(given: str, *, text: bool) -> Any:
 
 
 def parse(text: str) -> Any:
-    """JSON as Python has it.
+    """Parse JSON.
 
-    The fast decoder refuses some JSON that can't be a value, such as 1e400, without saying why; the slow one
-    lets it through to the rules, which do.
+    The fast decoder rejects some JSON that cannot be a value, such as 1e400, without a reason. The slow one
+    passes it on to the rules, which give one.
     """
     try:
         return msgspec.json.decode(text)
