@@ -1,7 +1,7 @@
-"""`holdfast audit`: who changed what, and whether the record of it is whole.
+"""`holdfast audit`: the record of changes, and the check that it is intact.
 
-Law: what a record is and when it is broken is settled by `holdfast.audit`; what an export looks like and how
-the heads in a log are found stands in `trails`. Here it is asked for and printed.
+Law: `holdfast.audit` defines what a record is and when it is broken; `audit_export` defines the format of an
+export and finds the heads in a log. This module only asks for them and prints them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose"
 @Parameter(name="*", group=Group("Records", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which records to show; what is given must all fit."""
+    """The filters for records; all that are given must match."""
 
     prefix: Annotated[str, Parameter(name="--key")] = ""
     """Only records of keys with this prefix."""
@@ -242,7 +242,7 @@ async def rotate(*, later: bool = False, target: Place = STORE) -> None:
 
 
 async def _bound(target: Place) -> int | None:
-    """How many audits went over to the new key; None if that is for another process to do."""
+    """Return the number of audits that switched to the new key; None if another process must do it."""
     try:
         found = await schema_of(target.address).revision()
         if needed(None if found == BASE else found) is Need.CREATE:
@@ -256,7 +256,7 @@ async def _bound(target: Place) -> int | None:
 async def _pages(
     store: holdfast.Store, namespace: str, wanted: Wanted, after: int, limit: int | None
 ) -> AsyncIterator[AuditPage]:
-    """Pages of records until there are no more, or as many as were asked for."""
+    """Yield pages of records until there are no more, or until the limit is reached."""
     audit, left = store.audit(namespace), limit
     following: int | None = after
     while following is not None and left != 0:
@@ -268,7 +268,7 @@ async def _pages(
 
 
 def _keys(target: Place) -> Keys:
-    """What signs the audit of the store, which is not opened for this."""
+    """Return the keys that sign the audit of the store, without opening the store."""
     if target.address.startswith(("nats://", "tls://")):
         raise holdfast.Unsupported("a service keeps its keys to itself: do this where the service runs")
     return engine_for(target.address, target.keys_at_hand()).keys

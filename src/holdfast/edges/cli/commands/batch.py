@@ -1,6 +1,6 @@
 """`holdfast batch`: several writes, all or none.
 
-Law: the document is handed to the verb as it is; the rules say what is wrong with it.
+Law: the document is passed to the verb unchanged; the rules report errors in it.
 """
 
 from __future__ import annotations

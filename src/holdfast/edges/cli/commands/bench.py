@@ -1,7 +1,7 @@
-"""`holdfast bench`: how fast a store answers from here.
+"""`holdfast bench`: the speed of a store as seen from here.
 
-Law: public verbs only, on keys of its own that are gone afterwards. It measures and compares with nothing:
-`./dev bench` of a clone does that.
+Law: it uses only public verbs, on keys of its own that it removes afterwards. It measures without comparing:
+`./dev bench` in a clone does that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_KEYS: Final = 1_000_000
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one kind of work; latencies are None when nothing succeeded."""
+    """The results of one kind of work; latencies are None if no call succeeded."""
 
     work: str
     in_flight: int
@@ -104,7 +104,7 @@ async def bench(
 def figures(
     work: str, in_flight: int, seconds: float, taken: Sequence[float], errors: Counter[str]
 ) -> Figures:
-    """The figures of calls that took so many milliseconds each."""
+    """Return the figures of calls with these latencies in milliseconds."""
     ordered = sorted(taken)
     told: dict[str, Any] = {
         name: round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 3) if ordered else None
@@ -136,7 +136,7 @@ async def _measured(
                 await (kv.get(key) if chance.random() < share else kv.set(key, _value(len(taken))))
             except holdfast.HoldfastError as error:
                 errors[error.code] += 1
-                # A refusal may come at once: without a pause one loop would let nobody else run.
+                # A refusal may come at once. Without a pause, one caller would block all others.
                 await asyncio.sleep(0)
             else:
                 taken.append((time.perf_counter() - now) * 1000)
@@ -154,7 +154,7 @@ async def _fill(kv: holdfast.KV, names: Sequence[str]) -> None:
 
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Call again where that may help: a store that was just measured may be tired of us."""
+    """Retry a call while its error is retryable: a store may still be busy after a measurement."""
     for _ in range(_ATTEMPTS):
         try:
             return await call()

@@ -1,7 +1,7 @@
-"""`holdfast watch` and `history`: what has changed.
+"""`holdfast watch` and `history`: the changes of keys.
 
-Law: a change is printed as the journal has it, one line each. A watch goes on until it is interrupted or
-nobody reads on.
+Law: a change is printed as the journal has it, one line each. A watch runs until it is interrupted or its
+output has no reader.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def history(
 
 
 def _with_value(change: holdfast.Change, found: dict[int, Known]) -> dict[str, Any]:
-    """A change as a document, with the value that it left if that is known."""
+    """Return a change as a document, with the value that it left, if known."""
     told = msgspec.structs.asdict(change)
     if change.op not in LEAVES or change.version not in found:
         return told
@@ -109,7 +109,7 @@ def _cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:
 
 
 def _line(change: holdfast.Change) -> str:
-    """A change with tabs between its cells, or in columns for eyes."""
+    """Return a change as a line: in columns on a terminal, otherwise with tabs between its cells."""
     at, op, version, key, writer = _cells(change)
     who = harmless(writer or "-")
     if on_terminal():

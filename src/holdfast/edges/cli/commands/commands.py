@@ -1,7 +1,7 @@
 """`holdfast commands`: every command with its arguments, for programs that call this one.
 
-Law: all of it is read from the parser and from the commands' own functions. The reference page is made from
-the same.
+Law: everything is read from the parser and from the commands' own functions. The reference page is generated
+from the same.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ MEANINGS: Final = {
     INTERRUPTED: "Ctrl-C",
     PIPE_CLOSED: "the reader of the output has gone, as in `holdfast list --all | head -1`",
 }
-"""What each exit code means. Every command has the same ones; `lock run` passes on that of its program."""
+"""The meaning of each exit code. All commands have the same ones; `lock run` passes on its program's."""
 
 
 _OWN: Final = frozenset({"", "Arguments", "Parameters"})
-"""The groups of options that belong to one command alone."""
+"""The groups of options that belong to a single command."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A command: the words that call it, its other names, and what the parser knows of it."""
+    """A command: its words, its aliases, and its entry in the parser."""
 
     path: tuple[str, ...]
     aliases: tuple[str, ...]
@@ -50,13 +50,13 @@ class ShownArgument(msgspec.Struct, frozen=True, kw_only=True):
     """An argument or option of a command.
 
     Args:
-        names: As they are typed, the long one first; what stands for a positional argument in help.
-        value: What follows an option; None for a switch.
-        positional: Whether it is given by its place.
+        names: The names as typed, the long one first; for a positional argument its name in help.
+        value: The placeholder for an option's value; None for a switch.
+        positional: Whether it is given by position.
         required: Whether it must be given.
-        choices: The words that it may be, if there are only some.
-        help: What it means.
-        group: The options that many commands share have a name together.
+        choices: The allowed words, if they are limited.
+        help: Its meaning.
+        group: The name of a group of options that many commands share.
     """
 
     names: tuple[str, ...]
@@ -74,10 +74,10 @@ class ShownCommand(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         command: The words after `holdfast` that call it.
         aliases: Other words that call it.
-        help: What it does.
-        destroys: Whether something that was stored may be lost by it.
-        asks: Whether it then asks first, unless it is given `--yes`.
-        arguments: What it takes.
+        help: Its effect.
+        destroys: Whether it may destroy stored data.
+        asks: Whether it asks for confirmation unless `--yes` is given.
+        arguments: Its arguments and options.
     """
 
     command: str
@@ -89,7 +89,7 @@ class ShownCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownExitCode(msgspec.Struct, frozen=True, kw_only=True):
-    """A number with which commands end, what it means, and the codes of the errors that lead to it."""
+    """An exit code, its meaning, and the codes of the errors that lead to it."""
 
     code: int
     meaning: str
@@ -114,7 +114,7 @@ def commands(*, json: bool = False) -> None:
 
 
 def known_commands(group: App, *path: str) -> Iterator[Known]:
-    """Every command, in the order of their names."""
+    """Yield every command, ordered by name."""
     hidden = {*group.help_flags, *group.version_flags}
     known = group.resolved_commands()
     for name, command in sorted(known.items()):
@@ -127,7 +127,7 @@ def known_commands(group: App, *path: str) -> Iterator[Known]:
 
 
 def shown_command(known: Known) -> ShownCommand:
-    """A command as a program reads of it."""
+    """Return the description of a command for programs."""
     arguments = tuple(map(_shown, arguments_of(known.app)))
     return ShownCommand(
         command=" ".join(known.path),
@@ -140,7 +140,7 @@ def shown_command(known: Known) -> ShownCommand:
 
 
 def exit_codes() -> list[ShownExitCode]:
-    """The exit codes, in their order."""
+    """Return the exit codes, in their order."""
     return [
         ShownExitCode(
             code=number,
@@ -152,24 +152,24 @@ def exit_codes() -> list[ShownExitCode]:
 
 
 def arguments_of(command: App) -> list[Argument]:
-    """What a command takes, as far as help shows it."""
+    """Return the arguments of a command that help shows."""
     return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.show]
 
 
 def group_of(argument: Argument) -> str:
-    """The name of the options that an argument is one of, empty if it is the command's own."""
+    """Return the name of an argument's shared group; empty if it is the command's own."""
     groups: Any = argument.parameter.group
     return str(groups[0].name) if groups else ""
 
 
 def description(command: App) -> str:
-    """A command's documentation up to its parameters."""
+    """Return a command's documentation up to its parameters."""
     text = inspect.cleandoc(command.help)
     return text.partition("\n\nParameters\n")[0]
 
 
 def value_of(argument: Argument) -> str | None:
-    """What follows the name of an option; None for a switch and for what is given by its place."""
+    """Return the placeholder for an option's value; None for a switch or a positional argument."""
     if argument.is_positional_only() or argument.is_flag() or argument.parameter.negative:
         return None
     return str(argument.field_info.name).upper().replace("_", "-")

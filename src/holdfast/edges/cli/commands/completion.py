@@ -1,6 +1,6 @@
-"""`holdfast completion` and `--install-completion`: commands and options by the Tab key.
+"""`holdfast completion` and `--install-completion`: Tab completion of commands and options.
 
-Law: the scripts are made by the library that reads the command line, from the same declarations.
+Law: the library that parses the command line generates the scripts from the same declarations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`holdfast config show`: the settings in force, and where each comes from.
+"""`holdfast config show`: the settings in force, and the source of each.
 
-Law: settings are read as `holdfast up` reads them. What lets one in is not shown.
+Law: settings are read as `holdfast up` reads them. Credentials are not shown.
 """
 
 from __future__ import annotations

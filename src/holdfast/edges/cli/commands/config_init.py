@@ -1,6 +1,6 @@
 """`holdfast config init`: write a file with every setting of `holdfast up`.
 
-Law: the text comes from the table of settings. A file that is there is never replaced without `--force`.
+Law: the text comes from the table of settings. An existing file is never replaced without `--force`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def init(path: Path = NAME, /, *, force: bool = False, json: bool = False) -> No
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file as a whole or not at all."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     unfinished = path.with_name(f"{path.name}.unfinished")

@@ -1,6 +1,6 @@
 """`holdfast context`: short names for stores.
 
-Law: what is stored is a URL that works from every folder. No password or token is ever shown.
+Law: a stored URL works from every folder. No password or token is ever shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = Annotated[bool, Parameter(alias="-j", help="Print JSON.")]
 @Parameter(name="*", group=Group("Logging in to NATS", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """Files that let one in; their paths become options of the URL."""
+    """Files to log in with; their paths become options of the URL."""
 
     creds: str | None = None
     """A file with a JWT and its seed."""
@@ -118,7 +118,7 @@ def remove(name: str, /, *, json: Json = False) -> None:
 
 
 def _everywhere(url: str, login: Login) -> str:
-    """The URL, with paths that do not depend on the folder."""
+    """Return the URL with absolute paths."""
     given = {field.name: getattr(login, field.name) for field in fields(Login)}
     options = [
         f"{name}={quote(str(Path(path).absolute()))}" for name, path in given.items() if path is not None

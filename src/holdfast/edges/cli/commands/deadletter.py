@@ -1,7 +1,7 @@
-"""`holdfast deadletter`: what was given up, to be looked at, done again or dropped.
+"""`holdfast deadletter`: show, retry or drop requests that were given up.
 
-Law: a letter goes only when its request was done, or by the command that says so. Of several letters one that
-can't be done does not keep the others from their turn; the first failure gives the exit code.
+Law: a letter is removed only when its request succeeded, or by the command `drop`. Among several letters, one
+that fails does not stop the others; the first failure determines the exit code.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _letters(store: holdfast.Store, target: Target) -> Letters:
 
 
 async def _numbers(box: Letters) -> AsyncIterator[int]:
-    """The numbers of all letters that are there now."""
+    """Yield the numbers of all current letters."""
     after: int | None = 0
     while after is not None:
         page = await box.list(after=after)

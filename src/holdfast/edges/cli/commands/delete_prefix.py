@@ -1,6 +1,6 @@
-"""`holdfast delete --prefix`: all keys that begin alike.
+"""`holdfast delete --prefix`: all keys with a prefix.
 
-Law: what would go can be seen first, and nothing goes without a yes.
+Law: the keys can be listed first, and nothing is deleted without a confirmation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: Origin, target: Target) -> None:
-    """Delete the keys that begin with a prefix and print how many went, or only print them."""
+    """Delete the keys with a prefix and print how many there were, or only print the keys."""
     if dry_run:
         async with target.look() as store:
             count = await _walk(target.keys(store), prefix, origin, target, dry_run=True)

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: checks of the machine and the store, each one line with what to do.
+"""`holdfast doctor`: checks of the machine and the store, each a line with advice.
 
 Law: nothing is changed. A store that opening would create or migrate is not opened.
 """
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 _ORDER: Final = ("fail", "warn", "ok")
 _COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}
 OFFSET: Final = 1000
-"""From how many milliseconds on two clocks that should agree do not."""
+"""Milliseconds from which two clocks that should agree do not."""
 AHEAD: Final = 2000
-"""From how many milliseconds on a store's time is ahead of the clock that it goes by."""
+"""Milliseconds from which a store's time counts as ahead of its clock."""
 
 
 async def doctor(*, nats: str | None = None, deep: bool = False, target: Place = STORE) -> int:
@@ -71,7 +71,7 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
 
 
 def _key(target: Place) -> tuple[Keyring | None, Finding | None]:
-    """What signs the audit, and what there is to say of its file."""
+    """Return the keyring that signs the audit, and a finding about its file."""
     try:
         keys = target.keys_at_hand()
     except HoldfastError as error:
@@ -103,7 +103,7 @@ async def _findings(
 async def _of_store(
     url: str, schema: Schema | None, keys: Keyring | None, *, deep: bool
 ) -> AsyncIterator[Finding]:
-    """The schema's revision, and then the store itself if opening it changes nothing."""
+    """Check the schema's revision, and then the store itself if opening it changes nothing."""
     try:
         if schema is not None:
             finding = _gone(schema) or _revision(await schema.revision())
@@ -112,7 +112,7 @@ async def _of_store(
                 return
         engine = engine_for(url, keys)
         clock = SystemClock()
-        # A store with a clock that stands still has nothing remembered: a doctor changes nothing.
+        # With a clock that stands still the store remembers no time, so the check changes nothing.
         async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
             yield await _opens(url, store)
             theirs = await engine.clock(clock.ticks)
@@ -131,12 +131,12 @@ async def _of_store(
                     yield finding
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
-    except (TypeError, ValueError):  # what a corrupt page holds is not what it should be
+    except (TypeError, ValueError):  # a corrupt page holds unexpected values
         yield Finding("store", "fail", f"{shown(url)}: it holds what can't be read", "restore a backup")
 
 
 async def _opens(url: str, store: Store) -> Finding:
-    """What is there, as far as this user may see it: a plugin with its own login may not list namespaces."""
+    """Check that the store opens. A plugin with its own login may not list namespaces."""
     try:
         seen = f"namespaces: {len(await store.namespaces())}"
     except PermissionDenied:
@@ -153,7 +153,7 @@ def _schema(url: str) -> Schema | None:
 
 
 def _gone(schema: Schema) -> Finding | None:
-    """A file that a running process has lost."""
+    """Report a file that was removed while a process has it open."""
     process = schema.left_by()
     if process is None:
         return None
@@ -193,7 +193,7 @@ async def _writable(store: Store) -> Finding:
 
 
 async def _signable(engine: Engine, store: Store) -> Finding:
-    """Whether the key is at hand with which the store was signed last."""
+    """Check that the key that last signed the store is available."""
     if isinstance(engine, Auditor):
         return Finding("signing", "ok", "the service has the key of the audit")
     trouble = await store.key_trouble()
@@ -207,7 +207,7 @@ async def _signable(engine: Engine, store: Store) -> Finding:
 
 
 async def _audits(engine: Engine, store: Store) -> Finding:
-    """Whether audits look as they should at first sight; to read their records would take too long."""
+    """Check the audits superficially; reading all records would take too long."""
     found = await suspects(engine, store.now)
     if not found:
         return Finding("audit", "ok", f"nothing wrong at first sight; audits: {len(await store.audits())}")
@@ -216,7 +216,7 @@ async def _audits(engine: Engine, store: Store) -> Finding:
 
 
 def offset(milliseconds: float) -> Finding:
-    """Whether the storage's clock and this machine's agree."""
+    """Check that the storage's clock and this machine's agree."""
     message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
     if abs(milliseconds) > OFFSET:
         return Finding("offset", "warn", message, "look after the time service of both machines")
@@ -224,7 +224,7 @@ def offset(milliseconds: float) -> Finding:
 
 
 def ahead(milliseconds: float, whose: str) -> Finding:
-    """Whether the store's time is that of the clock it goes by, or was once set by one that was ahead."""
+    """Check whether the store's time is ahead of its clock, because a clock was once ahead."""
     if milliseconds <= AHEAD:
         return Finding("time", "ok", f"the store's time is not ahead of {whose}")
     return Finding(

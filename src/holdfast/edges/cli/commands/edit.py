@@ -1,7 +1,7 @@
 """`holdfast edit`: a value in the user's editor.
 
-Law: what is written back replaces exactly the version that was read. Nothing that was typed is lost: where it
-can't be written, it stays in a file that only its owner can read.
+Law: the new value replaces exactly the version that was read. Nothing typed is lost: if it cannot be written,
+it stays in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def _written(
 
 @contextlib.contextmanager
 def _draft(text: str) -> Iterator[Path]:
-    """A file for the editor, which is gone when all went well and stays otherwise."""
+    """Yield a file for the editor. It is removed on success, and kept otherwise if it was edited."""
     number, name = tempfile.mkstemp(prefix="holdfast-", suffix=".json")
     with open(number, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""`holdfast get` and `ttl get`: the verbs that look at one key.
+"""`holdfast get` and `ttl get`: the verbs that read one key.
 
-Law: a command turns its arguments into one call of a verb and prints what it answered. These are what scripts
-call most, so that nothing is imported here but what they need.
+Law: a command turns its arguments into one call of a verb and prints the answer. Scripts call these most, so
+this module imports nothing that they do not need.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
 
 
 def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:
-    """The fields of an entry that are set, by name."""
+    """Return the fields of an entry that are set, by name."""
     semantics = msgspec.json.encode(entry.semantics).decode()
     fields = {
         "key": shown_key(entry.key),

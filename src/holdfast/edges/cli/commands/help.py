@@ -1,6 +1,6 @@
-"""`holdfast help`: what a command does and which options it has.
+"""`holdfast help`: the description and the options of a command.
 
-Law: help is shown by the library that reads the command line.
+Law: the library that parses the command line shows help.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast set`, `delete`, `incr` and `restore`: the verbs that change one key.
 
-Law: a command turns its arguments into one call of a verb and prints what it answered.
+Law: a command turns its arguments into one call of a verb and prints the answer.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ async def restore(key: Key, /, *, ttl: Ttl = None, origin: Origin = UNNAMED, tar
 
 
 def print_stored(entry: holdfast.Entry, target: Target) -> None:
-    """What every write answers that leaves an entry: its version."""
+    """Print the answer of a write that leaves an entry: its version."""
     if target.json:
         document({"key": entry.key, **_stored(entry)})
     else:

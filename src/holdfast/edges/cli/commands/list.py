@@ -1,7 +1,7 @@
-"""`holdfast list`: the keys of a namespace, a page or all of them.
+"""`holdfast list`: the keys of a namespace, one page or all.
 
-Law: what can be printed as it comes is never gathered first, however much there is. Only sorting and a table
-on a terminal need all rows at once.
+Law: rows are printed as they arrive wherever possible, however many there are. Only sorting and a table on a
+terminal need all rows at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Order = Literal["key", "size", "version", "ttl", "updated"]
 @Parameter(name="*", group=Group("Envelope", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which entries to list, by their envelope; what is given must all fit."""
+    """The filters for entries, by their envelope; all that are given must match."""
 
     purpose: str | None = None
     """Only entries with this purpose."""
@@ -47,7 +47,7 @@ ANY: Final = Wanted()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a listing; all but the key is known only where it was asked for."""
+    """A row of a listing; fields other than the key are set only if requested."""
 
     key: str
     size: int | msgspec.UnsetType = msgspec.UNSET
@@ -63,7 +63,7 @@ ORDERS: Final[dict[str, Callable[[Any], Any]]] = {
     "ttl": lambda row: (row.ttl is None, row.ttl),
     "updated": lambda row: row.updated_at,
 }
-"""By what to sort; entries that live for ever come after all that have a deadline."""
+"""The sort keys; entries without a deadline come after all others."""
 
 
 async def list_keys(
@@ -133,7 +133,7 @@ async def pages(
     follow: bool,
     wanted: Wanted = ANY,
 ) -> AsyncIterator[holdfast.Page]:
-    """A page of a listing; with `follow` those after it too."""
+    """Yield a page of a listing; with `follow` also the pages after it."""
     while True:
         page = await keys.list(prefix, limit=limit, cursor=cursor, values=values, **asdict(wanted))
         yield page
@@ -158,7 +158,7 @@ def _listed(page: holdfast.Page, now: int) -> list[Listed]:
 
 
 def _left(entry: holdfast.Entry, now: int) -> int | None:
-    """Whole seconds until the deadline, rounded up."""
+    """Return the whole seconds until the deadline, rounded up."""
     if entry.expires_at is None:
         return None
     return max(0, -((now - round(entry.expires_at.timestamp() * 1000)) // 1000))

@@ -1,6 +1,6 @@
-"""`holdfast lock`: run a program while a lock is held, and see who holds one.
+"""`holdfast lock`: run a program while a lock is held, and show the holder of a lock.
 
-Law: the program runs only while the lock is held. If the lock is lost, the program is told to end.
+Law: the program runs only while the lock is held. If the lock is lost, the program is terminated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.edges.cli.target import HERE, Target
 from holdfast.handles.recipes.names import lock_key
 
 GRACE = 5.0
-"""For how many seconds a program that lost its lock may take to end before it is killed."""
+"""Seconds that a program may take to exit after losing its lock before it is killed."""
 
 
 async def run(
@@ -64,7 +64,7 @@ async def run(
 
 
 async def _held(lock: holdfast.Lock, command: tuple[str, ...]) -> int:
-    """Run the program for as long as the lock is held."""
+    """Run the program while the lock is held."""
     variables = os.environ | {"HOLDFAST_LOCK_TOKEN": str(lock.token)}
     try:
         process = await asyncio.create_subprocess_exec(*command, env=variables)

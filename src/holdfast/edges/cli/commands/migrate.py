@@ -1,7 +1,7 @@
 """`holdfast migrate up`, `down`, `current` and `check`: the revisions of a store's schema.
 
-Law: going up is what opening a store does anyway, so it is done by opening one. Going down may lose data and
-is never done without a word.
+Law: opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always
+needs a confirmation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Database(Place):
     """A path or a URL. If not given: $HOLDFAST_URL, then the store of the settings, then the user's own."""
 
     def _configured(self) -> str:
-        """A service has no schema that could be reached, so that none is looked for."""
+        """Return the store of the settings. A service's schema cannot be reached, so none is considered."""
         return read_config().db
 
 
@@ -96,7 +96,7 @@ async def check(*, database: Database = DATABASE) -> int:
 
 
 def _older(before: str, goal: str | None) -> str:
-    """The revision to go back to, which must be older than what is there."""
+    """Return the revision to go back to, which must be older than the current one."""
     needed(None if before == BASE else before)
     known = (BASE, *KNOWN_REVISIONS)
     place = known.index(before)

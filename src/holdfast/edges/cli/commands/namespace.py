@@ -1,6 +1,6 @@
-"""`holdfast namespace`: which namespaces there are, and what an operator asks of each.
+"""`holdfast namespace`: the namespaces and their policies.
 
-Law: a policy is shown and set field by field; what a field may be and what it means is settled elsewhere.
+Law: a policy is shown and set field by field; the values and meanings of fields are defined elsewhere.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _field(name: str) -> str:
 
 
 def _told(fields: dict[str, Any]) -> str:
-    """A policy in one line: what is asked for."""
+    """Return a policy in one line: the fields that are set."""
     return ", ".join(f"{name} {_shown(value)}" for name, value in fields.items() if value is not None) or (
         "nothing is asked of it"
     )

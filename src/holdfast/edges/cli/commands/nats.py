@@ -1,7 +1,7 @@
-"""`holdfast nats config`: a NATS server on which nobody reaches another's data.
+"""`holdfast nats config`: a NATS server that isolates its users' data.
 
-Law: what the configuration says is settled by `holdfast.edges.nats.server_config`, and how it is kept by
-`holdfast.edges.cli.nats_files`. Here the command line is read, and what comes next is said.
+Law: `holdfast.edges.nats.server_config` makes the configuration, and `holdfast.edges.cli.nats_files` stores
+it. This module parses the command line and prints the next steps.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _rotate(out: Path, names: tuple[str, ...], *, as_json: bool) -> None:
 def _written(
     permissions: Permissions, known: Mapping[str, Credentials], files: Mapping[str, Path], path: Path
 ) -> dict[str, Any]:
-    """What was written, for another program."""
+    """Return a description of the written files, for programs."""
     return {
         "configuration": str(path),
         "mode": permissions.mode,
@@ -199,7 +199,7 @@ def _written(
 def _next_steps(
     permissions: Permissions, known: Mapping[str, Credentials], files: Mapping[str, Path], path: Path
 ) -> Iterator[str]:
-    """What to type now: the service, and how one of the users finds it."""
+    """Yield the next commands: for the service, and for one of the users."""
     settings = [f"HOLDFAST_REPLY_MODE={permissions.mode}"]
     if permissions.prefixes != PREFIXES:
         settings.append(f"HOLDFAST_SUBJECT_PREFIXES={','.join(permissions.prefixes)}")
@@ -221,7 +221,7 @@ def _next_steps(
 
 
 def _address(credentials: Credentials, file: Path, permissions: Permissions) -> str:
-    """The URL with which a user's store is opened."""
+    """Return the URL with which a user opens the store."""
     options = {"inbox": credentials.inbox}
     if permissions.prefixes[0] != PREFIXES[0]:
         options["prefix"] = permissions.prefixes[0]
@@ -235,7 +235,7 @@ def _address(credentials: Credentials, file: Path, permissions: Permissions) -> 
 
 
 def _trust(tls: Tls | None) -> dict[str, str]:
-    """What a client has to be told about TLS; its own certificate is its user's to name."""
+    """Return the URL options for TLS; users fill in their own certificates."""
     if tls is None:
         return {}
     own = {"tls_cert": "CERT", "tls_key": "KEY"} if tls.verify else {}
@@ -244,7 +244,8 @@ def _trust(tls: Tls | None) -> dict[str, str]:
 
 
 def _tls(cert: Path | None, key: Path | None, ca: Path | None, *, verify: bool, first: bool) -> Tls | None:
-    """How the server encrypts; checked now, since the server would only say so when it is started."""
+    """Return the server's TLS settings. They are checked now, because the server would only fail at its
+    start."""
     if cert is None and key is None:
         if ca or verify or first:
             raise ValidationError("TLS needs the server's certificate: give --tls-cert", field="tls_cert")

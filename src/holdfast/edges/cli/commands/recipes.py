@@ -1,6 +1,6 @@
 """`holdfast counter`, `flag` and `checkpoint`: the recipes that programs use, by hand.
 
-Law: a command is one call of a recipe. Which entry a recipe keeps is known to the recipe alone.
+Law: a command is one call of a recipe. Only the recipe knows which entry it keeps.
 """
 
 from __future__ import annotations
@@ -126,4 +126,4 @@ async def checkpoint_set(
 
 
 class _Unset:
-    """The default of a flag that has none here: a type of its own, so that any JSON is a legal value."""
+    """The default of a flag without one here: a type of its own, so that any JSON is a valid value."""

@@ -1,6 +1,6 @@
 """`holdfast rescue`: copy a whole store that is in use into a new file.
 
-Law: nothing is overwritten, and no store is made by looking for one.
+Law: nothing is overwritten, and looking for a store never creates one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
 
 
 def _require_store(address: str) -> None:
-    """Opening a path where nothing is would make an empty store there."""
+    """Check that the file exists, because opening a path without one would create an empty store."""
     try:
         file = schema_of(address).file
     except holdfast.Unsupported:

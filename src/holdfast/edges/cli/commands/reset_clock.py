@@ -1,7 +1,7 @@
-"""`holdfast migrate --reset-clock`: takes a store's time back to the present.
+"""`holdfast migrate --reset-clock`: resets a store's time to the present.
 
-Law: this is the one place where a store's time goes back, and nobody may have the store open meanwhile: a
-process that runs would go on with the time it has, and have it remembered again.
+Law: only here does a store's time go back, and no process may have the store open meanwhile: a running
+process would continue with its own time and store it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done: the store's time before and after, and how many namespaces had a change ahead of it."""
+    """The result: the store's time before and after, and the number of namespaces that were ahead of it."""
 
     before: datetime
     after: datetime

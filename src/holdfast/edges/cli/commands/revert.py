@@ -1,8 +1,8 @@
-"""What a key held before: where the store still has it.
+"""`holdfast revert`: earlier values of a key, where the store still has them.
 
-Law: nothing is guessed. The journal and the audit have no values, so that at most two are known: that of the
-entry which is there, and the one that the trash keeps of what was last deleted or expired. A value that
-another one has replaced is gone.
+Law: nothing is guessed. The journal and the audit have no values, so at most two are known: that of the
+current entry, and the one that the trash keeps of the last deletion or expiry. A value that was overwritten
+is gone.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from holdfast.edges.cli.target import HERE, Target
 ENTRY: Final = "entry"
 TRASH: Final = "trash"
 LEAVES: Final = frozenset({"set", "restored"})
-"""The changes that leave a value behind."""
+"""The kinds of change that leave a value."""
 CLOSED: Final = "the trash may have more, but only operators are shown it"
 
 
 class Known(NamedTuple):
-    """A value that is still there, and where: in the entry or in the trash."""
+    """A value that still exists, and its place: the entry or the trash."""
 
     value: Any
     place: str
 
 
 class Past(NamedTuple):
-    """What is known of a key: values by version, the entry, and whether the trash could be looked at."""
+    """The known past of a key: values by version, the entry, and whether the trash was accessible."""
 
     values: dict[int, Known]
     entry: holdfast.Entry | None
@@ -39,7 +39,7 @@ class Past(NamedTuple):
 
 
 async def past_of(store: holdfast.Store, kv: holdfast.KV, key: str) -> Past:
-    """What the store still has of a key."""
+    """Return everything that the store still has of a key."""
     full = kv.verbs.key(key)
     values: dict[int, Known] = {}
     try:
@@ -94,7 +94,7 @@ async def _reverted(kv: holdfast.KV, key: str, version: int, past: Past, origin:
 
 
 async def _why_not(kv: holdfast.KV, key: str, version: int, past: Past) -> str:
-    """Why the value of a version can't be had, and which can."""
+    """Explain why the value of a version is not available, and which values are."""
     changes = await kv.history(key)
     ops = {change.version: change.op for change in changes}
     later = [change.version for change in changes if change.version > version]

@@ -1,7 +1,7 @@
 """`holdfast shell`: commands at a prompt, or from the lines of stdin, on a store that stays open.
 
-Law: there is no second language here. A line is split into words as a shell splits them, and the words are
-those of the command line. What goes wrong in a command is told as ever, and the next one has its turn.
+Law: there is no second language. A line is split into words as a shell does, and the words are those of the
+command line. An error in a command is reported as usual, and the next command runs.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ELSEWHERE: Final = {
     "up": "holdfast up goes on until Ctrl-C: run it in a terminal of its own",
     "shell": "this is holdfast shell already: type a command, or exit to leave",
 }
-"""Commands that do not run within another."""
+"""Commands that cannot run within another."""
 _ALONE: Final = frozenset({"migrate", "doctor"})
-"""Commands that look at a store which is not open."""
+"""Commands that need the store to be closed."""
 
 
 async def shell(*, target: Target = HERE) -> int:
@@ -64,8 +64,8 @@ class Commands:
 
     Args:
         kept: The store that stays open.
-        as_json: Whether commands answer with JSON if they can.
-        by_hand: Whether Ctrl-C ends one command, and not all of them.
+        as_json: Whether commands print JSON if they can.
+        by_hand: Whether Ctrl-C ends only the current command.
     """
 
     def __init__(self, kept: Kept, *, as_json: bool, by_hand: bool) -> None:
@@ -73,10 +73,10 @@ class Commands:
         self._as_json = as_json
         self._by_hand = by_hand
         self.left = False
-        """Whether a line has asked to leave."""
+        """True once a line has asked to leave."""
 
     async def run(self, line: str) -> int:
-        """Run the command in a line; the exit code that it would have had."""
+        """Run the command in a line. Returns its exit code."""
         words: list[str] = []
         try:
             words = split(line)
@@ -88,7 +88,7 @@ class Commands:
             return code
         except HoldfastError as error:
             if isinstance(error, (DatabaseError, Unavailable)):
-                await self._kept.release()  # what can be mended is when it is opened anew
+                await self._kept.release()  # reopening the store may fix it
             complain(error, as_json=self._as_json or wants_json(words))
             return exit_code(error)
         except KeyboardInterrupt:
@@ -112,7 +112,7 @@ class Commands:
 
 
 async def _interruptible(command: Coroutine[None, None, int]) -> int:
-    """Run a command that Ctrl-C ends, and nothing else with it."""
+    """Run a command that Ctrl-C ends without ending the shell."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     before = signal.getsignal(signal.SIGINT)
@@ -128,10 +128,10 @@ async def _interruptible(command: Coroutine[None, None, int]) -> int:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line; none if there is no command in it.
+    """Split a line into words; none if it holds no command.
 
     Raises:
-        ValidationError: A quote is not closed.
+        ValidationError: The line ends within a quote or after a backslash.
     """
     if line.lstrip().startswith("#"):
         return []
@@ -155,7 +155,7 @@ async def _by_hand(commands: Commands, target: Target) -> int:
 
 
 async def _by_line(commands: Commands) -> int:
-    """Run the lines of stdin, which the commands themselves find empty; the first code that is not 0."""
+    """Run the lines of stdin, which is empty for the commands. Returns the first exit code that is not 0."""
     first, given = OK, sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
@@ -170,7 +170,7 @@ async def _by_line(commands: Commands) -> int:
 
 
 async def _lines(stream: TextIO) -> AsyncIterator[str]:
-    """The lines of a stream. It is read beside the loop, so that connections live while nothing comes."""
+    """Yield the lines of a stream. A thread reads it, so that connections stay alive during a wait."""
     loop = asyncio.get_running_loop()
     while True:
         line: asyncio.Future[str] = loop.create_future()
@@ -200,7 +200,7 @@ def _takes_json(path: tuple[str, ...]) -> bool:
 
 @contextlib.contextmanager
 def _saying(target: Target) -> Iterator[None]:
-    """Have what was said of the store hold for every command that does not say otherwise."""
+    """Make the given store and namespace the default of every command."""
     said: dict[str, str | None] = {}
     if target.url is not None:
         said["HOLDFAST_URL"] = target.url
@@ -226,4 +226,4 @@ def _set_variables(said: Mapping[str, str | None]) -> None:
 
 
 def _unheard(text: str) -> None:
-    """What a script need not be told."""
+    """Ignore a message that a script does not need."""

@@ -1,7 +1,7 @@
-"""`holdfast slowlog`: the requests that took a running service long.
+"""`holdfast slowlog`: the slow requests of a running service.
 
-Law: nothing here writes, and no store is opened for it: a file has no slow log, but the service that has it
-open has.
+Law: nothing here writes, and no file is opened: a file has no slow log, but the service that has it open
+does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("time", "ms", "plugin", "verb", "key")
 _MORE: Final = ("error", "request id", "number")
 _USUAL: Final = 20
-"""How many are printed if nothing else is said."""
+"""Default number of requests to print."""
 
 
 async def slowlog(
@@ -63,7 +63,7 @@ async def slowlog(
 
 @asynccontextmanager
 async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
-    """The service that is named, or that has the file open which is named."""
+    """Open the named service, or the service that has the named file open."""
     from holdfast.edges.cli.schema import service_beside
 
     address = target.address
@@ -84,7 +84,7 @@ async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
 async def _gathered(
     store: holdfast.Store, most: int, *, slowest: bool, instance: str | None, owner: str | None
 ) -> tuple[list[holdfast.SlowRequest], holdfast.SlowPage]:
-    """What is to be printed, and the last page that was needed for it."""
+    """Return the requests to print, and the last page that was read for them."""
     found: list[holdfast.SlowRequest] = []
     before: int | None = None
     while True:
@@ -99,7 +99,7 @@ async def _gathered(
 
 
 def _owner(target: Target) -> str | None:
-    """Whose requests are meant: only the command line narrows this, no variable."""
+    """Return the owner whose requests to show. Only the command line sets it, not a variable."""
     if not target.named:
         return None
     plugin, tenant, project = target.chosen

@@ -1,4 +1,4 @@
-"""`holdfast stats`, `ping` and `top`: what a store holds and how it does.
+"""`holdfast stats`, `ping` and `top`: the contents and the state of a store.
 
 Law: nothing here writes, and nothing costs more on a larger namespace.
 """
@@ -28,7 +28,7 @@ _TOP_COLUMNS: Final = ("namespace", "keys", "bytes", "changes/s")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace held at a moment, and how fast it changed before that."""
+    """The contents of a namespace at a moment, and its rate of change before that."""
 
     namespace: str
     keys: int
@@ -112,7 +112,7 @@ async def top(
 
 
 def samples(before: Sequence[holdfast.Stats], now: Sequence[holdfast.Stats], passed: float) -> list[Sample]:
-    """What is there now, the fastest first, then the fullest."""
+    """Return the current samples, by rate of change and then by number of keys, highest first."""
     known = {one.namespace: one.version for one in before}
     samples = [
         Sample(
@@ -128,7 +128,8 @@ def samples(before: Sequence[holdfast.Stats], now: Sequence[holdfast.Stats], pas
 
 @contextlib.contextmanager
 def _display(target: Place, *, once: bool) -> Iterator[Callable[[list[Sample]], None]]:
-    """What shows samples: a table that is drawn anew on a terminal, else lines, with an empty one between."""
+    """Yield a function that shows samples: as a live table on a terminal, else as lines with an empty one
+    between."""
     if target.json:
         yield lambda samples: document({"namespaces": samples})
     elif once:

@@ -1,6 +1,6 @@
 """`holdfast table create`, `drop`, `list`, `describe`, `index` and `sweep`: tables and their indexes.
 
-Law: a command turns its arguments into calls of a verb and prints what was answered.
+Law: a command turns its arguments into calls of a verb and prints the answer.
 """
 
 from __future__ import annotations

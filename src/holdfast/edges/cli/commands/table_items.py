@@ -1,6 +1,6 @@
 """`holdfast table put`, `get`, `update`, `delete` and `ttl`: the verbs on one item.
 
-Law: a command turns its arguments into one call of a verb and prints what was answered.
+Law: a command turns its arguments into one call of a verb and prints the answer.
 """
 
 from __future__ import annotations

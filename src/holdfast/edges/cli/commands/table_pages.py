@@ -1,6 +1,6 @@
-"""`holdfast table query`, `scan`, `index query` and `changes`: many items, a page or all of them.
+"""`holdfast table query`, `scan`, `index query` and `changes`: many items, one page or all.
 
-Law: what can be printed as it comes is never gathered first, however much there is.
+Law: rows are printed as they arrive wherever possible, however many there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`holdfast export` and `import`: a namespace as a file, and back.
 
-Law: entries are moved, not decided about: what a line is stands in `lines`, what becomes of it in `intake`. A
-file that is being written has its name only when it is complete.
+Law: this module moves entries without deciding about them: `export_format` defines a line, and
+`import_entries` writes it. A file gets its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ async def import_entries(
 
 
 async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
-    """How many entries there are to export; those of a prefix are counted only where a bar shows it."""
+    """Return the number of entries to export. Those with a prefix are counted only if a progress bar shows
+    it."""
     if not prefix or not sys.stderr.isatty():
         return (await store.stats(keys.namespace)).keys
     walk = pages(keys, prefix, limit=None, cursor=None, values=False, follow=True)
@@ -114,7 +115,7 @@ async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
 
 
 def _size(name: str) -> int | None:
-    """The bytes of a file; None where that is not known, as of stdin."""
+    """Return the size of a file; None if unknown, as for stdin."""
     return None if name == "-" else Path(name).stat().st_size
 
 
@@ -153,7 +154,7 @@ def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
 
 @contextlib.contextmanager
 def _input(name: str) -> Iterator[Iterator[bytes]]:
-    """The lines of a file or of stdin."""
+    """Open the lines of a file or of stdin."""
     if name == "-":
         yield iter(sys.stdin.buffer)
         return
@@ -168,7 +169,7 @@ def require_free(name: str | Path | None, *, force: bool, field: str = "out") ->
     """Refuse to overwrite a file before any work is done for it.
 
     Raises:
-        ValidationError: There is one, and nobody said that it may be replaced.
+        ValidationError: The file exists, and `force` is not set.
     """
     if name is not None and not force and os.path.lexists(name):
         raise holdfast.ValidationError(f"{name} exists already; --force replaces it", field=field)
@@ -176,7 +177,7 @@ def require_free(name: str | Path | None, *, force: bool, field: str = "out") ->
 
 @contextlib.contextmanager
 def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
-    """Stdout, or a file that takes its name once all is written."""
+    """Open stdout, or a file that gets its name once it is complete."""
     if name is None:
         yield _Screen() if on_terminal() else sys.stdout.buffer
         return
@@ -197,17 +198,17 @@ def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
 
 
 class Output(Protocol):
-    """What takes lines of JSON."""
+    """A destination for lines of JSON."""
 
     def write(self, line: bytes, /) -> object:
-        """Take a line."""
+        """Write a line."""
 
     def writelines(self, lines: Iterable[bytes], /) -> object:
-        """Take several."""
+        """Write several lines."""
 
 
 class _Screen:
-    """A terminal, which is given nothing that it would obey."""
+    """A terminal, to which text is written escaped."""
 
     def write(self, line: bytes, /) -> None:
         sys.stdout.write(harmless(line.decode(), lines=True))
@@ -219,7 +220,7 @@ class _Screen:
 
 @contextlib.contextmanager
 def _progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """What counts entries, or bytes: a bar where somebody sees it."""
+    """Yield a function that counts entries or bytes, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

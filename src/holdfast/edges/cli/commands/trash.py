@@ -1,4 +1,4 @@
-"""`holdfast trash`: what was removed and can be restored.
+"""`holdfast trash`: removed entries that can be restored.
 
 Law: nothing here writes; `holdfast restore` brings a key back.
 """

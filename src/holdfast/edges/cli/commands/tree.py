@@ -1,6 +1,6 @@
 """`holdfast tree`: the keys of a namespace as branches.
 
-Law: nothing is read but keys, and a branch below the depth that was asked for is only counted.
+Law: only keys are read, and a branch below the requested depth is only counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP: Final = "  "
 
 
 class Branch:
-    """A part of keys that ends with a separator, or a whole key, and how many keys there are below it."""
+    """A part of keys that ends with a separator, or a whole key, and the number of keys below it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class Branch:
         self.branches: dict[str, Branch] = {}
 
     def document(self) -> dict[str, Any]:
-        """The branch and those below it."""
+        """Return the branch and those below it as a document."""
         told: dict[str, Any] = {"name": self.name, "keys": self.keys}
         return (
             told | {"branches": [one.document() for one in self.branches.values()]} if self.branches else told

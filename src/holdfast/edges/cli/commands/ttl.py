@@ -1,6 +1,6 @@
 """`holdfast ttl set` and `remove`: the verbs that change a deadline.
 
-Law: a command turns its arguments into one call of a verb and prints what it answered.
+Law: a command turns its arguments into one call of a verb and prints the answer.
 """
 
 from __future__ import annotations

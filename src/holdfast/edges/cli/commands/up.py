@@ -1,6 +1,6 @@
 """`holdfast up`: run the service.
 
-Law: every flag is a setting of the table, with its name and its words.
+Law: every flag is a setting of the table, with its name and its help.
 """
 
 from __future__ import annotations
