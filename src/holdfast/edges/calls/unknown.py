@@ -47,8 +47,7 @@ def warning(found: list[Unknown], spelled: Callable[[str], str]) -> str:
 
 
 def unknown_field(found: Unknown, spelled: Callable[[str], str]) -> ValidationError:
-    """Return the error that rejects an unknown field. It names the closest known field, or all if none is
-    close."""
+    """Return the error that rejects an unknown field. It names the closest known field, or else all."""
     name, names = found.path.rpartition(".")[2], sorted(found.shape.names)
     near = get_close_matches(name, names, n=1)
     told = f"did you mean {spelled(near[0])}?" if near else f"known are {', '.join(map(spelled, names))}"

@@ -66,10 +66,10 @@ class _Anchor(msgspec.Struct):
 
 
 def anchors_in(given: Iterable[str]) -> dict[str, list[str]]:
-    """Return the heads in anchors, by namespace. An anchor is a line from `audit anchor`, or a file of such
-    lines.
+    """Return the heads in anchors, by namespace.
 
-    A head without a namespace belongs to the namespace of the command, which is "" here.
+    An anchor is a line that `audit anchor` printed, or a file of such lines. A head without a namespace
+    belongs to the namespace of the command, which is "" here.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in given:

@@ -50,8 +50,7 @@ def plain_call(words: Sequence[str]) -> Call | None:
 
 
 def leading(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split off the shared options before a command. Returns them and the rest, which starts with the
-    command."""
+    """Split off the shared options before a command. Returns them and the rest, from the command on."""
     at = 0
     while at < len(words):
         name, equals, _ = _SHORT.get(words[at], words[at]).partition("=")

@@ -162,8 +162,7 @@ class Place:
             logging.basicConfig(level=logging.ERROR, format="holdfast: %(message)s")
 
     def keys_at_hand(self) -> Keyring | None:
-        """Return the keyring that signs the audit of a store opened here; None for a service, which has its
-        own."""
+        """Return the keyring that signs the audit of a store opened here; None for a service."""
         from holdfast.edges.settings.read import keys_of, read_config
 
         if self.address.startswith(("nats://", "tls://")):

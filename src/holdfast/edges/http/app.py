@@ -48,10 +48,10 @@ class Health:
         self._signs, self._looked = OK, -FRESH
 
     async def report(self) -> dict[str, Any]:
-        """Return for each part `ok` or its problem, whether all parts are ready, and problems of some
-        plugins.
+        """Return `ok` or the problem of each part, and whether the service is ready and degraded.
 
-        Without the audit's key the service is ready for writes that are not audited, and is degraded.
+        Lost connections of some plugins are reported separately. Without the audit's key the service is ready
+        for writes that are not audited, and is degraded.
         """
         parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
         audit = await self._audit() if parts["store"] == OK else UNKNOWN

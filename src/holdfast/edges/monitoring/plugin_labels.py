@@ -78,8 +78,7 @@ class Labels:
             self._heard = dict(nlargest(WATCHED // 2, self._heard.items(), key=itemgetter(1)))
 
     def rank(self, requests: Mapping[str, int]) -> list[tuple[str, str]]:
-        """Assign labels to the busiest plugins. Returns pairs of the plugin that lost a label and the one
-        that got it.
+        """Assign labels to the busiest plugins. Returns pairs of the plugins that lost and got a label.
 
         Earlier requests count half as much at each ranking, so a plugin that pauses keeps its label for a
         while.

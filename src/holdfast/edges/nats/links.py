@@ -32,7 +32,7 @@ ASK_SECONDS: Final = 5.0
 """Interval in seconds at which the service asks the server for new links."""
 REST: Final = 2.0
 """Pause after reading a full chunk from such a connection, as a multiple of the time its processing took. A
-connection that sends more than the service can handle so gets a third of the loop's time."""
+connection that sends more than the service can handle therefore gets a third of the loop's time."""
 
 _log = logging.getLogger("holdfast.nats")
 

@@ -35,8 +35,9 @@ LEAST_VERSION: Final = (2, 14)
 """The oldest supported version. Permissions can be bypassed in earlier ones."""
 
 FEW_CORES: Final = 2
-"""Number of cores up to which the server is limited to one. With more, it would wake a second thread for
-every few messages, which takes the core away from the process about to send or answer the next ones."""
+"""Number of cores of a machine up to which the server gets only one. Given more, it would wake a second
+thread for every few messages and take the core away from the process about to send or answer the next ones.
+"""
 
 _HOST: Final = "127.0.0.1"
 _MAX_PORT: Final = 65_535
@@ -179,8 +180,7 @@ class NatsServer:
             )
 
     def _settings(self) -> str:
-        """Return the configuration without the server's name. Paths of included files are relative to the
-        folder."""
+        """Return the configuration without the server's name. Included paths are relative to the folder."""
         if isinstance(self._config, Path):
             return f'include "{os.path.relpath(self._config, self._folder)}"'
         return self._config or ""

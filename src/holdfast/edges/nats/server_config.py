@@ -120,8 +120,7 @@ class Permissions:
     """The users on the bus and their rights, validated.
 
     Args:
-        plugins: Users of plugins: the plugin's name, optionally with a colon and the verbs that the user may
-            use.
+        plugins: Users of plugins: the plugin's name, optionally with a colon and the permitted verbs.
         tenants: Users of projects, as `tenant/project`, with or without verbs.
         prefixes: Prefixes of the service's subjects; events use the first.
         mode: Accounts, or permissions within one account.
@@ -188,8 +187,7 @@ class Permissions:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Every user that needs credentials: the service first, then the operators, the plugins and the
-        projects."""
+        """Every user that needs credentials: the service, the operators, the plugins and the projects."""
         return (SERVICE, OPERATOR, *self._users)
 
     @property
@@ -315,8 +313,7 @@ class Permissions:
         return [*(f"{subject} {QUEUE}" for subject in (*common, *own, *links)), _MICRO]
 
     def _exports(self) -> list[dict[str, Any]]:
-        """Return the exports. Where a token names the account, it limits each import; elsewhere accounts are
-        listed."""
+        """Return the exports, limited by a token that names the account, or else by a list of accounts."""
         families = ("kv", "table") if self.plugins else ()
         links = (f"{prefix}.{LINK}.*" for prefix in self.prefixes)
         asked = [_by_token("service", f"{link}.{family}.*.>") for link in links for family in families]
@@ -343,8 +340,7 @@ class Permissions:
     def _listed(self, kind: str, subjects: Mapping[str, Iterable[str]]) -> list[dict[str, Any]]:
         """Return exports of subjects, each once, to the accounts that need them.
 
-        An export of a single subject takes precedence over the wildcard, so it must also list the
-        unrestricted user.
+        An export of a single subject takes precedence over a wildcard, so it lists the unrestricted user too.
         """
         accounts: dict[str, dict[str, None]] = {}
         for user, wanted in subjects.items():

@@ -351,8 +351,7 @@ class NatsService:
             self._done(request)
 
     def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
-        """Defer a get to the end of the turn, when one lookup serves all. Returns False if that is
-        impossible."""
+        """Defer a get to the end of the turn, when one lookup serves all. Returns False if it can't be."""
         key = request.key = kv.verbs.key(required(fields, "key"))
         if not self._glances or self._store.writing(kv.namespace, key):
             return False
@@ -361,8 +360,7 @@ class NatsService:
         return True
 
     def _answer_gets(self) -> None:
-        """Answer the gets of a turn. Writes handed over in this turn have not started, so gets don't see
-        them."""
+        """Answer the gets of a turn. They do not see the writes of this turn, which have not started."""
         if not self._gets:
             return
         gets, self._gets = self._gets, []
@@ -457,8 +455,7 @@ class NatsService:
             self._answers.over.keep(namespace, client)
 
     def _principal(self, owner: str, user: str) -> str:
-        """Return the principal: the owner and the mode that authenticates it. Open mode authenticates
-        nothing."""
+        """Return the principal: the owner, and the mode that authenticates it (`open` does not)."""
         return f"{self._settings.reply_mode}:{owner}{user}"
 
     def _introduce(self, message: Message) -> None:

@@ -55,8 +55,7 @@ class Listening:
         return [f"{prefix}.{pattern}" for pattern in self._heard]
 
     def common(self, client: Connection) -> Iterator[tuple[str, Way]]:
-        """Yield the subscriptions of the common connection. They also match malformed subjects of each
-        family."""
+        """Yield the subscriptions of the common connection, which also match malformed subjects."""
         for prefix in self.prefixes:
             way = Way(client, prefix, self.endpoints[prefix])
             yield from ((pattern, way) for pattern in self.patterns(prefix))
