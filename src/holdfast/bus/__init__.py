@@ -1,4 +1,4 @@
-"""The connection to NATS: what is said on it, how one logs in, and how it is kept.
+"""The connection to NATS: its protocol, login, and reconnecting.
 
 Law: this knows NATS and nothing of Holdfast beside its errors.
 """

@@ -1,4 +1,4 @@
-"""Other programs' ways of speaking to a store, one module each.
+"""Compatibility layers: the interfaces of other programs over a store, one module each.
 
 Law: nothing in Holdfast imports this package, so that an installation can leave it out.
 """

@@ -1,4 +1,4 @@
-"""The pure heart: what a group of commands does to the rows that it finds.
+"""The semantics, as pure functions: what a group of commands does to the rows that it finds.
 
     needs(commands)                      → the rows and namespaces that must be loaded
     further(commands, wanted, loaded)    → what else must be loaded, as policies and tables require

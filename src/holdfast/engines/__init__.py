@@ -1,4 +1,4 @@
-"""The engines: where rows are kept.
+"""The engines, which store the rows.
 
 Law: an engine moves rows and knows no rules. A driver is imported by its engine alone, and each engine has
 one translator from its driver's errors to ours.

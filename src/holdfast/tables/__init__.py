@@ -1,4 +1,4 @@
-"""What tables are made of, as pure functions: keys, schemas, paths, conditions, updates, deadlines, indexes.
+"""Tables as pure functions: keys, schemas, paths, conditions, updates, deadlines, indexes.
 
 Law: nothing in this package reads, writes, waits or asks for the time. `holdfast.decide` combines these
 functions.

@@ -1,4 +1,4 @@
-"""What others need to certify an engine of their own, or a store that they wrap.
+"""Tools to certify an engine of your own, or a store that you wrap.
 
     from holdfast.testing.conformance import Conformance
 

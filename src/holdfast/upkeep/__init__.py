@@ -1,4 +1,4 @@
-"""Time as a caller like any other: what has expired goes, and interrupted work is finished.
+"""Upkeep: it expires due entries, trims old records, and finishes interrupted work.
 
 Law: this package finds what is to be done and submits commands for it.
 """

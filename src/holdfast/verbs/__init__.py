@@ -1,4 +1,4 @@
-"""From the fields of a call to a legal command.
+"""Verbs: they turn the fields of a call into a legal command.
 
 Law: callers' commands are made only here, in the same way for every edge.
 """

@@ -1,4 +1,4 @@
-"""Messages: bytes to fields to commands, results to fields to bytes.
+"""Messages: conversions between bytes, fields, commands and results.
 
 Law: pure functions, no I/O. What a field means is known to `holdfast.verbs`; here is how it is spelled.
 """

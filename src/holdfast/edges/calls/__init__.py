@@ -1,4 +1,4 @@
-"""The catalogue: what every door answers, verb by verb.
+"""The catalogue of verbs: what every door answers.
 
 Law: nothing here knows a transport. A door adds transport, identity and spelling, and nothing else. A new
 verb is declared in the module of its family.

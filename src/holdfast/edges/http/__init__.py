@@ -1,1 +1,1 @@
-"""The HTTP edge: whether the service is alive and ready, and how it is doing."""
+"""The HTTP edge: liveness, readiness and metrics of the service."""

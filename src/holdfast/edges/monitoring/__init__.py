@@ -1,1 +1,1 @@
-"""What a running service shows of itself: metrics, gauges, logs and alerts."""
+"""Monitoring of a running service: metrics, gauges, logs and alerts."""

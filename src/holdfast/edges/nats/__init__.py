@@ -1,1 +1,1 @@
-"""The NATS edge: the service, what it answers, and the server that it may bring along."""
+"""The NATS edge: the service, its replies, and the NATS server that it may start."""

@@ -1,1 +1,1 @@
-"""The settings of a running Holdfast: which there are, how they are read, and the pages about them."""
+"""The settings of a running Holdfast: their table, how they are read, and their reference pages."""

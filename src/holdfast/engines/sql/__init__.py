@@ -1,1 +1,1 @@
-"""What the SQL engines share: the schema, its migrations and the ORM model."""
+"""Shared parts of the SQL engines: the schema, its migrations and the ORM model."""

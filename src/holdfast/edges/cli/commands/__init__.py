@@ -1,1 +1,1 @@
-"""The commands, one file each or one for a few that belong together."""
+"""The commands of the command line, one file each or one for a few related ones."""
