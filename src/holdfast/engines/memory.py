@@ -1,6 +1,7 @@
-"""The reference engine: everything in dictionaries, nothing kept. Read it to see what an engine has to do.
+"""The reference engine: it keeps everything in dictionaries and persists nothing. Read it to learn what an
+engine has to do.
 
-Law: clarity before speed. Where another engine disagrees with this one, the other is wrong until shown right.
+Law: clarity before speed. Where another engine disagrees with this one, assume that the other is wrong.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class MemoryEngine:
     def __init__(self, keys: Keys | None = None) -> None:
         self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
         self._rows: dict[Address, Row] = {}
-        self._keys: dict[tuple[str, str], list[Any]] = {}  # of one space: all text or all bytes
+        self._keys: dict[tuple[str, str], list[Any]] = {}  # sorted; all text or all bytes within a space
         self._namespaces: dict[str, Namespace] = {}
         self._journal: dict[str, list[Record]] = {}
         self._epoch = secrets.token_hex(8)
 
     async def start(self) -> None:
-        """There is nothing to reach."""
+        """Do nothing: there is no storage to open."""
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """No step awaits, so that nothing can come between the load and the save."""
+        """See `Engine.transact`. No step awaits, so nothing can run between the load and the save."""
         at = now()
         wanted = needs(commands)
         loaded = Loaded(
@@ -80,7 +81,7 @@ class MemoryEngine:
         return outcome
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
-        """There is never anything to wait for."""
+        """See `Engine.glance`: this engine never has to wait."""
         rows = map(self._rows.get, addresses)
         return [row if row is not None and row.alive(now) else None for row in rows]
 
@@ -164,25 +165,25 @@ class MemoryEngine:
         return sorted({address.namespace for address in self._rows if address.space == space})
 
     async def ready(self) -> None:
-        """There is nothing in the way."""
+        """Do nothing: writes are always accepted."""
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Nobody else can change anything."""
+        """See `Engine.hint`: no other process can change anything."""
         return no_hint
 
     async def clock(self, ticks: Callable[[], float]) -> None:
-        """There is no clock but this machine's."""
+        """Return None: there is no clock but this machine's."""
 
     async def remembered(self) -> int:
-        """See `Engine.remembered`: what is kept is gone with the process, and so is its time."""
+        """See `Engine.remembered`: the time is lost with the process, as the rows are."""
         return max((namespace.changed_at for namespace in self._namespaces.values()), default=0)
 
     async def remember(self, now: int) -> int:
-        """There is nothing that could outlive this process."""
+        """Return `now` without keeping it: nothing outlives this process."""
         return now
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _load(self, wanted: Iterable[Address]) -> dict[Address, Row]:
         return {address: self._rows[address] for address in wanted if address in self._rows}
@@ -208,7 +209,7 @@ class MemoryEngine:
         return sum(record_weight(record) for record in records if record.version <= upto)
 
     def _count(self, namespace: str) -> dict[str, int]:
-        """The counters of a namespace, as its rows and records have them."""
+        """Compute the counters of a namespace from its rows and records."""
         rows = [
             (address.space, 1, row_size(address.key, None) + row.size, envelope(row))
             for address, row in self._rows.items()
@@ -217,7 +218,7 @@ class MemoryEngine:
         return summed(rows, journal=self._journal_bytes(namespace, rules.MAX_VERSION))
 
     def _plain(self, namespace: str, now: int) -> list[tuple[str, Row]]:
-        """The entries past their deadline that may go as a run, the longest overdue first."""
+        """Return the expired entries that can be removed as a run, longest overdue first."""
         due = [
             (key, row)
             for key, row in self._range(namespace, KV, "", None)
@@ -279,7 +280,7 @@ class MemoryEngine:
 
 
 def _passed(key: Any, query: Scan) -> bool:
-    """Whether a walk that goes on has been past a key."""
+    """Return whether a key was covered by an earlier page of the scan."""
     if query.after is None:
         return False
     return bool(key >= query.after if query.reverse else key <= query.after)
