@@ -1,8 +1,8 @@
-"""Connections that are opened when first wanted and then kept: work is brought to them.
+"""The connection pool: connections are opened on demand and reused.
 
-Law: whoever has work gets a connection that is clean, and gives it back clean; after any failure it is closed
-instead. Work runs in tasks that belong to this module, so that a caller who gives up leaves nothing half done
-behind. No SQL of the store stands here.
+Law: work receives a clean connection and returns it clean; after any failure the connection is closed
+instead. Work runs in tasks that this module owns, so that a cancelled caller leaves nothing half done. This
+module holds no SQL of the store.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 30.0
-"""How long to wait for a server that has gone silent; longer than any lock is waited for."""
+"""Timeout for a server that has stopped answering; longer than any lock timeout."""
 _OLDEST: Final = 14
-"""Since then `extract` is exact."""
+"""The oldest supported version, the first in which `extract` is exact."""
 
 _SETTINGS: Final = {
     "application_name": "holdfast",
     "synchronous_commit": "on",
     "timezone": "UTC",
-    # A statement outside of a transaction goes by these, whatever the database or the user has been given.
+    # These govern statements outside a transaction and override the defaults of the database and the user.
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "statement_timeout": "0",
-    # A process that stops while it holds a namespace must not stop the others for good.
+    # A process that hangs while it holds a namespace's lock must not block the others forever.
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "15s",
-    # Every statement here is served by an index, whatever the statistics say: a plan that was made while a
-    # table was small is kept, and must still be right when it has grown.
+    # Every statement must use an index, whatever the statistics say: plans are cached, and a plan made for a
+    # small table must still be right when the table has grown.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -50,7 +50,7 @@ _SETTINGS: Final = {
 
 
 class Connections:
-    """The connections to one database. How many there are at once is up to the shares."""
+    """The connections to one database. The shares limit how many are in use at once."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -59,26 +59,30 @@ class Connections:
         self._closed = False
 
     def share(self, width: int) -> Share:
-        """A right to `width` connections at a time, which nobody else can use up."""
+        """Reserve `width` concurrent connections that other shares can't use."""
         return Share(self, width)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something in a task that `aclose` waits for."""
+        """Run work in a task that `aclose` waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def check_open(self) -> None:
-        """Refuse new work once the end has begun."""
+        """Refuse new work once closing has begun.
+
+        Raises:
+            Unavailable: The store is closed.
+        """
         if self._closed:
             raise Unavailable("the store is closed")
 
     async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do work on a connection.
+        """Run work on a connection.
 
-        One that was kept may have died unnoticed. Work that fails for that is done again on a new one, which
-        is safe: an error of the driver's own means that nothing has been written.
+        A reused connection may have died unnoticed. Work that fails for that reason is retried on a new
+        connection. This is safe because an error from the driver itself means that nothing was written.
         """
         kept = self._take()
         try:
@@ -93,7 +97,7 @@ class Connections:
             raise translate(error) from error
 
     async def aclose(self) -> None:
-        """Finish what has been accepted, then close what is open."""
+        """Finish accepted work, then close the connections."""
         self._closed = True
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -140,7 +144,7 @@ class Connections:
         return connection
 
     async def _inspect(self, connection: Connection) -> None:
-        """Refuse a server that can't keep what the store promises."""
+        """Refuse a server that can't uphold the store's guarantees."""
         where = f"PostgreSQL at {server(self._dsn)}"
         version = connection.get_server_version().major
         if version < _OLDEST:
@@ -156,19 +160,19 @@ class Connections:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Looked at here for callers that are gone; one that waits is told in any case.
+            # Mark the exception as retrieved in case the caller is gone. A waiting caller still receives it.
             task.exception()
 
 
 class Share:
-    """So many connections at a time, for one kind of work."""
+    """A fixed number of concurrent connections for one kind of work."""
 
     def __init__(self, connections: Connections, width: int) -> None:
         self._connections = connections
         self._room = asyncio.Semaphore(width)
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do work on a connection; once begun it is finished, also when the caller is cancelled."""
+        """Run work on a connection. Once started it is finished, even if the caller is cancelled."""
         self._connections.check_open()
         begun = False
 

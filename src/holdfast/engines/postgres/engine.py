@@ -1,7 +1,8 @@
 """The PostgreSQL engine: rows in a database that several processes share.
 
-Law: this package moves rows in and out with asyncpg, which nothing else knows. A group of commands is one
-transaction of two messages, or of four where others write too; reads that come together go together.
+Law: this package moves rows in and out with asyncpg, and no other package imports asyncpg. A group of
+commands is one transaction of two messages, or of four where other processes write too. Concurrent reads are
+batched.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class PostgresEngine:
     """See `holdfast.engine.Engine`.
 
     Args:
-        dsn: The address of the database, as asyncpg takes it.
-        connections: How many connections to hold at the most. A quarter is for reads by address and a
-            quarter for other reads, so that neither waits for writes or for the other.
-        keys: What signs the audit; without one nothing that is audited can be written.
+        dsn: The address of the database, in the form that asyncpg accepts.
+        connections: The maximum number of connections. A quarter is for reads by address and a quarter for
+            other reads, so that neither waits for writes or for the other.
+        keys: The keys that sign the audit. Without a key, audited writes are refused.
     """
 
     capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
@@ -61,21 +62,21 @@ class PostgresEngine:
         self.defaults: Policy | None = None
 
     async def start(self) -> None:
-        """Reach the server, and create or migrate the store where that is needed.
+        """Connect to the server, and create or migrate the store if needed.
 
         Raises:
-            Unavailable: The server can't be reached or lets nobody in.
-            Unsupported: The server would lose acknowledged writes, or the store is not one of this version.
+            Unavailable: The server can't be reached or refuses the login.
+            Unsupported: The server would lose acknowledged writes, or this version can't use the store.
         """
         await self._writes.run(partial(prepare, dsn=self._dsn))
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """See `Engine.transact`; the commands are all for one namespace."""
+        """See `Engine.transact`. All commands must be for one namespace."""
         group = Group(commands, now, self.keys, self.defaults)
         return await self._writes.run(partial(group.run, marks=self._marks))
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
-        """See `Engine.glance`: the server is always waited for."""
+        """See `Engine.glance`: every read waits for the server."""
         return LATER
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
@@ -109,22 +110,22 @@ class PostgresEngine:
         return await self._walks.run(partial(walks.owners, space=space))
 
     async def ready(self) -> None:
-        """See `Engine.ready`: a server that only reads takes no writes.
+        """See `Engine.ready`: a standby accepts no writes.
 
         Raises:
-            Unavailable: The server can't be reached, or follows another.
+            Unavailable: The server can't be reached, or is a standby.
         """
         if await self._walks.run(walks.follows_another):
             raise Unavailable("the PostgreSQL server follows another and takes no writes")
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """See `Examined.examine`. A quick look is left to the server, which looks after its own pages."""
+        """See `Examined.examine`. A quick check does nothing: the server takes care of its own pages."""
         if seconds is not None:
             return Checkup(checked="nothing")
         return await self._walks.run(examined)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: others are noticed by looking."""
+        """See `Engine.hint`: changes by other processes are found by polling."""
         return no_hint
 
     async def clock(self, ticks: Callable[[], float]) -> Reading:
@@ -136,7 +137,7 @@ class PostgresEngine:
         return await self._walks.run(walks.remembered)
 
     async def remember(self, now: int) -> int:
-        """See `Engine.remember`: a statement of its own, so that no group waits for it."""
+        """See `Engine.remember`: this is a separate statement, so that no group waits for it."""
         return await self._walks.run(partial(walks.remember, now=now))
 
     async def kept_keys(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""What the driver's errors mean to Holdfast.
+"""Translation of the driver's errors to Holdfast's.
 
-Law: the only translator of this engine. It goes by the type of an error and its SQLSTATE, never by its text,
-and no text of the driver's becomes part of a message; the original is chained for the log.
+Law: this is the engine's only translator. It goes by the type and SQLSTATE of an error, never by its text. No
+text of the driver becomes part of a message; the original error is chained for the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 
 DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""Everything that the driver raises on its own account; timeouts are among the OSErrors."""
+"""All exceptions that the driver itself raises. Timeouts are among the OSErrors."""
 
 _LOST: Final = (Unavailable, "the connection to PostgreSQL was lost before anything was written")
 _CONTENDED: Final = (Busy, "PostgreSQL gave way to another transaction")
@@ -45,7 +45,7 @@ _BY_STATE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "57P05": _LOST,
 }
 _REFUSED: Final = ("0A000", "25006")
-"""States of errors that come before a statement has done anything; another connection may do."""
+"""States of errors raised before a statement has any effect. Another connection may succeed."""
 _BY_CLASS: Final[dict[str, tuple[type[HoldfastError], str]]] = {"08": _LOST}
 _DEFECT: Final = (DatabaseError, "PostgreSQL failed to do what was asked")
 
@@ -58,34 +58,35 @@ _CONNECTING: Final = {
 
 
 def translate(error: BaseException) -> HoldfastError:
-    """The error of ours for one that ended a statement before its transaction was to be committed."""
+    """Return our error for a driver error that occurred before the commit was attempted."""
     kind, sentence = _meaning(error)
     return kind(sentence)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the same statement may well succeed on a new connection."""
+    """Return whether the same statement may succeed on a new connection."""
     return _meaning(error)[0] is Unavailable
 
 
 def may_have_committed(error: BaseException) -> bool:
-    """Whether a statement that is a transaction of its own may have been kept although it ended so.
+    """Return whether a self-committing statement may have been committed although it raised this error.
 
-    It was not if the server refused it and goes on. A server that takes its leave, for whatever reason, may
-    do so after the commit.
+    It was not committed if the server refused the statement and kept the connection. A server that closes the
+    connection, for whatever reason, may do so after the commit.
     """
     return is_lost(error) and getattr(error, "sqlstate", None) not in _REFUSED
 
 
 def unknown() -> OutcomeUnknown:
-    """The error for whatever went wrong while a transaction was being committed."""
+    """Return the error for any failure during a commit."""
     return OutcomeUnknown("PostgreSQL did not confirm the commit: the write may or may not have been kept")
 
 
 def unreachable(error: BaseException, dsn: str) -> HoldfastError:
-    """The error of ours for one that came instead of a connection.
+    """Return our error for a failed attempt to connect.
 
-    It is a ValidationError for an address that the driver can't read, whose own error may quote a secret.
+    For an address that the driver can't parse it is a ValidationError: the driver's own error may quote a
+    secret.
     """
     if isinstance(error, ValueError) and not isinstance(error, OSError):
         return ValidationError(
@@ -101,7 +102,7 @@ def unreachable(error: BaseException, dsn: str) -> HoldfastError:
 
 
 def server(dsn: str) -> str:
-    """Host and port as the address gives them, and nothing else of it: it may hold a password."""
+    """Return only host and port of the address: the rest may hold a password."""
     named = masking.hosts(dsn)
     if named:
         return named
@@ -115,5 +116,5 @@ def _meaning(error: BaseException) -> tuple[type[HoldfastError], str]:
             return _LOST
         state = error.sqlstate or ""
         return _BY_STATE.get(state, _BY_CLASS.get(state[:2], _DEFECT))
-    # Among the rest is the driver's surprise at a connection that the server took leave of while it was idle.
+    # The rest includes the errors that the driver raises when the server has closed an idle connection.
     return _LOST

@@ -1,10 +1,10 @@
-"""What can be found out about the soundness of a PostgreSQL database by asking it.
+"""Integrity checks of a PostgreSQL database that need no more than SQL.
 
-Every table is counted by its heap and by its indexes, of one instant: an index that leads nowhere, or a row
-that no index leads to, makes a difference. Where the extension `amcheck` is installed it looks at the indexes
-themselves. Pages are not looked at: that takes `pg_checksums` or `pg_amcheck` on the server.
+Each table's rows are counted through its heap and through its indexes, in one snapshot. The counts differ if
+an index entry points nowhere or a row is missing from an index. If the extension `amcheck` is installed, it
+checks the indexes themselves. Pages are not checked: that takes `pg_checksums` or `pg_amcheck` on the server.
 
-Law: nothing is changed, and nothing is locked that a write would wait for.
+Law: this module changes nothing and takes no lock that a write would wait for.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TABLES: Final = {
     "holdfast_journal": "namespace, version",
     "holdfast_meta": "name",
 }
-"""Every table, with the columns of its primary key: only that index has all rows in this order."""
+"""Every table, with the columns of its primary key. Only that index has all rows in this order."""
 DEADLINES: Final = {"plugin_kv_storage": "expires_at", "holdfast_rows": "namespace, space, expires_at"}
-"""Those with an index on deadlines, with its columns."""
+"""The tables that have an index on deadlines, with its columns."""
 PATIENCE: Final = 3_600.0
-"""For how many seconds a count may go on."""
+"""Timeout of one check, in seconds."""
 
 _SCANS: Final = ("enable_indexscan", "enable_indexonlyscan")
 _STRAYS: Final = """
@@ -67,7 +67,7 @@ async def examined(connection: Connection) -> Checkup:
 
 
 async def _count(connection: Connection, rows: str, *, by_index: bool) -> int:
-    """How many rows there are, found through the index that has them in order, or without any."""
+    """Count rows, either through the index that has them in order or without any index."""
     for setting in _SCANS:
         await connection.execute(f"SET LOCAL {setting} = {'on' if by_index else 'off'}")
     for setting in ("enable_seqscan", "enable_sort"):
@@ -77,7 +77,7 @@ async def _count(connection: Connection, rows: str, *, by_index: bool) -> int:
 
 
 async def _corrupt(connection: Connection) -> list[str]:
-    """Indexes that amcheck finds fault with, or is not allowed to look at."""
+    """Return one message per index that amcheck finds corrupt or is not allowed to check."""
     troubles = []
     for (index,) in await connection.fetch(_INDEXES, list(TABLES)):
         try:

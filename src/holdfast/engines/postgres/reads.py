@@ -1,6 +1,6 @@
-"""Reads of single rows, gathered: what is asked while a read is under way goes together in the next.
+"""Batched reads of single rows: requests that arrive while a read is running are combined in the next one.
 
-Law: a read never answers from before it was asked. Each caller's own `now` decides what it sees.
+Law: a read never returns state from before it was requested. Each caller's own `now` decides what it sees.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection, Connections
 
 _MOST: Final = 512
-"""How many rows are asked for together; one caller may ask for more."""
+"""The maximum number of rows in a batch. A single caller may exceed it."""
 
 
 class _Asked(NamedTuple):
@@ -30,7 +30,7 @@ class _Asked(NamedTuple):
 
 
 class Lookups:
-    """Reads by address, at most `lanes` statements at a time."""
+    """Reads by address, with at most `lanes` statements at a time."""
 
     def __init__(self, connections: Connections, lanes: int) -> None:
         self._connections = connections
@@ -38,7 +38,7 @@ class Lookups:
         self._waiting: list[_Asked] = []
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
-        """The rows that are alive at `now`, by position."""
+        """Return the rows that are alive at `now`, by position."""
         self._connections.check_open()
         asked = _Asked(addresses, now, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
@@ -55,7 +55,7 @@ class Lookups:
             self._free += 1
 
     def _next(self) -> list[_Asked]:
-        """The callers to answer together: the first, and of the others as many as there is room for."""
+        """Take the next batch of callers: the first, and as many others as fit."""
         room = _MOST
         for position, asked in enumerate(self._waiting):
             room -= len(asked.addresses)

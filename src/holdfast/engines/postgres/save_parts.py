@@ -1,6 +1,6 @@
-"""What an outcome changes, as the parts of the statement that saves it and their parameters.
+"""Conversion of an outcome to the parts of the statement that saves it, with their parameters.
 
-Law: rows become columns here, and nothing is decided. No SQL stands here.
+Law: this module turns rows into columns. It decides nothing and holds no SQL.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _OFTEN_SAME: Final = frozenset(
         *("op", "at", "purpose", "lag_ms", "expired_version", "detail"),
     }
 )
-"""Columns that tend to be the same in all rows of a group. Of others it would be a coincidence, and each
-would make another text of the statement."""
+"""Columns that often have the same value in all rows of a group. In other columns that would be a
+coincidence, and each case would add another variant of the statement."""
 
 
 class Changes:
-    """Parts with their parameters, in the order of both."""
+    """Parts of the statement and their parameters, in the same order."""
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
@@ -61,9 +61,9 @@ class Changes:
 
 
 def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None) -> Changes:
-    """What an outcome changes in a namespace whose row had that mark when it was loaded.
+    """Return the changes of an outcome to a namespace whose row had this mark when it was loaded.
 
-    `until` is the time on the server's clock after which nothing must be changed.
+    `until` is the time on the server's clock after which nothing may be changed.
     """
     made = Changes()
     if outcome.namespaces:
@@ -79,7 +79,7 @@ def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None)
     upto = outcome.trims.get(name)
     if upto is not None:
         made.add("drop_records", name, upto)
-    # The parts of a statement don't see each other's work: what is to be dropped must not be added.
+    # The parts of a statement don't see each other's effects: don't add records that are to be dropped.
     records = [record for record in outcome.journal if upto is None or record.version > upto]
     if records:
         made.add_rows("add_records", name, columns=RECORD, rows=map(_record_columns, records))

@@ -1,9 +1,9 @@
-"""The statement that saves: all that a group changes, and only if the namespace is still the one it was.
+"""The statement that saves all changes of a group, provided that the namespace has not changed since.
 
-Law: SQL only. It takes its rows as one array per column, or one value where that is the same in all rows, so
-that its text depends on what changes and never on how much. It reads nothing that somebody else may have
-changed while it waited for the namespace's row; where it has to, as for a run of expired entries, that row is
-locked before.
+Law: SQL only. The statement takes its rows as one array per column, or one value if all rows have the same.
+So its text depends on which kinds of changes it makes, never on how many. It reads nothing that another
+process may change while it waits for the namespace's row. Where it must, as for a run of expired entries,
+that row is locked first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """A part of what is saved, and those of its columns that have the same value in all of its rows."""
+    """A part of the statement, and its columns that have the same value in all rows."""
 
     name: str
     same: tuple[str, ...] = ()
@@ -38,11 +38,11 @@ class Part(NamedTuple):
 
 @cache
 def save(*parts: Part) -> str:
-    """All of a group's changes in one statement. Its parameters are those of its parts, in their order.
+    """Return one statement for all changes of a group. Its parameters are those of its parts, in order.
 
-    The first part is that of the namespace's row. If the row is still the one that was loaded, the answer is
-    its new mark; if not, nothing is done and nothing answered. If the server's clock has passed the time that
-    is given for it, the statement fails with a division by zero and does nothing.
+    The first part updates the namespace's row. If the row is unchanged since it was loaded, the statement
+    returns its new mark. Otherwise the statement does nothing and returns no row. If the server's clock has
+    passed the given time, the statement fails with a division by zero and does nothing.
     """
     parameters = _Parameters()
     first, *others = parts
@@ -55,7 +55,7 @@ _UNCHANGED: Final = "EXISTS (SELECT FROM unchanged)"
 
 
 class _Parameters:
-    """The parameters of the statement in their order, and the columns of the part at hand with one value."""
+    """The numbered parameters of the statement, and the single-value columns of the current part."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -65,20 +65,20 @@ class _Parameters:
         return f"${next(self._numbers)}"
 
     def of(self, part: Part) -> str:
-        """The text of a part."""
+        """Return the SQL of a part."""
         self.same = part.same
         return _PARTS[part.name](self)
 
 
 def _put_kv(parameters: _Parameters) -> str:
-    """Parameters: the plugin; an array of keys; the columns `PUT`."""
+    """Upsert entries. Parameters: the plugin; an array of keys; the columns `PUT`."""
     owner = {"plugin_name": next(parameters)}
     key = {"key": f"{next(parameters)}::text[]"}
     return _put("plugin_kv_storage", owner, key, "value_json", parameters)
 
 
 def _put_others(parameters: _Parameters) -> str:
-    """Parameters: the namespace; arrays of spaces and of keys; the columns `PUT`."""
+    """Upsert other rows. Parameters: the namespace; arrays of spaces and of keys; the columns `PUT`."""
     owner = {"namespace": next(parameters)}
     key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
     return _put("holdfast_rows", owner, key, "value", parameters)
@@ -96,7 +96,7 @@ def _put(table: str, owner: dict[str, str], key: dict[str, str], value: str, par
 
 
 def _drop_kv(parameters: _Parameters) -> str:
-    """Parameters: the plugin; an array of keys."""
+    """Delete entries. Parameters: the plugin; an array of keys."""
     plugin, keys = next(parameters), next(parameters)
     return (
         f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY ({keys}::text[]) "
@@ -105,7 +105,7 @@ def _drop_kv(parameters: _Parameters) -> str:
 
 
 def _drop_others(parameters: _Parameters) -> str:
-    """Parameters: the namespace; arrays of spaces and of keys."""
+    """Delete other rows. Parameters: the namespace; arrays of spaces and of keys."""
     namespace, spaces, keys = (next(parameters) for _ in range(3))
     key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
     return (
@@ -116,7 +116,10 @@ def _drop_others(parameters: _Parameters) -> str:
 
 
 def _drop_run(parameters: _Parameters) -> str:
-    """Parameters: the plugin; the last deadline; how many. The order is that of `OVERDUE`."""
+    """Delete a run of expired entries, in the order of `OVERDUE`.
+
+    Parameters: the plugin; the last deadline; the number of entries.
+    """
     plugin, until, most = (next(parameters) for _ in range(3))
     return (
         f"DELETE FROM plugin_kv_storage WHERE plugin_name = {plugin} AND key = ANY (ARRAY("
@@ -128,7 +131,7 @@ def _drop_run(parameters: _Parameters) -> str:
 
 
 def _record_run(parameters: _Parameters) -> str:
-    """What `_drop_run` removed becomes records. Parameters: the namespace; the version before; the time."""
+    """Add records for what `_drop_run` removed. Parameters: the namespace; the version before; the time."""
     namespace, before, at = (next(parameters) for _ in range(3))
     return (
         "INSERT INTO holdfast_journal "
@@ -140,7 +143,7 @@ def _record_run(parameters: _Parameters) -> str:
 
 
 def _add_records(parameters: _Parameters) -> str:
-    """Parameters: the namespace; the columns `RECORD`."""
+    """Add records to the journal. Parameters: the namespace; the columns `RECORD`."""
     namespace = next(parameters)
     selected, rows = _given({}, RECORD, parameters)
     return (
@@ -150,10 +153,10 @@ def _add_records(parameters: _Parameters) -> str:
 
 
 def _given(first: dict[str, str], columns: Sequence[str], parameters: _Parameters) -> tuple[list[str], str]:
-    """What to select as columns of the rows that are given, and these rows: an array for each column.
+    """Return the expressions to select for `columns`, and the FROM item that unnests their arrays.
 
-    A column that is the same in all rows is one value instead: an array costs the driver and the server
-    something for every element. `first` are arrays of other columns, by name.
+    A column with the same value in all rows is a single parameter instead, since each element of an array
+    costs the driver and the server time. `first` holds the arrays of other columns, by name.
     """
     arrays, selected = dict(first), []
     for column in columns:
@@ -167,7 +170,7 @@ def _given(first: dict[str, str], columns: Sequence[str], parameters: _Parameter
 
 
 def _drop_records(parameters: _Parameters) -> str:
-    """Parameters: the namespace; the last version to drop."""
+    """Delete records from the journal. Parameters: the namespace; the last version to drop."""
     namespace, upto = next(parameters), next(parameters)
     return (
         f"DELETE FROM holdfast_journal WHERE namespace = {namespace} AND version <= {upto} AND {_UNCHANGED}"
@@ -175,7 +178,10 @@ def _drop_records(parameters: _Parameters) -> str:
 
 
 def _set_namespace(parameters: _Parameters) -> str:
-    """Parameters: the name; its mark when it was loaded; the time; the columns `COUNTERS`; the policy."""
+    """Update the namespace's row if its mark is unchanged.
+
+    Parameters: the name; the mark when it was loaded; the time limit; the columns `COUNTERS`; the policy.
+    """
     row, mark = _the_same(parameters), _mark_in_time(parameters)
     changes = [f"{column} = {stored(column, f'{next(parameters)}::bigint')}" for column in COUNTERS]
     changes.append(f"policy = {next(parameters)}::text")
@@ -183,7 +189,10 @@ def _set_namespace(parameters: _Parameters) -> str:
 
 
 def _touch_namespace(parameters: _Parameters) -> str:
-    """Leave a mark where nothing else changes. Parameters: the name; the mark that it had; the time."""
+    """Renew only the mark of the namespace's row.
+
+    Parameters: the name; the mark when it was loaded; the time limit.
+    """
     row, mark = _the_same(parameters), _mark_in_time(parameters)
     return f"UPDATE holdfast_namespaces SET name = name WHERE {row} RETURNING {mark}"
 
@@ -194,7 +203,10 @@ def _the_same(parameters: _Parameters) -> str:
 
 
 def _mark_in_time(parameters: _Parameters) -> str:
-    """The new mark. It is answered once the row is locked: a condition would be judged before that wait."""
+    """Return SQL for the new mark, which fails once the time limit has passed.
+
+    RETURNING is evaluated after the row is locked; a condition in WHERE would be evaluated before that wait.
+    """
     return f"{MARK} / {in_time(next(parameters))} AS mark"
 
 

@@ -1,7 +1,7 @@
-"""Makes a database fit for use: creates the store in an empty one, and has an older one brought up to date.
+"""Preparation of a database: creates the store in an empty one and migrates an older store.
 
-Law: several processes may open the same database at the same moment, and all of them find it ready. What the
-schema looks like is not known here.
+Law: several processes may open the same database at the same moment, and each must find it ready. This module
+does not know the schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.errors import Unavailable, Unsupported
 if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
 
-# Not by `to_regclass`: that would repeat what this session found before it waited for the lock.
+# Not `to_regclass`: it would repeat what this session found before it waited for the lock.
 _FIND_REVISIONS: Final = (
     "SELECT 1 FROM pg_catalog.pg_class "
     "WHERE relname = 'alembic_version' AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
@@ -38,10 +38,10 @@ _RESET_CLOCK: Final = "UPDATE holdfast_meta SET value = $1 WHERE name = 'clock'"
 
 
 async def prepare(connection: Connection, dsn: str) -> None:
-    """See to it that the database holds a store of this version.
+    """Make sure that the database holds a store of this version.
 
     Raises:
-        Unsupported: The store is newer than this version, or the tables are somebody else's.
+        Unsupported: The store is newer than this version, or Holdfast did not create the tables.
     """
     match needed(await _revision(connection)):
         case Need.CREATE:
@@ -73,10 +73,13 @@ async def _create(connection: Connection) -> None:
 
 
 async def reset_clock(connection: Connection) -> tuple[int, int, int]:
-    """Take a store's time back to the server's; that before and after, and how many namespaces it moved.
+    """Reset a store's time to the server's, if it is ahead.
+
+    Returns:
+        The time before, the time after, and the number of namespaces whose time was reset.
 
     Raises:
-        Unavailable: Somebody else has the store open.
+        Unavailable: Another process has the store open.
     """
     others: int = await connection.fetchval(_OTHERS)
     if others:

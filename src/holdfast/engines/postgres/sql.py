@@ -1,8 +1,8 @@
-"""Every statement that the engine sends but the one that saves, each written once.
+"""Every statement that the engine sends, except the one that saves.
 
-Law: SQL only. A statement takes its rows as one array per column, whatever their number, so that its text
-depends on what is asked and never on how much. What depends on the call is left out rather than disabled by
-a parameter, since a plan is made once and must be able to use an index.
+Law: SQL only. A statement takes its rows as one array per column, so that its text depends on what is asked
+and never on how much. Optional conditions are omitted from the text rather than disabled by a parameter,
+since a plan is made once and must be able to use an index.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 def add_namespace(name: str, now: str) -> str:
-    """Make the row of a namespace, unless it is there. What is given is SQL."""
+    """Create the row of a namespace if it does not exist. The arguments are SQL."""
     return (
         f"INSERT INTO holdfast_namespaces (name, {', '.join(FIRST)}) "
         f"VALUES ({name}, 0, 0, 0, 0, 0, {instant(f'{now}::bigint')}, timestamptz 'epoch') "
@@ -46,24 +46,24 @@ def add_namespace(name: str, now: str) -> str:
 
 
 def commit_until(until: int) -> str:
-    """Commit, unless the server's clock has passed a time: then the division fails, and so does the rest."""
+    """Commit, unless the server's clock has passed a time: then the division fails and prevents it."""
     return f"SELECT 1 / {in_time(str(until))}; COMMIT"
 
 
 def lock_namespace(name: str) -> str:
-    """Keep all others from changing a namespace until the transaction ends. What is given is SQL."""
+    """Lock a namespace against all other writers until the transaction ends. The argument is SQL."""
     return f"SELECT 1 FROM holdfast_namespaces WHERE name = {name} FOR UPDATE"
 
 
 @cache
 def load(*, kv: bool, others: bool, alike: bool) -> str:
-    """The row of a namespace, at position 0, and rows by the position from 1 at which they are asked for.
+    """Load the row of a namespace, at position 0, and other rows by their position in the request, from 1.
 
-    The row of the namespace comes with its mark and with what the server's clock says.
+    The row of the namespace comes with its mark and the server's clock.
 
     Parameters: the namespace; with `kv` the plugin, keys, and whether each value is wanted; with `others` the
-    namespace, spaces, keys, whether each value is wanted, and by how much to shift the positions. With
-    `alike` there is one word on values for all of the keys, and not one for each.
+    namespace, spaces, keys, whether each value is wanted, and the offset of the positions. With `alike`,
+    whether values are wanted is one parameter for all keys instead of an array.
     """
     parameters = _numbered()
     parts = [_load_namespace(parameters)]
@@ -84,9 +84,9 @@ OVERDUE: Final = (
     "WHERE plugin_name = $3 AND version > 0 AND semantics IS NULL "
     "ORDER BY due.expires_at, key LIMIT $4) AS plain"
 )
-"""The sums of plain entries past a deadline, of as many due entries as may be looked at.
+"""Sums over plain expired entries, among a limited number of due entries.
 
-Parameters: now; how many to look at; the plugin; how many to sum up.
+Parameters: now; the number of due entries to examine; the plugin; the number of entries to sum up.
 """
 
 
@@ -96,7 +96,7 @@ JOURNAL_BYTES: Final = (
     "+ coalesce(octet_length(detail), 0)), 0)::bigint "
     "FROM holdfast_journal WHERE namespace = $1 AND version <= $2"
 )
-"""What a journal holds up to a version. Parameters: the namespace, the version."""
+"""The size of a journal up to a version, in bytes. Parameters: the namespace, the version."""
 
 COUNT: Final = (
     "SELECT space, sum(rows)::bigint, sum(width)::bigint, sum(beside)::bigint FROM ("
@@ -106,7 +106,7 @@ COUNT: Final = (
     "UNION ALL SELECT space, count(*), sum(octet_length(key) + octet_length(value)), "
     f"sum({BESIDE}) FROM holdfast_rows WHERE namespace = $2 GROUP BY space) AS spaces GROUP BY space"
 )
-"""What the rows of a namespace come to, by space. Parameters: the plugin, the namespace."""
+"""Counts and sizes of the rows of a namespace, by space. Parameters: the plugin, the namespace."""
 
 FALLING_DUE: Final = (
     f"SELECT plugin_name, key, {answered('expires_at')} FROM (SELECT plugin_name, key, expires_at "
@@ -114,14 +114,14 @@ FALLING_DUE: Final = (
     "AND (semantics IS NOT NULL OR plugin_name LIKE 'semantic/%') ORDER BY expires_at OFFSET 0) AS due "
     "ORDER BY expires_at LIMIT $3"
 )
-"""Entries that are to be noticed in time, by their deadline.
+"""Entries with semantics, or of the semantic family, in the order of their deadlines.
 
-Parameters: the time that the deadline is later than, the time that it is not later than, the limit.
+Parameters: the time after which the deadline lies, the latest deadline, the limit.
 """
 
 
 MARK: Final = "xmin::text::bigint"
-"""What tells a namespace's row from what it was before: every change of the namespace makes it another."""
+"""The mark of a namespace's row. Every change of the namespace gives it a new one."""
 
 
 def _numbered() -> Iterator[str]:
@@ -159,7 +159,7 @@ def _load_others(parameters: Iterator[str], *, alike: bool) -> str:
 
 
 def _asked(value: str, arrays: dict[str, str], wanted: str, *, alike: bool) -> tuple[str, str]:
-    """What is shown of a value, and the rows that are asked for: an array for each column."""
+    """Return the expression for the value, and the FROM item for the requested rows (an array per column)."""
     if not alike:
         arrays, wanted = arrays | {"wanted": f"{wanted}::boolean[]"}, "wanted"
     return (
@@ -169,8 +169,8 @@ def _asked(value: str, arrays: dict[str, str], wanted: str, *, alike: bool) -> t
 
 
 def looked_up(columns: str, table: str, key: str) -> str:
-    # As a plain join this could become a walk over all rows of the namespace, which is cheap in the eyes of a
-    # planner that has seen a small table. An OFFSET keeps it a search by the whole key.
+    # The planner could turn a plain join into a walk over all rows of the namespace, which looks cheap if it
+    # has seen a small table. The OFFSET forces a lookup by the whole key.
     return f"(SELECT {columns} FROM {table} WHERE {key} OFFSET 0) AS found"
 
 
@@ -182,7 +182,7 @@ READ_KV: Final = (
     "FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (asked_plugin, asked_key, position) "
     f"CROSS JOIN LATERAL {looked_up(row('value_json', shown='value_json'), 'plugin_kv_storage', _KV_KEY)}"
 )
-"""Parameters: arrays of plugins and of keys. The rows by position from 1, also those past their deadline."""
+"""Entries by position from 1, including expired ones. Parameters: arrays of plugins and of keys."""
 
 _OTHER_KEY: Final = "namespace = asked_namespace AND space = asked_space AND key = asked_key"
 READ_OTHERS: Final = (
@@ -191,7 +191,10 @@ READ_OTHERS: Final = (
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
     f"CROSS JOIN LATERAL {looked_up(row('value', shown='value'), 'holdfast_rows', _OTHER_KEY)}"
 )
-"""Parameters: arrays of namespaces, of spaces and of keys. The rows by position from 1, as above."""
+"""Other rows by position from 1, including expired ones.
+
+Parameters: arrays of namespaces, of spaces and of keys.
+"""
 
 OWNERS: Final = (
     "WITH RECURSIVE owner AS ((SELECT namespace FROM holdfast_rows ORDER BY namespace LIMIT 1) UNION ALL "
@@ -200,8 +203,8 @@ OWNERS: Final = (
     "SELECT owner.namespace FROM owner CROSS JOIN LATERAL (SELECT FROM holdfast_rows AS other "
     "WHERE other.namespace = owner.namespace AND space = $1 LIMIT 1) AS found"
 )
-"""The namespaces that have rows in a space: from each the next is searched, whatever lies between them. With
-EXISTS the server would look at all rows of the space."""
+"""The namespaces that have rows in a space. The query jumps from each namespace to the next. With EXISTS the
+server would read all rows of the space. Parameter: the space."""
 
 _WEIGHT: Final = "CASE WHEN wanted OR expires_at IS NOT NULL THEN octet_length({}) ELSE 0 END AS weight"
 WEIGH: Final = (
@@ -215,9 +218,10 @@ WEIGH: Final = (
     )
     + ") AS weights"
 )
-"""How many bytes the values have that `load` would give, which PostgreSQL knows without reading them.
+"""The total size of the values that `load` would return. PostgreSQL knows it without reading them.
 
-Parameters: the plugin, keys, and whether each value is wanted; the namespace, spaces, keys, and the same.
+Parameters: the plugin, keys, and whether each value is wanted; the namespace, spaces, keys, and whether each
+value is wanted.
 """
 
 READ_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8 * 1000"
@@ -229,23 +233,26 @@ REMEMBER: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('clock', $1) ON CONFLICT (name) DO UPDATE "
     "SET value = greatest(holdfast_meta.value::bigint, excluded.value::bigint)::text RETURNING value"
 )
-"""Parameter: the time. The latest that anybody has had remembered."""
+"""Remember a time; returns the latest time that any process has stored. Parameter: the time."""
 KEPT_KEYS: Final = "SELECT value FROM holdfast_meta WHERE name = 'audit_key'"
 KEEP_KEYS: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('audit_key', $1) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value WHERE holdfast_meta.value = $2"
 )
-"""Parameters: the names to keep, and those that must be kept now; a store that keeps none takes any."""
+"""Replace the stored names of keys. A store without names accepts any.
+
+Parameters: the new names, and the names that must be stored now.
+"""
 
 
 @cache
 def scan_kv(*, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
-    """A walk over the keys of a plugin.
+    """Scan the keys of a plugin.
 
-    Parameters: now, the limit, the most bytes, the first key, the plugin; with `bounded` the key to end
-    before; with `after` the key to go on after. Answers the key, the sum of the sizes so far, and with
-    `values` the row. One row more than fits is given, so that the caller knows of it: the one that takes the
-    sum past the most, or the second if the first does.
+    Parameters: now, the limit, the byte limit, the first key, the plugin; with `bounded` the key to stop
+    before; with `after` the key to continue after. Returns the key, the running total of sizes, and with
+    `values` the row. The answer includes one row beyond the byte limit, so that the caller knows that there
+    is more: the row that exceeds the limit, or the second row if the first exceeds it.
     """
     owner = "plugin_name = $5" + _bounds(6, bounded=bounded, after=after, reverse=reverse)
     return _scan("plugin_kv_storage", owner, "value_json", values=values, reverse=reverse)
@@ -253,10 +260,10 @@ def scan_kv(*, values: bool, bounded: bool, after: bool, reverse: bool = False) 
 
 @cache
 def scan_others(*, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
-    """A walk over the keys of a space, as `scan_kv`.
+    """Scan the keys of a space; see `scan_kv`.
 
-    Parameters: now, the limit, the most bytes, the first key, the namespace, the space; with `bounded` the
-    key to end before; with `after` the key to go on after.
+    Parameters: now, the limit, the byte limit, the first key, the namespace, the space; with `bounded` the
+    key to stop before; with `after` the key to continue after.
     """
     owner = "namespace = $5 AND space = $6" + _bounds(7, bounded=bounded, after=after, reverse=reverse)
     return _scan("holdfast_rows", owner, "value", values=values, reverse=reverse)
@@ -284,10 +291,10 @@ def _scan(table: str, owner: str, value: str, *, values: bool, reverse: bool) ->
 
 @cache
 def due_kv(*, one: bool) -> str:
-    """Rows past their deadline, the longest overdue first.
+    """Find expired entries, longest overdue first.
 
-    Parameters: now, the limit; with `one` the plugin that is asked about. The inner OFFSET keeps the walk on
-    the index of deadlines: that of the plugin's keys would lead through all that is alive.
+    Parameters: now, the limit; with `one` the plugin. The inner OFFSET forces the use of the index on
+    deadlines: the index on the plugin's keys would read all living entries.
     """
     return (
         f"SELECT plugin_name, key, {answered('expires_at')} FROM (SELECT plugin_name, key, expires_at "
@@ -298,9 +305,9 @@ def due_kv(*, one: bool) -> str:
 
 @cache
 def due_others(*, one: bool) -> str:
-    """Rows of a space past their deadline, the longest overdue first.
+    """Find expired rows of a space, longest overdue first.
 
-    Parameters: now, the limit, the space; with `one` the namespace that is asked about.
+    Parameters: now, the limit, the space; with `one` the namespace.
     """
     return (
         f"SELECT name, key, {answered('expires_at')} FROM holdfast_namespaces CROSS JOIN LATERAL ("
@@ -312,12 +319,13 @@ def due_others(*, one: bool) -> str:
 
 @cache
 def journal(*, bounded: bool, key: bool, newest_first: bool, most: int | None = None) -> str:
-    """Records of a namespace, each after the store's epoch and the journal's floor and head.
+    """Read records of a namespace. Each comes with the store's epoch and the journal's floor and head.
 
-    With `most` they end with the one that takes the bytes of their details past it, or the second.
+    With `most`, the answer ends with the record that takes the size of the details past it, but not before
+    the second record. If there are no records, the answer is one row without a record.
 
     Parameters: the namespace, the version to begin after, the first key, the limit; with `bounded` the key
-    to end before; with `key` the only key. Without any record there is one answer that lacks it.
+    to stop before; with `key` the only key.
     """
     order = "version DESC" if newest_first else "version"
     columns = ", ".join(f"{answered(column)} AS {column}" for column in RECORD)
@@ -344,7 +352,7 @@ def journal(*, bounded: bool, key: bool, newest_first: bool, most: int | None = 
 
 @cache
 def totals(*, one: bool) -> str:
-    """The rows of namespaces, and what of their entries is past its deadline but still counted.
+    """Read the rows of namespaces, with the number and size of their expired entries that still count.
 
     Parameters: now; with `one` the name of the namespace.
     """

@@ -1,14 +1,14 @@
 """One group of commands in one transaction: load, decide, save.
 
-A namespace that only this process seems to write to is loaded without a lock, and the statement that saves
-is a transaction of its own: two messages. It does nothing if the namespace has changed since it was loaded.
-Then, and where others write too, the namespace is locked first: four messages.
+If only this process seems to write to a namespace, its rows are loaded without a lock and the statement that
+saves is a transaction by itself: two messages. That statement does nothing if the namespace has changed since
+the load. In that case, and where other processes write too, the namespace is locked first: four messages.
 
-Law: the namespace is locked by one statement and its rows are loaded by a later one. A statement sees what
-was committed when it began, so one that both waited for the lock and read would read what the holder of the
-lock has meanwhile replaced. What was loaded without a lock is saved only if the mark of the namespace's row
-is still the same, which PostgreSQL looks at again after a wait. The statement that commits looks at the
-server's clock: past the deadline of a command it fails, and the group is decided anew.
+Law: one statement locks the namespace and a later one loads its rows. A statement sees what was committed
+when it began, so a statement that both waited for the lock and read would read what the previous holder of
+the lock has since replaced. Rows loaded without a lock are saved only if the mark of the namespace's row is
+unchanged, which PostgreSQL checks again after a wait. The statement that commits checks the server's clock:
+past the deadline of a command it fails, and the group is decided again.
 """
 
 from __future__ import annotations
@@ -47,23 +47,24 @@ if TYPE_CHECKING:
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
 FEW_ROWS: Final = 16
-"""How many rows are loaded without asking for their size first: together they can't be too large."""
+"""The number of rows that are loaded without checking their size first: together they can't be too large."""
 MANY_ROWS: Final = 64
 MOST_ROWS: Final = 512
-"""How many of a group, with their values and in all: those whose values nobody wants are rarely given any."""
+"""The numbers of rows that a group may load without that check: `MANY_ROWS` with their values, `MOST_ROWS` in
+all. Rows whose values are not wanted rarely come with one."""
 _ATTEMPTS: Final = 10
-"""How often a group is decided anew because a deadline passed before it could be committed."""
+"""The number of attempts at a group whose deadline passes before the commit."""
 
 
 class _Late(Exception):
-    """A deadline passed on the server before the commit: nothing was kept."""
+    """A deadline passed on the server before the commit. Nothing was kept."""
 
 
 class _Found(NamedTuple):
-    """What was loaded, the mark of the namespace's row, and by how much the server's clock is ahead of ours.
+    """The loaded state, the mark of the namespace's row, and how far the server's clock is ahead of ours.
 
-    The difference is taken after the answer has come. So it is too small by what the answer took, and a time
-    that is moved to the server's clock by it comes too early rather than too late.
+    The difference is computed after the answer has arrived, so it is too small by the time that the answer
+    took. A time converted to the server's clock is therefore too early rather than too late.
     """
 
     loaded: Loaded
@@ -72,7 +73,7 @@ class _Found(NamedTuple):
 
 
 class Group:
-    """Commands for one namespace. It may be run again as long as no commit has been asked for."""
+    """Commands for one namespace. A group may be run again as long as no commit was attempted."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Group:
         self._defaults = defaults
 
     async def run(self, connection: Connection, marks: Marks) -> Outcome:
-        """Apply the commands. `marks` is kept up to date.
+        """Apply the commands and update `marks`.
 
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
@@ -109,7 +110,7 @@ class Group:
         return await self._locked(connection, marks)
 
     async def _unlocked(self, connection: Connection, marks: Marks) -> Outcome | None:
-        """Apply the commands to what is there; None if nothing was done, because it is not there any more."""
+        """Apply the commands without a lock. Return None if nothing was done because the state changed."""
         found = await self._load(connection, self._wanted)
         if found is None:
             return None
@@ -117,7 +118,7 @@ class Group:
         more = await self._load_further(connection, found.loaded)
         outcome = await self._decide(connection, found.loaded, self._now())
         if outcome.empty:
-            return None if more else outcome  # two looks need not have seen the same
+            return None if more else outcome  # the two loads may have seen different states
         left = await self._save(connection, outcome, found, commits=True)
         if left is None:
             return None
@@ -128,7 +129,7 @@ class Group:
         await self._lock(connection, known=marks.known(self.namespace))
         found = await self._load(connection, self._wanted)
         if found is None:
-            # Somebody has put another content into the database while this process was at work.
+            # The content of the database was replaced while this process was running.
             await connection.execute("ROLLBACK")
             marks.forget(self.namespace)
             return await self._locked(connection, marks)
@@ -139,7 +140,7 @@ class Group:
             await self._sum_up(connection, found.loaded, now)
         outcome = await self._decide(connection, found.loaded, now)
         if outcome.empty:
-            # Having locked a row, a commit would wait for the disk; a rollback never does.
+            # After locking a row, a commit would wait for the disk; a rollback never does.
             await connection.execute("ROLLBACK")
             return outcome
         left = await self._save(connection, outcome, found, commits=False)
@@ -150,7 +151,7 @@ class Group:
         return outcome
 
     async def _decide(self, connection: Connection, loaded: Loaded, now: int) -> Outcome:
-        """Decide; where that is a lot of work, others have their turns in between."""
+        """Decide, yielding to other tasks if that is a lot of work."""
         decision = Decision(loaded, now, self._keys, self._defaults)
         taken = decision.take(self._commands)
         while taken < len(self._commands):
@@ -165,7 +166,7 @@ class Group:
         return outcome
 
     async def _sum_up(self, connection: Connection, loaded: Loaded, now: int) -> None:
-        """Load the sums that are wanted; the namespace is locked."""
+        """Load the wanted sums. The namespace must be locked."""
         for name, most in self._wanted.runs.items():
             loaded.runs[name] = await self._overdue(connection, most, now)
         for name, upto in self._wanted.trims:
@@ -178,10 +179,13 @@ class Group:
     async def _save(
         self, connection: Connection, outcome: Outcome, found: _Found, *, commits: bool
     ) -> int | None:
-        """Write what was decided if the namespace is still as it was loaded; the mark that it has then.
+        """Save the outcome if the namespace has not changed since the load.
 
-        With `commits` the statement is a transaction of its own, so that only the server's word that it was
-        refused means that nothing was kept; and it fails if it comes too late.
+        With `commits` the statement is a transaction by itself: it fails past the deadline, and only a
+        refusal by the server means that nothing was kept.
+
+        Returns:
+            The new mark of the namespace's row, or None if the namespace had changed.
         """
         until = _until(outcome, found) if commits else None
         made = changes(self.namespace, outcome, found.mark, until=until)
@@ -196,7 +200,7 @@ class Group:
         return left[0][0] if left else None
 
     async def _lock(self, connection: Connection, *, known: bool) -> None:
-        """Begin, and wait for the namespace: all in one message if its name is one that needs no escaping."""
+        """Begin and lock the namespace, in one message if its name needs no escaping."""
         if _PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
             add = () if known else (sql.add_namespace(name, str(self._now())),)
@@ -207,7 +211,7 @@ class Group:
             await connection.execute(sql.lock_namespace("$1"), self.namespace)
 
     async def _load_further(self, connection: Connection, loaded: Loaded) -> bool:
-        """Load what turned out to be needed besides; whether there was any."""
+        """Load what else turned out to be needed. Return whether there was any."""
         more = further(self._commands, self._wanted, loaded)
         if more is None:
             return False
@@ -230,7 +234,7 @@ class Group:
         loaded.looked.update(wanted)
 
     async def _load(self, connection: Connection, wanted: Needs) -> _Found | None:
-        """What is wanted; None if the namespace has no row."""
+        """Load what is wanted. Return None if the namespace has no row."""
         kv = [address for address in wanted.rows if address.space == KV]
         others = [address for address in wanted.rows if address.space != KV]
         if len(wanted.rows) > FEW_ROWS:
@@ -257,7 +261,11 @@ class Group:
     async def _weigh(
         self, connection: Connection, wanted: Needs, kv: list[Address], others: list[Address]
     ) -> None:
-        """Refuse to load more than a request may look at; several have room for more, and can be parted."""
+        """Refuse to load more than a request may load. A group has a higher limit and can be split.
+
+        Raises:
+            TooExpensive: The values are too large.
+        """
         most, alone = loadable(self._commands), len(self._commands) == 1
         if most is None:
             return
@@ -296,12 +304,17 @@ class Group:
 
 
 def _until(outcome: Outcome, found: _Found) -> int | None:
-    """The outcome's deadline on the server's clock."""
+    """Return the outcome's deadline on the server's clock."""
     return None if outcome.deadline is None else outcome.deadline + found.ahead
 
 
 async def commit(connection: Connection, until: int | None = None) -> None:
-    """Commit, unless the server's clock has passed a time, and believe nothing but the confirmation."""
+    """Commit, unless the server's clock has passed a time. Only the server's confirmation counts.
+
+    Raises:
+        OutcomeUnknown: The commit was not confirmed.
+        DatabaseError: The server rolled back instead.
+    """
     try:
         done = await connection.execute("COMMIT" if until is None else sql.commit_until(until))
     except asyncpg.DivisionByZeroError:

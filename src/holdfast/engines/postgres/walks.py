@@ -1,7 +1,7 @@
-"""Reads that walk: scans, what is due, the journal, totals, and the server's clock.
+"""Reads of ranges (scans, due rows, the journal, totals) and of the server's clock.
 
-Law: each answer comes from one statement, so that all of it is of the same instant. Nothing is written but
-the time to remember and the names of the audit's keys.
+Law: each answer comes from one statement, so that all of it is from one snapshot. This module writes only the
+remembered time and the names of the audit's keys.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
 
 
 def _reach(query: Scan) -> int:
-    """How many rows could be given at the most: the least that a row with its value counts for is known."""
+    """Return the largest number of rows that can fit: a row with its value counts for at least 256 bytes."""
     return min(query.limit, query.max_bytes // 256 + 1) if query.values else query.limit
 
 
@@ -130,18 +130,18 @@ async def owners(connection: Connection, space: str) -> list[str]:
 
 
 async def follows_another(connection: Connection) -> bool:
-    """Whether the server is a standby."""
+    """Return whether the server is a standby."""
     return bool(await connection.fetchval("SELECT pg_is_in_recovery()"))
 
 
 async def clock(connection: Connection, ticks: Callable[[], float]) -> Reading:
-    """See `Engine.clock`: of three looks the quickest, taken to have been answered half way."""
+    """See `Engine.clock`: take the quickest of three readings and assume that it was taken half way."""
     looks = [await _look(connection, ticks) for _ in range(3)]
     return min(looks)[1]
 
 
 async def _look(connection: Connection, ticks: Callable[[], float]) -> tuple[float, Reading]:
-    """How long a look at the server's clock took, and what it showed."""
+    """Read the server's clock. Return the duration of the call and the reading."""
     began = ticks()
     theirs: float = await connection.fetchval(sql.READ_CLOCK)
     took = ticks() - began
