@@ -1,7 +1,7 @@
-"""The address of a service: a NATS URL, and how to log in there.
+"""The address of a service: a NATS URL with login options.
 
-Law: everything that a client can be told is in the URL, so that there is one place to look. Nothing here
-reads the environment.
+Law: the URL holds every option of a client, so that there is one place to look. This module never reads the
+environment.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ OPTIONS: Final = {
     "tls_key": "a file with the key of that certificate",
     "tls_first": "true for a server that begins with TLS (handshake_first)",
 }
-"""What may stand after the question mark of a `nats://` URL."""
+"""The query options of a `nats://` URL."""
 
 
 _TOKENS: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
-"""What subjects may begin with: a space or a line's end would be taken for the next word of a command."""
+"""A legal start of subjects. The server would take a space or a newline for the end of the subject."""
 _FILES: Final = ("creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 
 
 class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A service, and how to reach it."""
+    """The servers, subjects and login of a service."""
 
     servers: list[str]
     prefix: str = "db"
@@ -57,10 +57,10 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return masking.hosts(",".join(self.servers))
 
     def login(self) -> Login:
-        """What is shown to the servers. With any option about TLS the connection is encrypted, or not made.
+        """Return the login for the servers. With any TLS option, the connection is encrypted or refused.
 
         Raises:
-            ValidationError: A file that the URL names is not there, or is not what it should be.
+            ValidationError: A file that the URL names is missing or has the wrong content.
         """
         for name in _FILES:
             path = getattr(self, name)
@@ -86,10 +86,10 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def remote_address(url: str) -> RemoteAddress:
-    """The address in a URL: `nats://user:password@host:4222,nats://other:4222?prefix=db&…`.
+    """Parse a URL such as `nats://user:password@host:4222,nats://other:4222?prefix=db&…`.
 
     Raises:
-        ValidationError: The URL has an option that is not known, or none of its form.
+        ValidationError: The URL has an unknown option or one with an illegal value.
     """
     masking.require_escaped(url)
     where, _, query = url.partition("?")

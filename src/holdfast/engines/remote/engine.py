@@ -1,10 +1,10 @@
 """The remote engine: a Holdfast service over NATS, as an engine.
 
-Each command is a message of its own, and the service groups what it gets. The other side knows the time and
-sweeps; so the same conformance suite that certifies an engine certifies the service too.
+Each command is a separate message, and the service groups the messages that it receives. The service owns the
+clock and sweeps. The conformance suite that certifies an engine therefore certifies the service too.
 
-Law: this engine translates. It keeps nothing, decides nothing, and repeats nothing by itself but reads that a
-lost connection left without an answer.
+Law: this engine translates. It stores nothing and decides nothing. By itself it repeats only reads that a
+lost connection left unanswered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _SOUGHT = 64
-"""How many times a service is asked for one of its instances to answer."""
+"""The number of attempts to get an answer from one particular instance of a service."""
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 
 
@@ -52,7 +52,7 @@ class RemoteEngine:
     """See `holdfast.engine.Engine`.
 
     Args:
-        address: Where the service is, and how to log in.
+        address: The address of the service and the login.
     """
 
     keys = NO_KEYS
@@ -64,16 +64,16 @@ class RemoteEngine:
         self.defaults: Policy | None = None
 
     async def start(self) -> None:
-        """Connect to the NATS server. Whether a service answers there shows at the first call."""
+        """Connect to the NATS server. Only the first call shows whether a service answers there."""
         await self._mailbox.open()
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """Each command is a message of its own, and takes effect by itself."""
+        """Send each command as a separate message. Each takes effect by itself."""
         results = [await self._do(command, now) for command in commands]
         return Outcome(results=results, namespaces=[], rows={}, journal=[], trims={})
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
-        """See `Engine.glance`: the service is always waited for."""
+        """See `Engine.glance`: every read waits for the service."""
         return LATER
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
@@ -91,7 +91,7 @@ class RemoteEngine:
         return [_found(found) for found in reply["results"]]
 
     async def scan(self, query: Scan, now: int) -> Scanned:
-        """See `Engine.scan`: a range that is a prefix, which is all that callers of a client can ask for."""
+        """See `Engine.scan`. The range must be a prefix, which is all that a client can request."""
         found = await self.select(query, None)
         return Scanned(keys=found.keys, rows=found.rows, more=found.last is not None)
 
@@ -121,15 +121,15 @@ class RemoteEngine:
         return Page(keys=reply["keys"], truncated=reply["truncated"], cursor=reply["cursor"])
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
-        """The service sweeps by itself."""
+        """Raise `Unsupported`: the service sweeps by itself."""
         raise Unsupported("what is due is the service's business")
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
-        """The service sweeps by itself."""
+        """Raise `Unsupported`: the service sweeps by itself."""
         raise Unsupported("what is due is the service's business")
 
     async def owners(self, space: str) -> list[str]:
-        """The service walks its rows by itself."""
+        """Raise `Unsupported`: the service exposes only entries."""
         raise Unsupported("a service shows entries, not the rows of other spaces")
 
     async def journal(self, query: JournalQuery) -> JournalPage:
@@ -150,7 +150,7 @@ class RemoteEngine:
         )
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
-        """See `Engine.totals`: of all namespaces for operators, of one for its owner."""
+        """See `Engine.totals`. Operators may request all namespaces, an owner only its own."""
         if namespace is None:
             found = await self._all_stats()
         else:
@@ -158,7 +158,7 @@ class RemoteEngine:
         return [_totals(stats) for stats in found]
 
     async def _all_stats(self) -> list[Mapping[str, Any]]:
-        """What every namespace holds, page by page."""
+        """Fetch the stats of all namespaces, page by page."""
         found: list[Mapping[str, Any]] = []
         fields: dict[str, Any] = {"limit": rules.MAX_LIMIT}
         while True:
@@ -169,7 +169,7 @@ class RemoteEngine:
             fields["cursor"] = page["cursor"]
 
     async def _stats(self, namespace: str) -> Mapping[str, Any]:
-        """What a namespace holds. An operator may not ask in its owner's name, but has a verb of its own."""
+        """Fetch the stats of a namespace. If the owner's verb is refused, try the operators' verb."""
         try:
             return await self._ask(namespace, "stats", {})
         except (PermissionDenied, Unavailable) as refused:
@@ -235,8 +235,10 @@ class RemoteEngine:
         return msgspec.convert(reply, TrashPage)
 
     async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """See `SlowKeeper.slowlog`: for operators. The server chooses who answers, so that one is asked until
-        it is the instance that is meant."""
+        """See `SlowKeeper.slowlog`: for operators.
+
+        The server chooses which instance answers, so the request is repeated until the wanted one does.
+        """
         fields = {"before": before, "limit": limit, "instance": instance}
         for _ in range(_SOUGHT):
             page = msgspec.convert(await self._ask_operator("slowlog", fields), SlowPage)
@@ -264,7 +266,7 @@ class RemoteEngine:
         return dropped
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TableDoor.table`. Few programs have tables, so that what they need is imported here."""
+        """See `TableDoor.table`. The imports are local because few programs use tables."""
         from holdfast.verbs.tables import WRITES
         from holdfast.wire.tables import call_fields, result_in, writes_of
 
@@ -281,10 +283,10 @@ class RemoteEngine:
         return reply if writes is None else {"results": writes.merge(map(result_in, reply["results"]))}
 
     async def ready(self) -> None:
-        """See `Engine.ready`: whether a service answers that its store is.
+        """See `Engine.ready`: ask the service whether its store is ready.
 
-        The inbox says whose client this is, and so at which subject it may ask: the server need not let it
-        ask at any that is not its own.
+        The inbox tells which plugin this client belongs to, and so which subject it may use. The server may
+        deny it all other subjects.
         """
         dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
         late = partial(Unavailable, f"no Holdfast service answers at {subject}")
@@ -297,15 +299,15 @@ class RemoteEngine:
         return self._mailbox.listen(pattern, lambda message: ring()).cancel
 
     async def clock(self, ticks: Callable[[], float]) -> Reading | None:
-        """See `Engine.clock`: as the replies so far have shown it."""
+        """See `Engine.clock`: the estimate from the replies so far."""
         return Reading(self._mailbox.time(), ticks()) if self._mailbox.told else None
 
     async def remembered(self) -> int:
-        """The service remembers its time itself."""
+        """Return 0: the service remembers its time itself."""
         return 0
 
     async def remember(self, now: int) -> int:
-        """The service remembers its time itself."""
+        """Return `now` without keeping it: the service remembers its time itself."""
         return now
 
     async def aclose(self) -> None:
@@ -331,7 +333,11 @@ class RemoteEngine:
             return error
 
     def _left(self, origin: Origin, now: Callable[[], int]) -> float:
-        """For how many seconds to wait: until the deadline of a call, or as the address says."""
+        """Return the seconds until the call's deadline or, if it has none, the timeout of the address.
+
+        Raises:
+            Timeout: The deadline has passed.
+        """
         if origin.deadline is msgspec.UNSET:
             return self._address.timeout
         seconds = (origin.deadline - now()) / 1000
@@ -381,7 +387,7 @@ class RemoteEngine:
         return self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late, seconds)
 
     def _seconds(self, timeout: object) -> float:
-        """For how long to wait: as a call says, or as the address does."""
+        """Return the timeout of the call or, if it has none, that of the address."""
         return self._address.timeout if timeout is None else rules.timeout(timeout)
 
     def _unknown(self, verb: str, seconds: float | None = None) -> Late:
@@ -407,7 +413,8 @@ class RemoteEngine:
         end = time.monotonic() + seconds
         reply = await self._attempt(dialect, subject, fields, seconds, late, repeat=repeat)
         if reply.get("error_code") in _TOO_LATE and (left := end - time.monotonic()) > 0:
-            # It was not too late by this clock: the other one has jumped. Nothing was done, so ask again.
+            # The deadline has not passed by our clock, so the service's clock has jumped. Nothing was done:
+            # retry.
             self._mailbox.relearn_time()
             reply = await self._attempt(dialect, subject, fields, left, late, repeat=repeat)
         if not reply["success"]:
@@ -430,9 +437,9 @@ class RemoteEngine:
         )
 
     def _deadline(self, seconds: float) -> dict[str, int]:
-        """Until when the service may begin, by its own clock, so that a stall on the way counts.
+        """Return the time by which the service must start, on its own clock, so that delays in transit count.
 
-        Before its first reply its clock is taken to be ours. If that is wrong the reply, a TIMEOUT, says so.
+        Before the first reply its clock is assumed to be ours. If that is wrong, the reply is a TIMEOUT.
         """
         return {"deadline": int(self._mailbox.time() + seconds * 1000)}
 
@@ -462,7 +469,7 @@ def _totals(stats: Mapping[str, Any]) -> Totals:
 
 
 def _counters(stats: Mapping[str, Any]) -> dict[str, int]:
-    """The counters of a namespace that its parts tell of; a service of an earlier version tells of none."""
+    """Derive counters of a namespace from its parts. A service of an earlier version sends no parts."""
     parts = msgspec.convert(stats.get("parts", {}), Parts)
     held = parts.entries + parts.items
     return {

@@ -1,10 +1,10 @@
 """Requests and their replies over one NATS connection.
 
-Law: a request that was not sent is `Unavailable`. One that the server refused is `PermissionDenied`, also if
-the server only says that nobody listens, though a service is there for others. One whose reply did not come
-in time ends in the error that its caller named for that. When the connection is lost, a write that was sent
-is `OutcomeUnknown` at once and never sent again; a read is sent again when the connection is back, within its
-own time.
+Law: a request that was not sent raises `Unavailable`. A request that the server refused raises
+`PermissionDenied`, even if the server only reports no responders although a service answers other users. A
+request whose reply does not arrive in time raises the error that its caller chose. When the connection is
+lost, a sent write raises `OutcomeUnknown` at once and is never resent; a read is resent after reconnecting,
+within its own timeout.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _VIOLATION: Final = re.compile(
 )
 
 AGAIN_SECONDS: Final = 0.1
-"""How far apart a read is sent again while the service is not back on the bus."""
+"""The interval between retries of a read while the service is reconnecting."""
 
 MOST_WARNINGS: Final = 100
 LONGEST_WARNING: Final = 1_000
-"""How many different warnings of a service are logged, and how many characters of each."""
+"""The maximum number of different warnings of a service that are logged, and of characters of each."""
 _WARNING: Final = b"\r\nHoldfast-Warning:"
 
 _DENIED: Final = (
@@ -52,11 +52,12 @@ _log = logging.getLogger("holdfast.remote")
 
 
 class _Unheard(Exception):
-    """Nobody heard a request: no service is there, or the server does not pass it on for this user."""
+    """A request had no responders: no service is running, or the server drops this user's requests."""
 
 
 class _Pending:
-    """A request that waits for its reply. `again` is what is sent after a reconnect, of a write nothing."""
+    """A request that waits for its reply. `again` is the payload to resend after reconnecting; a write has
+    none."""
 
     __slots__ = ("again", "late", "repeated", "reply", "sent", "subject")
 
@@ -70,7 +71,7 @@ class _Pending:
 
 
 class Mailbox:
-    """Sends requests and hands out replies."""
+    """Sends requests and delivers their replies."""
 
     def __init__(self, address: RemoteAddress) -> None:
         self._address = address
@@ -91,14 +92,14 @@ class Mailbox:
         self._best = float("inf")
         self._line = self._latest = (time.time() - TICKS()) * 1000
         self.told = False
-        """Whether the service has told its time."""
+        """True once the service has sent its time."""
 
     async def open(self) -> None:
         """Connect.
 
         Raises:
-            Unavailable: No server can be reached, or none that can be trusted.
-            PermissionDenied: The server does not let this user in.
+            Unavailable: No server can be reached, or none is trusted.
+            PermissionDenied: The server refuses this user's login.
         """
         address = self._address
         try:
@@ -123,16 +124,18 @@ class Mailbox:
         """Send a request and wait for the reply.
 
         Args:
-            subject: Where to.
-            payload: What is asked.
-            seconds: For how long to wait.
-            late: Makes what is raised if the reply does not come in time.
-            repeat: Whether it may be asked again if the connection is lost, which no write may.
-            served: Whether a service is known to be there, so that it is this subject which can't be reached.
+            subject: The subject of the request.
+            payload: The body of the request.
+            seconds: The timeout.
+            late: Makes the error to raise if the reply does not arrive in time.
+            repeat: Whether the request may be resent after a lost connection. Never set it for a write.
+            served: Whether a service is known to run, so that a missing responder means a denied subject.
 
         Raises:
-            PermissionDenied: The server does not let this user ask there.
+            PermissionDenied: The server does not let this user send to the subject.
             Unavailable: There is no connection, or no service.
+            ValueTooLarge: The payload is larger than the server accepts.
+            OutcomeUnknown: The connection was lost before the reply to a write arrived.
         """
         if self._denied is not None:
             raise PermissionDenied(self._denied)
@@ -158,11 +161,15 @@ class Mailbox:
             alarm.cancel()
             del self._pending[token]
         await self._require_service(subject, seconds)
-        # It was not delivered, so that it can be sent again: a service may have started meanwhile.
+        # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
         return await self.ask(subject, payload, seconds=seconds, late=late, repeat=repeat, served=True)
 
     async def _require_service(self, subject: str, seconds: float) -> None:
-        """Make sure that a service answers where this user surely may ask: then it may not at the subject."""
+        """Make sure that a service answers at a subject that this user may certainly use.
+
+        Raises:
+            Unavailable: No service answers. Otherwise the server denies this user the other subject.
+        """
         nobody = partial(Unavailable, f"no Holdfast service answers at {subject}")
         _, sure = ready_subject(self._address.prefix, self._address.inbox)
         if subject == sure:
@@ -173,11 +180,11 @@ class Mailbox:
             raise nobody() from None
 
     def listen(self, subject: str, heard: Callable[[Message], None]) -> Subscription:
-        """Have messages at a subject passed on."""
+        """Subscribe to a subject."""
         return self._client.listen(subject, heard)
 
     async def close(self) -> None:
-        """Disconnect, once all that was sent has been answered or given up."""
+        """Wait until every pending request has ended, then disconnect."""
         if self._pending:
             await asyncio.wait([pending.reply for pending in self._pending.values()])
         await self._client.close()
@@ -192,7 +199,7 @@ class Mailbox:
         if pending is None or pending.reply.done():
             return
         if message.status == "503":
-            if pending.repeated:  # the service has lost its connection too, and will be back
+            if pending.repeated:  # the service is reconnecting too
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._repeat, token, pending)
                 return
             pending.reply.set_exception(_Unheard())
@@ -203,18 +210,18 @@ class Mailbox:
         pending.reply.set_result(message.data)
 
     def _warn(self, subject: str, message: Message) -> None:
-        """Log what a service warns of, each warning once: a program that repeats a call repeats its cause."""
+        """Log a warning of the service, once: a program that repeats a call would repeat the warning."""
         told = f"{subject}: {message.header('Holdfast-Warning')}"[:LONGEST_WARNING]
         if told not in self._warned and len(self._warned) < MOST_WARNINGS:
             self._warned.add(told)
             _log.warning("%s", told)
 
     def time(self) -> float:
-        """The service's time in milliseconds; until it has told us, that of this machine."""
+        """Return the service's time in milliseconds, or this machine's until the service has sent its own."""
         return TICKS() * 1000 + self._line
 
     def _learn_time(self, text: str | None, sent: float) -> None:
-        """Take the service's clock from its reply; the quicker the reply, the better it is known."""
+        """Estimate the service's clock from a reply. Quick replies give the best estimate."""
         if text is None or not text.isdecimal():
             return
         took = TICKS() - sent
@@ -223,10 +230,10 @@ class Mailbox:
         if took <= self._best:
             self._best = took
             self._line = self._latest
-        self._best *= 1.01  # an old look is worth a little less with every reply
+        self._best *= 1.01  # the best estimate ages a little with every reply
 
     def relearn_time(self) -> None:
-        """The service's clock is not where it was thought to be: believe its last word."""
+        """Replace the estimate of the service's clock by that of its last reply: the clock has jumped."""
         self._line = self._latest
 
     def _on_disconnected(self) -> None:
@@ -245,7 +252,7 @@ class Mailbox:
             self._repeat(token, pending)
 
     def _repeat(self, token: str, pending: _Pending) -> None:
-        """Ask again, unless an answer came or the caller has given up."""
+        """Resend a read, unless it has ended."""
         if pending.again is not None and not pending.reply.done():
             pending.repeated = True
             pending.sent = TICKS()
