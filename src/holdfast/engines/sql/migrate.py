@@ -1,8 +1,8 @@
-"""Brings a store from one revision of its schema to another.
+"""Migration of a store from one revision of its schema to another.
 
-Law: whether there is anything to do is decided here by comparing two words. Alembic and SQLAlchemy take
-seconds to import, so they are imported only once there is, and never on the thread of a coroutine's loop.
-What the driver raises comes out as the driver raised it, for the engine to translate.
+Law: `needed` decides whether to migrate, by comparing two strings. Alembic and SQLAlchemy take seconds to
+import, so they are imported only for a migration, and never on an event loop's thread. The driver's errors
+are raised unchanged, for the engine to translate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Store = sqlite3.Connection | str | os.PathLike[str]
 
 _ALONE: Final = threading.Lock()
-"""Alembic keeps the migration that runs in a global variable: there can be one in a process at a time."""
+"""Allows one migration at a time in a process: Alembic keeps the running migration in a global variable."""
 _PURPOSES: Final = {
     "upgrade": f"the store's schema is older than {SCHEMA_REVISION}, and migrating it",
     "downgrade": "taking a store back to an older schema",
@@ -35,7 +35,7 @@ _PURPOSES: Final = {
 
 
 class Need(Enum):
-    """What a store needs before it can be used."""
+    """The action that a store needs before it can be used."""
 
     NOTHING = "nothing"
     CREATE = "create"
@@ -43,10 +43,10 @@ class Need(Enum):
 
 
 def needed(found: str | None) -> Need:
-    """What a store needs in whose table `alembic_version` this revision was found; None if there was none.
+    """Return what a store needs, by the revision in its table `alembic_version` (None if there is none).
 
     Raises:
-        Unsupported: The revision is not known: a newer Holdfast has made it.
+        Unsupported: The revision is unknown: a newer Holdfast made it.
     """
     if found is None:
         return Need.CREATE
@@ -59,48 +59,48 @@ def needed(found: str | None) -> Need:
 
 
 def upgrade_sqlite(store: Store) -> None:
-    """Bring a SQLite store to the newest schema, or leave it as it was.
+    """Upgrade a SQLite store to the newest schema. On failure the store is unchanged.
 
     A connection must be outside a transaction. It is left open, with SQLAlchemy's functions `regexp` and
     `floor` added.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
+        Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
         sqlite3.Error: The database failed.
     """
     _migrate_sqlite(store, "upgrade", "head")
 
 
 def downgrade_sqlite(store: Store, revision: str = "base") -> None:
-    """Take a SQLite store back to an older schema, or to an empty database.
+    """Downgrade a SQLite store to an older schema, or to an empty database.
 
-    Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
+    Data that the older schema can't hold is lost. In an empty database the table `alembic_version` remains.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
+        Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
         sqlite3.Error: The database failed.
     """
     _migrate_sqlite(store, "downgrade", revision)
 
 
 async def upgrade_postgres(dsn: str) -> None:
-    """Bring a PostgreSQL store to the newest schema, or leave it as it was.
+    """Upgrade a PostgreSQL store to the newest schema. On failure the store is unchanged.
 
-    Several processes may do so at once. The address is one that asyncpg takes.
+    Several processes may do so at once. The address has the form that asyncpg accepts.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
+        Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
     """
     await asyncio.to_thread(_migrate_postgres, dsn, "upgrade", "head")
 
 
 async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
-    """Take a PostgreSQL store back to an older schema, or to an empty database.
+    """Downgrade a PostgreSQL store to an older schema, or to an empty database.
 
-    Data that has no place there is lost. Of an empty database the table `alembic_version` remains.
+    Data that the older schema can't hold is lost. In an empty database the table `alembic_version` remains.
 
     Raises:
-        Unsupported: A newer Holdfast has made the store, or the extra `migrate` is not installed.
+        Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
     """
     await asyncio.to_thread(_migrate_postgres, dsn, "downgrade", revision)
 
@@ -114,7 +114,7 @@ def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            # A transaction that began by reading could find, when it comes to write, that another was faster.
+            # A transaction that begins by reading could fail at its first write, if another one wrote first.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
         with _driver_errors(), engine.connect() as connection:
@@ -123,7 +123,7 @@ def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:
 
 @contextlib.contextmanager
 def _connected(store: Store) -> Iterator[sqlite3.Connection]:
-    """A connection that begins no transaction by itself: the module would begin one too late for DDL."""
+    """Yield a connection that begins no transaction by itself: `sqlite3` would begin one too late for DDL."""
     if not isinstance(store, sqlite3.Connection):
         with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
             yield connection
@@ -142,7 +142,7 @@ def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
         from sqlalchemy.ext.asyncio import create_async_engine
 
     async def migrate() -> None:
-        # The address goes to the driver as it is, because SQLAlchemy reads some of its parameters otherwise.
+        # The address is passed to the driver unchanged: SQLAlchemy interprets some parameters differently.
         engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": dsn}, poolclass=NullPool)
         async with engine.connect() as connection:
             await connection.run_sync(_run, direction, revision)

@@ -1,8 +1,8 @@
-"""The table of plain keys as SQLAlchemy sees it: the type of its times and the ORM model.
+"""The table of plain keys in SQLAlchemy: the type of its times and the ORM model.
 
-Law: what a program that uses sessions touches lives here; the tables that are Holdfast's own are in
-`holdfast.engines.sql.schema`. The stores themselves never go through this module. A session writes past them:
-a row that it adds has version 0, and a row that it changes keeps the version it had.
+Law: this module holds what programs with SQLAlchemy sessions use. Holdfast's internal tables are in
+`holdfast.engines.sql.schema`. The stores themselves never use this module. A session bypasses them: a row
+that it adds has version 0, and a row that it changes keeps its version.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ _CLOCK: Clock = SystemClock()
 _NOT_JSON: Final = "not JSON-serializable"
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
-"""A whole number of 64 bits. SQLite's strict tables know it by no other name than INTEGER."""
+"""A 64-bit integer. SQLite's strict tables accept it only as INTEGER."""
 
 Name = Text().with_variant(POSTGRESQL_TEXT(collation="C"), "postgresql")
-"""Text that is part of a key: ordered by its bytes."""
+"""Text that is part of a key, ordered by its bytes."""
 
 HAS_DEADLINE = text("expires_at IS NOT NULL")
-"""What the indexes of deadlines hold."""
+"""The condition of the partial indexes on deadlines."""
 
 
 class Instant(TypeDecorator[datetime]):
     """A time: integer milliseconds since 1970 in SQLite, TIMESTAMPTZ in PostgreSQL.
 
-    In Python it is a timezone-aware datetime in UTC of whole milliseconds. One without a timezone is taken to
-    be UTC, and what is finer than a millisecond is cut off.
+    In Python it is a timezone-aware datetime in UTC, in whole milliseconds. A datetime without a timezone is
+    taken as UTC, and fractions of a millisecond are truncated.
     """
 
     impl = TIMESTAMP(timezone=True)
     cache_ok = True
 
     class Comparator(TypeDecorator.Comparator[datetime]):
-        """Compares with `func.now()` as with any other time.
+        """Allows comparisons with `func.now()`.
 
-        In SQLite that function gives a text, which is greater than every number: unless it were replaced, a
-        session that deletes what expired before `func.now()` would delete all that has a deadline.
+        In SQLite that function returns text, which is greater than every number. If it were not replaced, a
+        session that deletes rows that expired before `func.now()` would delete every row with a deadline.
         """
 
         def operate(self, op: OperatorType, *other: Any, **kwargs: Any) -> Any:
@@ -77,18 +77,18 @@ class Instant(TypeDecorator[datetime]):
     comparator_factory = Comparator
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """The column's type in this database."""
+        """Return the column's type in this database."""
         return dialect.type_descriptor(Integer() if dialect.name == "sqlite" else TIMESTAMP(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        """From Python to the database."""
+        """Convert a datetime for the database."""
         if value is None:
             return None
         milliseconds = (_aware(value) - _EPOCH) // _MILLISECOND
         return milliseconds if dialect.name == "sqlite" else _EPOCH + milliseconds * _MILLISECOND
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """From the database to Python."""
+        """Convert a stored time to a datetime."""
         if value is None:
             return None
         milliseconds: int = value if dialect.name == "sqlite" else (value - _EPOCH) // _MILLISECOND
@@ -112,8 +112,8 @@ def _now_sqlite(element: Now, compiler: SQLCompiler, **kwargs: Any) -> str:
     return _SQLITE_NOW
 
 
-# Julian days, because unixepoch('subsec') is too new; rounded, because a millisecond has no exact form as a
-# fraction of days.
+# Julian days because unixepoch('subsec') is too new; rounded because a millisecond is not exact as a fraction
+# of a day.
 _SQLITE_NOW: Final = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER))"
 _SQLITE_WORDS: Final = re.compile(
     r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)|\bCURRENT_TIMESTAMP\b""", re.IGNORECASE | re.DOTALL
@@ -124,10 +124,10 @@ _SQLITE_OURS: Final = re.compile(
 
 
 def sqlite_statement(statement: str) -> str:
-    """A statement about plain keys with the time as their columns hold it in SQLite.
+    """Replace `CURRENT_TIMESTAMP` in a statement about plain keys by the time in the form of our columns.
 
-    There `CURRENT_TIMESTAMP`, and `func.now()` with it, is a text: no column of times takes it, and every
-    number is less than it. Statements about other tables, and those that define one, are left as they are.
+    In SQLite `CURRENT_TIMESTAMP`, and so `func.now()`, is text: our columns of times reject it, and every
+    number is less than it. Statements about other tables, and those that define one, are returned unchanged.
     """
     if not _SQLITE_OURS.match(statement):
         return statement
@@ -135,14 +135,14 @@ def sqlite_statement(statement: str) -> str:
 
 
 class Base(DeclarativeBase):
-    """Holds the metadata of every table of a store."""
+    """The base class with the metadata of all tables of a store."""
 
 
 class PluginKVStorage(Base):
     """One plain key of a plugin with its value: a row of `plugin_kv_storage`.
 
-    The constructor takes the columns as keywords, `value` standing for `value_json`. A row that is given no
-    more than `plugin_name`, `key` and `value_json` is complete.
+    The constructor takes the columns as keywords; `value` is a synonym of `value_json`. A row needs only
+    `plugin_name`, `key` and `value_json`.
     """
 
     __tablename__ = "plugin_kv_storage"
@@ -170,17 +170,17 @@ class PluginKVStorage(Base):
         ),
         {"sqlite_strict": True, "sqlite_with_rowid": False},
     )
-    # An asynchronous session can't fetch what the database filled in at the moment it is looked at.
+    # An asynchronous session can't load server defaults lazily, when an attribute is accessed.
     __mapper_args__ = {"eager_defaults": True}  # noqa: RUF012 - SQLAlchemy reads a plain dict
 
     @property
     def is_expired(self) -> bool:
-        """Whether the deadline is reached: at the instant of `expires_at` the key is gone."""
+        """True from the instant of `expires_at` on."""
         deadline = self.expires_at
         return deadline is not None and _aware(deadline) <= _EPOCH + _CLOCK.now() * _MILLISECOND
 
     def get_value(self) -> Any:
-        """The value, decoded.
+        """Return the decoded value.
 
         Raises:
             msgspec.DecodeError: The column does not hold JSON.
@@ -188,11 +188,11 @@ class PluginKVStorage(Base):
         return msgspec.json.decode(self.value_json)
 
     def set_value(self, value: Any) -> None:
-        """Replace the value by anything that `json.dumps` takes, in its compact form.
+        """Set the value to anything that `json.dumps` accepts, stored as compact JSON.
 
         Raises:
-            TypeError: It has no form in JSON.
-            ValueError: Its compact form has more than 65,536 bytes.
+            TypeError: The value is not JSON-serializable.
+            ValueError: The compact JSON is larger than 65,536 bytes.
         """
         with builtin_errors():
             self.value_json = json_text(value)
@@ -202,11 +202,11 @@ class PluginKVStorage(Base):
 
 
 def json_text(value: Any) -> str:
-    """The compact form of a value, in which names that are numbers become text as with `json.dumps`.
+    """Encode a value as compact JSON. Numeric member names become text, as with `json.dumps`.
 
     Raises:
-        ValidationError: It has none.
-        ValueTooLarge: It has more than 65,536 bytes.
+        ValidationError: The value is not JSON-serializable.
+        ValueTooLarge: The compact JSON is larger than 65,536 bytes.
     """
     try:
         return encode_value(value)[0]
@@ -215,7 +215,7 @@ def json_text(value: Any) -> str:
 
 
 def dumped(value: Any) -> Any:
-    """A value as `json.dumps` would write it; what it does not take comes back as it is."""
+    """Round-trip a value through `json`. A value that `json.dumps` rejects is returned unchanged."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError):
@@ -224,11 +224,11 @@ def dumped(value: Any) -> Any:
 
 @contextlib.contextmanager
 def builtin_errors() -> Iterator[None]:
-    """Have what is not legal raised as programs expect it that know nothing of Holdfast's errors.
+    """Raise Python's own exceptions for illegal input, for programs that don't know Holdfast's errors.
 
     Raises:
-        TypeError: A value has no form in JSON.
-        ValueError: Anything else is not legal.
+        TypeError: A value is not JSON-serializable.
+        ValueError: Anything else is illegal.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""The relational schema of a store: its tables, its view, and the scripts that make an empty one.
+"""The relational schema of a store: its tables, its view, and the scripts that create an empty store.
 
-Law: the shape of a store of this version is said here and in `holdfast.engines.sql.orm`. The files in `ddl`
-are rendered from it by `python -m holdfast.engines.sql.schema`, and the tests prove that the migrations lead
-to it. No store imports this module to work: they read the rendered files.
+Law: this module and `holdfast.engines.sql.orm` define the schema of this version. The files in `ddl` are
+rendered from it by `python -m holdfast.engines.sql.schema`, and the tests prove that the migrations lead to
+it. At run time no store imports this module: stores read the rendered files.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ namespaces = Table(
     Column("changed_at", Instant, nullable=False),
     Column("policy", Text),
     *(Column(name, Count, server_default=text("0"), nullable=False) for name in PARTS),
-    # Every group of writes changes its namespace's row. With most of a page free the new version of the row
-    # finds room beside the old one, and the primary key's index need not be touched.
+    # Every group of writes updates its namespace's row. If most of a page is free, the new version of the row
+    # fits beside the old one, and PostgreSQL need not update the primary key's index.
     postgresql_with={"fillfactor": 20},
     **_STRICT,
 )
-"""One row for each namespace, never deleted."""
+"""One row per namespace, never deleted."""
 
-# Nothing but the primary key: the history of a key walks the journal backwards. An index by key would serve
-# that better, but it would double the pages that every write dirties.
+# The primary key is the only index: the history of a key reads the journal backwards. An index by key would
+# serve that better, but would double the pages that every write dirties.
 journal = Table(
     "holdfast_journal",
     metadata,
@@ -108,7 +108,7 @@ journal = Table(
     Column("detail", Text),
     **_STRICT,
 )
-"""What changed, in the order of the versions."""
+"""All changes, in the order of their versions."""
 
 meta = Table(
     "holdfast_meta",
@@ -117,12 +117,12 @@ meta = Table(
     Column("value", Text, nullable=False),
     **_STRICT,
 )
-"""What is known of the store itself: `epoch` names its life, `clock` is the latest time it answered with, and
-`audit_key` has the names of the keys that signed its audit."""
+"""Facts about the store itself: `epoch` identifies this life of the storage, `clock` is the latest time that
+it answered with, and `audit_key` holds the names of the keys that signed its audit."""
 
 
 class Readable(FunctionElement[str]):
-    """An `Instant` as people read it: ISO 8601 in UTC with milliseconds and a Z."""
+    """An `Instant` in readable form: ISO 8601 in UTC with milliseconds and a Z."""
 
     type = Text()
     inherit_cache = True
@@ -150,11 +150,11 @@ plugin_kv = CreateView(
     "plugin_kv",
     metadata=metadata,
 ).table
-"""The view of `plugin_kv_storage` for people."""
+"""The view of `plugin_kv_storage` with readable times."""
 
 _alembic_version = Table(
     "alembic_version",
-    # Apart, since it is Alembic's own: here it stands only to be rendered as Alembic would make it.
+    # Separate metadata, since the table is Alembic's. It is here only to be rendered as Alembic creates it.
     MetaData(),
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
@@ -162,9 +162,9 @@ _alembic_version = Table(
 
 
 def render(dialect: str) -> str:
-    """The script that makes an empty store of this version, for `sqlite` or `postgresql`.
+    """Render the script that creates an empty store of this version, for `sqlite` or `postgresql`.
 
-    It begins and commits nothing itself, and it may find the `alembic_version` that a downgrade leaves.
+    The script neither begins nor commits a transaction. It accepts an `alembic_version` left by a downgrade.
     """
     statements = ["-- Rendered from the schema by ./dev schema, not to be edited."]
 
@@ -181,7 +181,7 @@ def render(dialect: str) -> str:
 
 
 def main() -> None:
-    """Write the rendered scripts anew."""
+    """Render and write the scripts."""
     for dialect in _DIALECTS:
         path = Path(__file__).with_name("ddl") / f"{dialect}.sql"
         path.write_text(render(dialect), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""How Alembic runs the migrations: on the connection that `holdfast.engines.sql.migrate` hands over.
+"""Alembic's environment: runs the migrations on the connection that `holdfast.engines.sql.migrate` passes in.
 
-Law: one transaction holds the whole way from one revision to the other, on both databases, and of several
-processes that migrate the same store one goes first. Nothing here reads settings or connects to anything.
+Law: on both databases, one transaction covers all steps from one revision to the other. If several processes
+migrate the same store, they run one after the other. Nothing here reads settings or opens a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 connection: Connection = context.config.attributes["connection"]
-# Alembic takes SQLite to be unable to roll back DDL. It is able, if the transaction is begun in time.
+# Alembic assumes that SQLite can't roll back DDL. It can, if the transaction begins in time.
 context.configure(connection=connection, transactional_ddl=True)
 with context.begin_transaction():
     if connection.dialect.name == "postgresql":

@@ -1,7 +1,7 @@
 """The first schema: plain keys and their view, rows of the other spaces, namespaces, journal and meta.
 
-Law: a migration that has been released never changes, so it says what it makes itself and imports nothing of
-the schema, which goes on changing.
+Law: a released migration never changes. So it defines its tables itself and imports nothing of the schema,
+which will change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEY: Final = {"sqlite": '"key"', "postgresql": "key"}
 
 
 def upgrade() -> None:
-    """Make the tables and the view."""
+    """Create the tables and the view."""
     dialect = op.get_context().dialect.name
     _create_plugin_kv_storage(sa.text(_NOW[dialect]))
     _create_rows()
@@ -47,7 +47,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove all of it, with the data."""
+    """Drop the tables and the view, with all data."""
     op.execute("DROP VIEW plugin_kv")
     for table in ("meta", "journal", "namespaces", "rows"):
         op.drop_table(f"holdfast_{table}")

@@ -1,6 +1,6 @@
-"""Records of the journal may say more than their columns do: what a kind of change needs is told as JSON.
+"""The journal's column `detail`: more about a change, as JSON.
 
-Law: a migration that has been released never changes.
+Law: a released migration never changes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column, empty for what is there."""
+    """Add the column, empty in existing records."""
     op.add_column("holdfast_journal", sa.Column("detail", sa.Text))
 
 
 def downgrade() -> None:
-    """Remove the column, with what it holds."""
+    """Drop the column, with its data."""
     op.drop_column("holdfast_journal", "detail")

@@ -1,8 +1,8 @@
-"""A namespace's row says what everything it keeps takes, not only its entries.
+"""Size counters in a namespace's row for everything that it keeps, not only its entries.
 
-What is there already is counted once, here: that walks over all rows and records.
+The upgrade counts existing data once, which reads all rows and records.
 
-Law: a migration that has been released never changes.
+Law: a released migration never changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POSITION = {"sqlite": "instr", "postgresql": "strpos"}
 
 
 def upgrade() -> None:
-    """Add the columns, and count what is there."""
+    """Add the columns and count existing data."""
     for name in _PARTS:
         op.add_column(
             "holdfast_namespaces",
@@ -67,6 +67,6 @@ def _count(sums: str, name: str) -> None:
 
 
 def downgrade() -> None:
-    """Remove the columns."""
+    """Drop the columns."""
     for name in _PARTS:
         op.drop_column("holdfast_namespaces", name)
