@@ -107,7 +107,7 @@ PLANTS: Final = (
     Plant(
         "memory outlives a failed commit",
         "engines/sqlite/engine.py",
-        "                self._recent = Recent()  # nobody here knows what was kept\n",
+        "                self._recent = Recent()  # it is unknown what was kept\n",
         "",
         _FILE,
     ),

@@ -1,6 +1,6 @@
-"""Copying a SQLite database into a new file, page by page, while it is in use.
+"""Copies a SQLite database into a new file, page by page, while the database is in use.
 
-Law: nothing is ever overwritten, and the new file has its name only when it is complete, checked and on disk.
+Law: nothing is ever overwritten. The new file gets its name only when it is complete, checked and on disk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STEP: Final = 256
-"""How many pages are copied before it is looked whether to go on."""
+"""The number of pages to copy between two checks of whether to continue."""
 MAX_PATH: Final = 4_096
 
 _OWN: Final = ("", "-wal", "-shm", "-journal", ".lock", ".ballast", ".audit-key")
-"""What the names of a store's own files end in."""
+"""The suffixes of a store's own files."""
 
 
 def new_file(name: str, store: Path) -> Path:
-    """Where a copy of a store goes. A relative path is taken from the folder of the store.
+    """Return the path for a copy of a store. A relative path is relative to the store's folder.
 
     Raises:
-        ValidationError: It can't go there.
+        ValidationError: The path can't be used.
     """
     if not 0 < len(name) <= MAX_PATH or not _is_name(name):
         raise ValidationError(
@@ -52,11 +52,11 @@ def new_file(name: str, store: Path) -> Path:
 
 
 def copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None]) -> Rescued:
-    """Copy everything into a file that is not there yet. `go_on` is called between steps, and may raise.
+    """Copy everything into a new file. `go_on` is called between steps and may raise to stop.
 
     Raises:
-        ValidationError: The file can't be made, or there is one by now.
-        StorageFull: There is no room for it.
+        ValidationError: The file can't be created, or exists by now.
+        StorageFull: The disk has no room for it.
     """
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     with _our_errors(target):
@@ -82,7 +82,7 @@ def _filled(source: sqlite3.Connection, unfinished: Path, target: Path, go_on: C
         go_on()
 
     with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as copy:
-        copy.execute("PRAGMA synchronous = OFF")  # it is synced once, when it is complete
+        copy.execute("PRAGMA synchronous = OFF")  # the complete file is synced once
         copy.execute("PRAGMA journal_mode = OFF")
         source.backup(copy, pages=STEP, progress=step)
         namespaces, entries, trouble = _looked_at(copy)
@@ -98,7 +98,7 @@ def _filled(source: sqlite3.Connection, unfinished: Path, target: Path, go_on: C
 
 
 def _looked_at(copy: sqlite3.Connection) -> tuple[int, int, str | None]:
-    """How many namespaces and entries a copy has, and what is wrong with it, as with the original."""
+    """Return a copy's numbers of namespaces and entries, and any damage, which the original has too."""
     try:
         [found] = copy.execute("PRAGMA quick_check(1)").fetchone()
         [namespaces] = copy.execute("SELECT count(*) FROM holdfast_namespaces").fetchone()
@@ -109,7 +109,7 @@ def _looked_at(copy: sqlite3.Connection) -> tuple[int, int, str | None]:
 
 
 def _name(unfinished: Path, target: Path) -> None:
-    """Give a file its name, but never that of another one."""
+    """Give the file its final name, without replacing an existing file."""
     try:
         os.link(unfinished, target)
     except FileExistsError:
@@ -141,7 +141,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _our_errors(target: Path) -> Iterator[None]:
-    """What went wrong with the copy, told of the copy."""
+    """Translate errors of copying into ours, naming the copy."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,11 +1,11 @@
 """The SQLite engine: one file, one writer, many readers.
 
-A group is loaded and decided on the event loop and committed on the writer's thread; a get is answered on the
-loop, everything that may take long on a reader's thread. Since the store has one writer and one group in
-flight, nothing changes between load and commit, and the writer makes sure of it.
+A group is loaded and decided on the event loop and committed on the writer's thread. A get is answered on the
+loop; everything that may take long runs on a reader's thread. Since the store has one writer and one group in
+flight, nothing changes between load and commit, and the writer verifies that.
 
-Law: rows in, rows out. Which process may write is settled in `files`, how in `writer`, in which words in
-`statements`.
+Law: rows in, rows out. `files` decides which process may write, `writer` commits, and `sql` holds the
+statements.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ T = TypeVar("T")
 
 INLINE_ROWS: Final = 128
 INLINE_BYTES: Final = 524_288
-"""Up to how many rows, and bytes of values, are loaded on the loop itself; the reader's thread loads more."""
+"""The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
 LOOKS_PER_TURN: Final = 32
-"""After how many looks for a group the loop gets a turn."""
+"""The number of queries on the loop after which other tasks get a turn."""
 PART_ROWS: Final = 25
-"""How many rows of a group are loaded and decided before the loop gets a turn."""
+"""The number of rows of a group to load and decide before other tasks get a turn."""
 FEW_ROWS: Final = {True: 16, False: 64}
-"""How many rows a command alone, or a part of a group, loads without counting their bytes."""
+"""The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
 TURNS: Final = {True: 1, False: 3}
-"""How many turns the loop gets then: after upkeep, which is in no hurry, as many as an answer may take."""
+"""The number of turns that other tasks get before a part with changes (True) or upkeep (False). Upkeep is not
+urgent, so it yields for as many turns as an answer may take."""
 STALE_ATTEMPTS: Final = 10
 
 
@@ -80,8 +81,8 @@ class SqliteEngine:
     """See `holdfast.engine.Engine`.
 
     Args:
-        path: The file, or None for a private temporary one that is gone at the end.
-        keys: What signs the audit; by default a key in a file beside the data, made when it is first needed.
+        path: The file, or None for a private temporary file that is removed on close.
+        keys: The keys that sign the audit. By default a key in a file beside the data, created on first use.
     """
 
     def __init__(self, path: Path | None, keys: Keyring | None = None) -> None:
@@ -107,7 +108,7 @@ class SqliteEngine:
         self._looks_on = False
 
     def look_on(self) -> None:
-        """See `Onlooker.look_on`: the right to write is left alone, unless somebody writes."""
+        """See `Onlooker.look_on`: don't take the writer's lock until the first write."""
         self._looks_on = True
 
     def announce(self, url: str) -> None:
@@ -116,16 +117,16 @@ class SqliteEngine:
 
     @property
     def path(self) -> Path:
-        """The file, also where it is a private one, for whoever opens it beside the engine."""
+        """The database file, including a private temporary one, for programs that open it directly."""
         return self._path
 
     @property
     def capabilities(self) -> Capabilities:
-        """Another process that holds the right to write also sweeps."""
+        """See `Engine.capabilities`: if another process holds the writer's lock, that process sweeps."""
         return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held, glances=True)
 
     async def start(self) -> None:
-        """Take the right to write if it is free, else be content with reading."""
+        """Open the file: for writing if the writer's lock is free, otherwise for reading."""
         self._writer.start()
         try:
             await self._writer.run(self._open)
@@ -150,7 +151,7 @@ class SqliteEngine:
             )
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
-        """See `Engine.glance`: SQLite answers at once, unless the file is locked just now."""
+        """See `Engine.glance`: SQLite answers at once, unless the file is locked."""
         if self._inline is None:
             return LATER
         try:
@@ -174,7 +175,7 @@ class SqliteEngine:
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
-        # Of two bounds on one side SQLite searches by the first and looks at all that lies between them.
+        # With two bounds on one side, SQLite seeks to the first and reads all rows between them.
         first, stop, after = query.start, query.stop, query.after
         beyond = after is not None and not query.reverse and _later(after, first)
         if after is not None and beyond:
@@ -223,13 +224,13 @@ class SqliteEngine:
         return sorted(name for (name,) in await self._aside(reads.fetch, statements.OWNERS, [space]))
 
     async def ready(self) -> None:
-        """See `Engine.ready`: another process may have the right to write, or the file may be gone."""
+        """See `Engine.ready`: another process may hold the writer's lock, or the file may be gone."""
         if not self._lock.held:
             await self._writer.run(self._become_writer)
         self._presence.look()
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`: through a connection that was opened with the rest, whatever is there now."""
+        """See `Rescuer.rescue`. It reads the file that was opened, whatever is at its path now."""
         if self._temporary and not os.path.isabs(path):
             raise ValidationError(
                 "path must be absolute: the folder of this store goes with it", field="path"
@@ -241,18 +242,18 @@ class SqliteEngine:
         return await self._examiner.examine(seconds)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: a file does not tell."""
+        """See `Engine.hint`: a file sends no notifications."""
         return no_hint
 
     async def clock(self, ticks: Callable[[], float]) -> None:
-        """There is no clock but this machine's."""
+        """Return None: there is no clock but this machine's."""
 
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
         return await self._aside(reads.remembered)
 
     async def remember(self, now: int) -> int:
-        """See `Engine.remember`: only the process that writes does."""
+        """See `Engine.remember`: only the process that holds the writer's lock stores the time."""
         if self._lock.held and not self._temporary:
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             return now
@@ -287,7 +288,7 @@ class SqliteEngine:
                 if not self._presence.lately():
                     raise self._presence.loss(wrote=not outcome.empty)
             except BaseException as error:
-                self._recent = Recent()  # nobody here knows what was kept
+                self._recent = Recent()  # it is unknown what was kept
                 if isinstance(error, Stale):
                     continue
                 raise
@@ -296,7 +297,7 @@ class SqliteEngine:
         raise Busy(f"{self._where} is being written to by another program all the time")
 
     def _job(self, outcome: Outcome, now: Callable[[], int]) -> Callable[[], None]:
-        """What the writer has to do: also a refusal must be true of the file as it is."""
+        """Return the writer's job. A refusal also needs one: it must hold for the current file."""
         if outcome.empty:
             return self._writer.make_sure
         plan, pages = statements.save(outcome), statements.pages(outcome)
@@ -310,10 +311,10 @@ class SqliteEngine:
         now: Callable[[], int],
         known: Loaded | None = None,
     ) -> Outcome:
-        """Load and decide part by part; between two parts the loop serves others.
+        """Load and decide part by part; other tasks run between two parts.
 
-        The time is that at which the first part was loaded. What a later part takes is seen by the writer.
-        `known` is what an outcome has wanted.
+        The time is taken when the first part is loaded. If the later parts take too long, the writer notices.
+        `known` holds what an unfinished outcome wanted.
         """
         loaded = Loaded(namespaces={}, rows={}) if known is None else known
         decision: decide.Decision | None = None
@@ -334,7 +335,7 @@ class SqliteEngine:
                 await self._load(more, loaded)
                 loaded.looked.update(more.rows)
             taken = decision.take(part)
-            while taken < len(part):  # a slice of work is over
+            while taken < len(part):  # the time slice is used up
                 await asyncio.sleep(0)
                 taken += decision.take(part[taken:])
         assert decision is not None
@@ -344,7 +345,7 @@ class SqliteEngine:
         return outcome
 
     async def _wanted(self, outcome: Outcome, loaded: Loaded) -> Loaded:
-        """What an outcome wants, and what those before it have wanted."""
+        """Load what this outcome wants and what earlier ones wanted."""
         looked = loaded.looked | outcome.looks
         return Loaded(
             namespaces={},
@@ -354,7 +355,7 @@ class SqliteEngine:
         )
 
     async def _sum_up(self, wanted: Needs, loaded: Loaded, now: int) -> None:
-        """Load the sums that are wanted."""
+        """Load the wanted sums."""
         loaded.runs.update(await self._aside(reads.overdue, wanted.runs, now))
         loaded.trims.update(await self._aside(reads.journal_bytes, wanted.trims))
         loaded.counts.update(await self._aside(reads.counts, wanted.counts))
@@ -387,7 +388,7 @@ class SqliteEngine:
             return rest.rows | await self._aside(reads.load_rows, rest.wanted, room)
 
     async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Have a quick look on the loop; should the file be locked just now, wait for it on the thread."""
+        """Run a quick query on the loop. If the file is locked, wait for it on the reader's thread."""
         if self._inline is None:
             raise Unavailable(f"{self._where} is not open")
         self._looks += 1
@@ -401,7 +402,7 @@ class SqliteEngine:
         return await self._aside(query)
 
     async def _aside(self, query: Callable[..., T], *arguments: object) -> T:
-        """Have a look that may take its time, on the reader's thread."""
+        """Run a query that may take long, on the reader's thread."""
         if self._patient is None:
             raise Unavailable(f"{self._where} is not open")
         loop = asyncio.get_running_loop()
@@ -445,14 +446,18 @@ class SqliteEngine:
         self._covered(0)
 
     def _become_writer(self) -> None:
-        """Another process wrote when this one opened the file. Perhaps it is gone."""
+        """Take the writer's lock, which another process held when this one opened the file.
+
+        Raises:
+            Unavailable: Another process still holds the lock.
+        """
         if not self._take_lock():
             raise Unavailable(
                 f"{self._where} is being written to by {self._lock.holder()}: send the write through it, "
                 "or stop it and try again"
             )
         try:
-            self._presence.look()  # else this would write to one file and read from another
+            self._presence.look()  # otherwise it might write to one file and read another
             self._open_writer()
         except BaseException as error:
             self._lock.release()
@@ -462,7 +467,7 @@ class SqliteEngine:
         return self._temporary or self._ballast.cover(log_bytes)
 
     def _make_room(self) -> bool:
-        """Give the ballast up for the database, so that the log can begin anew; whether there was any."""
+        """Free the ballast and restart the log. Return whether there was any ballast."""
         if not self._ballast.drop():
             return False
         self._writer.checkpoint("RESTART")
@@ -488,19 +493,19 @@ def _passed(deadline: int, now: Callable[[], int]) -> bool:
 
 
 def _private_folder() -> Path:
-    """The folder of a store that keeps nothing, the only kind that has any use for these modules."""
+    """Return the folder of a temporary store. The import is local because only temporary stores need it."""
     import tempfile
 
     return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")
 
 
 def _later(one: Any, other: Any) -> bool:
-    """Whether a key is not before another of its space, which are all text or all bytes."""
+    """Return whether a key is not before another. Within a space, keys are all text or all bytes."""
     return bool(one >= other)
 
 
 def _parts(commands: Sequence[Command]) -> list[list[Command]]:
-    """The commands in their order, in parts of about as many rows as may be decided in one go."""
+    """Split the commands, in order, into parts of about `PART_ROWS` rows."""
     parts: list[list[Command]] = [[]]
     rows = 0
     for command in commands:

@@ -1,6 +1,6 @@
-"""From SQLite's errors to ours, by their codes.
+"""Translation of SQLite's errors to ours, by their codes.
 
-Law: one translator, and it never looks at an error's text.
+Law: this is the engine's only translator. It never uses an error's text.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Una
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 for an error that the driver made up itself."""
+    """Return the primary result code, or 0 for an error that the driver itself raised."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def translated(error: sqlite3.Error, where: str) -> HoldfastError:
-    """What an error of the database at `where` means to a caller, before anything was committed."""
+    """Return our error for an error of the database at `where` before a commit."""
     match primary_code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(f"the disk of {where} is full: deleting goes on, writing when there is room")

@@ -1,10 +1,10 @@
-"""Long looks at a SQLite file while it is in use: copying all of it, and finding out whether it is sound.
+"""Long-running reads of a SQLite file in use: copying the whole file and checking its integrity.
 
-They have a connection of their own, which is opened together with the others: should the file vanish, this
-one still has it, and a new connection would get whatever is at the path then.
+They use their own connection, which is opened together with the others. If the file vanishes, this connection
+still has it, while a new connection would open whatever is at the path by then.
 
-Law: one long look at a time, on a thread of its own and in one read transaction, so that nobody waits for it
-and it sees one instant. Closing the store ends it.
+Law: one long read runs at a time, on its own thread and in one read transaction. So no other work waits for
+it, and it sees one snapshot. Closing the store stops it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STEPS: Final = 1_000
-"""After how many steps of SQLite's machine it is looked whether the time is up."""
+"""The number of steps of SQLite's virtual machine between two checks of the time limit."""
 FINDINGS: Final = 20
-"""How many findings of SQLite's check are shown."""
+"""The maximum number of reported findings."""
 
 
 class Examiner:
-    """Looks at a file for as long as it takes.
+    """Runs long reads of a file.
 
     Args:
         path: The database.
@@ -56,18 +56,18 @@ class Examiner:
         self._connection = connect(self._path, patience=5)
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`. Few processes ever do it, so that what it takes is imported here."""
+        """See `Rescuer.rescue`. The import is local because few processes ever need it."""
         from holdfast.engines.sqlite.copying import copied, new_file
 
         target = new_file(path, self._path)
         return await self._run(lambda connection: copied(connection, target, self._go_on))
 
     async def examine(self, seconds: float | None) -> Checkup:
-        """See `Examined.examine`: SQLite's own check, the quick one where there is a bound on time."""
+        """See `Examined.examine`: run SQLite's own check, the quick one if there is a time limit."""
         return await self._run(lambda connection: _examined(connection, seconds))
 
     def close(self) -> None:
-        """End what is under way, and let go of the file. Blocks."""
+        """Stop a running read and close the file. Blocks."""
         self._closing = True
         if self._connection is not None:
             self._connection.interrupt()
@@ -94,7 +94,7 @@ class Examiner:
     def _idle(self, done: asyncio.Future[T]) -> None:
         self._busy = False
         if not done.cancelled():
-            done.exception()  # whoever waited for it may be gone
+            done.exception()  # mark it as retrieved: the caller may be gone
 
     def _go_on(self) -> None:
         if self._closing:
@@ -103,9 +103,7 @@ class Examiner:
     def _look(self, connection: sqlite3.Connection, look: Callable[[sqlite3.Connection], T]) -> T:
         connection.execute("BEGIN")
         try:
-            connection.execute(
-                "SELECT count(*) FROM sqlite_master"
-            ).fetchone()  # from here on it is one instant
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the snapshot
             return look(connection)
         finally:
             if connection.in_transaction:
@@ -129,7 +127,7 @@ def _examined(connection: sqlite3.Connection, seconds: float | None) -> Checkup:
 
 
 def _strays(connection: sqlite3.Connection) -> list[str]:
-    """Namespaces that have rows, but no row of their own: nobody who goes by namespaces would find them."""
+    """Report namespaces that have rows but no row of their own. Walks over namespaces would miss them."""
     known = {name for (name,) in connection.execute("SELECT name FROM holdfast_namespaces").fetchall()}
     entries = connection.execute(
         "SELECT DISTINCT plugin_name FROM plugin_kv_storage WHERE version > 0"
@@ -141,10 +139,11 @@ def _strays(connection: sqlite3.Connection) -> list[str]:
 
 @contextlib.contextmanager
 def _interrupted_after(connection: sqlite3.Connection, seconds: float | None) -> Iterator[None]:
-    """Have SQLite give up after so many seconds, whatever it is doing.
+    """Interrupt SQLite after this many seconds, whatever it is doing.
 
-    The handler is asked between the steps of a statement, and the walk over the pages of a table is one step.
-    That walk notices an interruption, but one that comes before a statement begins is lost.
+    Both a handler and a timer are needed. SQLite calls the handler between the steps of a statement, and the
+    walk over the pages of a table is one step. That walk notices an interrupt, but an interrupt before the
+    start of a statement is lost.
     """
     if seconds is None:
         yield

@@ -1,7 +1,7 @@
-"""The files beside a SQLite store: who may write, and room kept for deleting when the disk is full.
+"""The files beside a SQLite store: the writer's lock, and disk space reserved for deletes on a full disk.
 
-Law: the lock file says which process writes, and holds as long as that process lives; the database is never
-opened for writing without it.
+Law: the lock file names the process that writes, and the lock holds as long as that process lives. The
+database is never opened for writing without the lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BALLAST_STEP: Final = 1024 * 1024
-"""By how many bytes the ballast grows."""
+"""The bytes by which the ballast grows."""
 
 _log = logging.getLogger("holdfast")
 
@@ -34,15 +34,15 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """Whether this process may write."""
+        """True if this process may write."""
         return self._file is not None
 
     def acquire(self) -> bool:
-        """Take the right to write if nobody has it.
+        """Take the lock if it is free. Return whether this process holds it.
 
         Raises:
-            Unavailable: There is a symbolic link in the file's place.
-            OSError: The file can't be opened.
+            Unavailable: The lock file is a symbolic link.
+            OSError: The lock file can't be opened.
         """
         if self._file is not None:
             return True
@@ -58,14 +58,14 @@ class WriterLock:
             os.close(file)
             return False
         self._file = file
-        with contextlib.suppress(OSError):  # on a full disk the lock holds though the pid can't be told
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without the pid
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         return True
 
     @property
     def taken(self) -> bool:
-        """Whether somebody may write now; to look creates nothing."""
+        """True if any process holds the lock. Checking creates no file."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -79,13 +79,13 @@ class WriterLock:
         return False
 
     def announce(self, url: str) -> None:
-        """Tell other processes where this one serves what it writes to."""
+        """Publish the URL at which this process serves the store."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # on a full disk others are told only that the lock is held
+            with contextlib.suppress(OSError):  # on a full disk the URL is missing, but the lock holds
                 os.pwrite(self._file, f"{os.getpid()}\n{url}\n".encode(), 0)
 
     def holder(self) -> str:
-        """The process that holds the lock, for a message."""
+        """Describe the process that holds the lock, for a message."""
         process, url = self._told()
         if process == str(os.getpid()):
             return f"this process ({process}), which has opened it already"
@@ -93,11 +93,11 @@ class WriterLock:
         return f"{who}, which serves it at {url}" if url else who
 
     def served_at(self) -> str | None:
-        """Where the process that holds the lock serves the store; None if it does not, or nobody holds it."""
+        """Return the URL at which the lock's holder serves the store, or None without a holder or a URL."""
         return (self._told()[1] or None) if self.taken else None
 
     def _told(self) -> tuple[str, str]:
-        """What the file says: the process, and the URL of its service or nothing."""
+        """Read the file: the process id, and the URL of its service or an empty string."""
         try:
             told = self._path.read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError):
@@ -106,18 +106,18 @@ class WriterLock:
         return process.strip(), url.strip()
 
     def release(self) -> None:
-        """Give the right to write back."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 class Ballast:
-    """Bytes on disk that are given up when it is full, so that there is room to delete.
+    """Reserved bytes that are freed when the disk is full, so that there is room for deletes.
 
-    To delete means to append to the write-ahead log, and the log can be used again from its beginning only
-    after what it holds has gone into the database, which may grow by as much. So the ballast grows with the
-    log, and where the disk has no room for that, the log has to be emptied instead.
+    A delete appends to the write-ahead log. The log can restart from its beginning only after its content has
+    moved into the database, which may grow by as much. So the ballast grows with the log. If the disk has no
+    room for that, the log must be checkpointed instead.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,13 +128,13 @@ class Ballast:
         """Refuse a symbolic link in the file's place, before anything is written.
 
         Raises:
-            Unavailable: There is one.
+            Unavailable: The file is a symbolic link.
         """
         if self._path.is_symlink():
             raise Unavailable(f"{self._path} can't be used: {private.LINK}")
 
     def cover(self, log_bytes: int) -> bool:
-        """Have enough ballast on disk for a log of this size; False if the disk does not have the room."""
+        """Reserve enough ballast for a log of this size. Return False if the disk has no room."""
         wanted = (log_bytes // BALLAST_STEP + 2) * BALLAST_STEP
         if wanted <= self._size:
             return True
@@ -151,14 +151,14 @@ class Ballast:
         try:
             os.posix_fallocate(file, 0, wanted)
         except OSError:
-            with contextlib.suppress(OSError):  # a part that was had must not take the last room
+            with contextlib.suppress(OSError):  # don't keep a partial reservation
                 os.ftruncate(file, self._size)
             return False
         self._size = wanted
         return True
 
     def drop(self) -> bool:
-        """Give the room up; whether there was any."""
+        """Free the reserved space. Return whether there was any."""
         self._size = 0
         try:
             self._path.unlink()
@@ -168,15 +168,15 @@ class Ballast:
 
 
 def keep_private(path: Path) -> None:
-    """Make a database that nobody else can read, or close one that is there to others, with its log.
+    """Create a database that only its owner can read, or restrict an existing one and its log to the owner.
 
-    SQLite gives its log the mode of the database. Whoever calls holds the right to write, and the files are
-    not opened unless they are new: see `holdfast.private`.
+    SQLite gives its log the mode of the database. The caller must hold the writer's lock. Existing files are
+    not opened: see `holdfast.private`.
     """
-    database = os.path.realpath(path)  # the log lies beside the file that a symbolic link leads to
+    database = os.path.realpath(path)  # the log is beside the target of a symbolic link
     try:
         os.close(private.create(database))
-    except OSError:  # it is there, or SQLite will say why it can't be
+    except OSError:  # it exists, or SQLite will report the reason
         files = [database + suffix for suffix in ("", "-wal", "-shm", "-journal")]
         exposed = [file for file in files if private.tighten(file)]
         if exposed:

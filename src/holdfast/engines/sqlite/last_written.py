@@ -1,7 +1,7 @@
-"""What this process wrote last: rows and namespaces that need not be read back to be written again.
+"""A cache of the rows and namespaces that this process wrote last, so that a write need not read them back.
 
-Law: for what is about to be decided, never for a reader. It holds only as long as nobody else writes to the
-file, which every commit makes sure of; when it is refused as stale, everything here is forgotten.
+Law: the cache serves decisions, never readers. It is valid only while no other process writes to the file,
+which every commit verifies. When a commit is refused as stale, the whole cache is dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Namespace, Row
 
 MOST: Final = 2_048
-"""How many rows a generation holds. There are two: when one is full, the one before it is forgotten. To
-forget one row at a time takes a dictionary microseconds, since it looks for its oldest among the gaps."""
+"""The number of rows in a generation. There are two: when one is full, the one before it is dropped. Dropping
+rows one at a time would cost microseconds each, since a dictionary skips the gaps to find its oldest key."""
 MOST_NAMESPACES: Final = 4_096
 LARGEST: Final = 2_048
-"""How large a value may be that is kept in mind."""
+"""The size of the largest value that is cached, in bytes."""
 
 
 class Recent:
@@ -33,7 +33,7 @@ class Recent:
         self._namespaces: Bounded[str, Namespace] = Bounded(MOST_NAMESPACES)
 
     def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
-        """Those of the rows that are known."""
+        """Return the wanted rows that are cached."""
         newer, older = self._rows, self._before
         known = {}
         for address in wanted:
@@ -43,13 +43,13 @@ class Recent:
         return known
 
     def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
-        """Those of the namespaces that are known."""
+        """Return the wanted namespaces that are cached."""
         known = self._namespaces
         return {name: known[name] for name in wanted if name in known}
 
     def learn(self, outcome: Outcome) -> None:
-        """Keep in mind what a commit has left."""
-        if outcome.runs:  # which entries went is known to the storage alone
+        """Update the cache after a commit."""
+        if outcome.runs:  # only the database knows which entries were removed
             self._rows.clear()
             self._before.clear()
         for address, row in outcome.rows.items():

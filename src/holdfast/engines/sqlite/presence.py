@@ -1,10 +1,11 @@
-"""Whether the files of a store are still where they were opened.
+"""Checks that the files of a store are still the ones that were opened.
 
-On Unix a file that is removed, moved or replaced stays open for whoever has it open: writing to it goes on
-without an error, and nobody will ever find what was written. SQLite does not notice in WAL mode, so we do.
+On Unix a file that is removed, moved or replaced stays open in the processes that have it open. They can
+still write to it without an error, but what they write can't be found at the path. In WAL mode SQLite does
+not notice this, so this module does.
 
-Law: files are looked at by path, never opened. Closing any descriptor of a database would drop the locks that
-SQLite holds on it for this whole process.
+Law: files are checked by path, never opened. Closing any descriptor of a database would drop all locks that
+this process's SQLite holds on it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERVAL: Final = 0.1
-"""For how many seconds a look is good enough."""
+"""The seconds for which a check stays valid."""
 
 _log = logging.getLogger("holdfast")
 
@@ -28,8 +29,8 @@ _log = logging.getLogger("holdfast")
 class Presence:
     """Compares device and inode of the database and of its log with those that were opened.
 
-    SQLite keeps its own locks by device and inode, so a file system where these change by themselves can't
-    hold a database anyway. The number of a file that is open is not given to another one.
+    SQLite tracks its own locks by device and inode, so a file system where these change spontaneously can't
+    hold a database anyway. The inode of an open file is not reused.
 
     Args:
         path: The database.
@@ -42,16 +43,17 @@ class Presence:
         self._gone: str | None = None
 
     def remember(self) -> None:
-        """Take what is there now for what was opened.
+        """Record the present files as the ones that were opened.
 
-        The log lies beside the file that a symbolic link leads to, and the working folder may change.
+        The paths are made absolute because the working folder may change. The log is beside the target of a
+        symbolic link.
         """
         log = f"{os.path.realpath(self._where)}-wal"
         found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), log)]
         self._known = [(path, identity) for path, identity in found if identity is not None]
 
     def require(self) -> None:
-        """Before a write: look, unless that has been done a moment ago.
+        """Check the files before a write, unless the last check is still valid.
 
         Raises:
             DatabaseError: A file is gone. Nothing was written.
@@ -60,7 +62,7 @@ class Presence:
             self.look()
 
     def look(self) -> None:
-        """Look now.
+        """Check the files now.
 
         Raises:
             DatabaseError: A file is gone.
@@ -69,25 +71,25 @@ class Presence:
             raise self._lost(DatabaseError, "nothing is written any more.")
 
     def lately(self) -> bool:
-        """Whether the files are there, as far as a look of the last moment tells.
+        """Return whether the files are there, according to a recent or a new check.
 
-        A look gives the interpreter to the writer's thread and has to get it back, which takes longer than
-        the look. So one look serves the commits of a tenth of a second. What is acknowledged so soon after a
-        file has vanished is in the file that is open, from where it can be saved.
+        A check releases the interpreter to the writer's thread and has to get it back, which takes longer
+        than the check itself. So one check serves all commits within a tenth of a second. A write that is
+        acknowledged so soon after a file has vanished is in the open file, from which it can be rescued.
         """
         return time.monotonic() - self._looked < INTERVAL or self.there()
 
     def loss(self, *, wrote: bool) -> HoldfastError:
-        """What a caller is told whose files are gone after the commit, before anybody has heard of it.
+        """Return the error for a caller whose files have vanished, after its commit and before its reply.
 
-        What was written is in the file that is open, and may be saved: then the outcome is unknown.
+        What was written is in the open file and may be rescued, so the outcome of a write is unknown.
         """
         if wrote:
             return self._lost(OutcomeUnknown, "this write went into the open file.")
         return self._lost(DatabaseError, "nothing is written any more.")
 
     def there(self) -> bool:
-        """Whether every file is the one that was opened. A change of that is logged once."""
+        """Return whether every file is the one that was opened. Log each change of this once."""
         stat = os.stat
         try:
             for path, identity in self._known:  # every commit waits for this
@@ -117,7 +119,7 @@ class Presence:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Inode and device; None where nothing is."""
+    """Return inode and device, or None if there is no file."""
     try:
         return os.stat(path)[1:3]
     except OSError:

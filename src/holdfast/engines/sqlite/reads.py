@@ -1,7 +1,7 @@
-"""The reading side of the SQLite engine: queries that run to their end on one connection.
+"""The reads of the SQLite engine: queries that run to completion on one connection.
 
-Law: a query never leaves a cursor or a transaction open behind it; an open one would keep the write-ahead log
-from being checkpointed.
+Law: a query never leaves a cursor or a transaction open, since that would prevent checkpoints of the
+write-ahead log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """How many bytes of values may still be loaded for a group."""
+    """The number of bytes of values that a group may still load."""
 
     __slots__ = ("left",)
 
@@ -32,7 +32,7 @@ class Room:
 
 
 class Rest(Exception):
-    """Values are large: what was loaded so far, and what there is still to load."""
+    """Loading stopped because the values are large. Carries the loaded rows and the remaining addresses."""
 
     def __init__(self, rows: dict[Address, Row], wanted: dict[Address, bool]) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class Rest(Exception):
 
 
 def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
-    """Rows as they are."""
+    """Run a query and return its rows unchanged."""
     return connection.execute(sql, parameters).fetchall()
 
 
 def get(connection: sqlite3.Connection, address: Address) -> Row | None:
-    """One entry."""
+    """Load one entry."""
     found = connection.execute(statements.GET, (plugin_column(address.namespace), address.key)).fetchone()
     return None if found is None else statements.row(found)
 
@@ -54,21 +54,21 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
 def load_rows(
     connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None, *, most: int = 0
 ) -> dict[Address, Row]:
-    """Rows by address; of one without a deadline the value only where it is wanted.
+    """Load rows by address. A row without a deadline comes with its value only if the value is wanted.
 
     Args:
-        connection: Where to look.
-        wanted: The addresses, and whether the value is wanted.
-        room: How many bytes may be loaded.
-        most: After how many bytes to stop, and leave the rest for another time; 0 is never.
+        connection: The connection to use.
+        wanted: The addresses, and whether each value is wanted.
+        room: The number of bytes that may be loaded.
+        most: The number of bytes after which to stop and raise `Rest`; 0 for no limit.
 
     Raises:
-        TooExpensive: There is no room for the values.
-        Rest: There is more.
+        TooExpensive: The values exceed `room`.
+        Rest: Loading stopped at `most`.
     """
     if len(wanted) == 1:
         [address] = wanted
-        if address.space == KV:  # the usual group of who writes alone
+        if address.space == KV:  # the usual group of a sole writer
             row = get(connection, address)
             return {} if row is None else {address: row}
     alike: defaultdict[tuple[bool, bool], list[Address]] = defaultdict(list)
@@ -92,7 +92,7 @@ def load_rows(
 
 
 def _bounded(cursor: sqlite3.Cursor, room: Room | None, most: int) -> tuple[list[Any], bool]:
-    """What is found, read no further than there is room for its values; and whether that is all."""
+    """Read rows until a limit is reached. Return them and whether these are all rows."""
     found: list[Any] = []
     loaded = 0
     try:
@@ -112,7 +112,7 @@ def _bounded(cursor: sqlite3.Cursor, room: Room | None, most: int) -> tuple[list
 
 
 def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
-    """The keys of a range."""
+    """Return the keys of a range."""
     keys = [key for (key,) in connection.execute(sql, parameters).fetchall()]
     room, fitting = query.max_bytes, 0
     for key in keys[: query.limit]:
@@ -124,7 +124,7 @@ def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
 
 
 def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
-    """The keys and rows of a range, read no further than the page goes."""
+    """Return the keys and rows of a range, reading no further than the page."""
     keys: list[Any] = []
     rows: list[Row] = []
     room = query.max_bytes
@@ -143,12 +143,12 @@ def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
 
 
 def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> JournalPage:
-    """Records of a journal with its bounds, all of one instant."""
+    """Return records of a journal with its bounds, from one snapshot."""
     sql = statements.journal(
         key=query.key is not None, bounded=query.stop is not None, newest_first=query.newest_first
     )
     bounds = [bound for bound in (query.stop, query.key) if bound is not None]
-    connection.execute("BEGIN")  # the records and the bounds are those of one instant
+    connection.execute("BEGIN")  # one snapshot for the records and the bounds
     try:
         found = connection.cursor().execute(
             sql, [query.namespace, query.since, query.start, *bounds, query.limit + 1]
@@ -172,7 +172,7 @@ def _record(values: Sequence[Any]) -> Record:
 
 
 def load_namespaces(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, Namespace]:
-    """The rows of namespaces."""
+    """Load the rows of namespaces."""
     return {
         values[0]: _namespace(values)
         for sql, parameters in statements.load_namespaces(names)
@@ -185,7 +185,7 @@ def _namespace(values: Sequence[Any]) -> Namespace:
 
 
 def overdue(connection: sqlite3.Connection, wanted: dict[str, int], now: int) -> dict[str, Overdue]:
-    """The sums of plain entries that are past their deadline, by namespace; `wanted` says of how many."""
+    """Sum up plain expired entries by namespace. `wanted` has the maximum number of entries of each."""
     found = {}
     for namespace, limit in wanted.items():
         owner = plugin_column(namespace)
@@ -197,12 +197,12 @@ def overdue(connection: sqlite3.Connection, wanted: dict[str, int], now: int) ->
 
 
 def journal_bytes(connection: sqlite3.Connection, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """What the journals of namespaces hold up to versions."""
+    """Return the sizes of journals up to given versions, in bytes."""
     return {at: connection.execute(statements.JOURNAL_BYTES, at).fetchone()[0] for at in wanted}
 
 
 def counts(connection: sqlite3.Connection, wanted: set[str]) -> dict[str, dict[str, int]]:
-    """The counters of namespaces, as their rows and records have them."""
+    """Compute the counters of namespaces from their rows and records."""
     found = {}
     for name in wanted:
         entries = connection.execute(statements.COUNT_ENTRIES, [plugin_column(name)]).fetchone()
@@ -213,7 +213,7 @@ def counts(connection: sqlite3.Connection, wanted: set[str]) -> dict[str, dict[s
 
 
 def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> list[Totals]:
-    """What namespaces hold."""
+    """See `Engine.totals`."""
     rows_sql, due_sql = statements.totals(owned=namespace is not None)
     owner = [] if namespace is None else [namespace]
     connection.execute("BEGIN")
@@ -240,6 +240,6 @@ def remembered(connection: sqlite3.Connection) -> int:
 
 
 def kept_time(connection: sqlite3.Connection) -> int:
-    """The latest time that a process was told to remember."""
+    """Return the latest time that was stored by `remember`."""
     [kept] = connection.execute(statements.KEPT_TIME).fetchone()
     return int(kept)

@@ -1,7 +1,7 @@
-"""Opening a SQLite file: connections as the engine wants them, and a schema that is up to date.
+"""Opens a SQLite file: configures the connections and makes sure that the schema is up to date.
 
-Law: only a process that holds the right to write creates or migrates. The revision is compared first;
-SQLAlchemy and Alembic are imported only where there is something to migrate.
+Law: only the process that holds the writer's lock creates or migrates. The revision is compared first, and
+SQLAlchemy and Alembic are imported only for a migration.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OLDEST_SQLITE: Final = (3, 37, 0)
-"""The first SQLite that knows STRICT tables."""
+"""The first SQLite with STRICT tables."""
 WRITER_KIB: Final = 16_384
 READER_KIB: Final = 2_048
-"""How much of the file the connection that writes and each of those that read keep in memory.
+"""The page cache of the connection that writes and of each reader, in KiB.
 
-What a reader keeps is void with every commit. So it would fill its memory only once nobody writes any more,
-and then it reads from the system's own cache at the same speed.
+Every commit invalidates a reader's cache. So a larger cache would fill only once writes have ceased, and then
+reading from the operating system's cache is as fast.
 """
 
 
 class Connection(sqlite3.Connection):
-    """A connection whose statements share one cursor: each is read to its end before the next begins.
+    """A connection whose statements share one cursor. Each must be read to its end before the next begins.
 
-    The driver would make a cursor for each, and remember it for a while, which keeps the garbage collector
-    busy: a full collection holds a large program up for tens of milliseconds.
+    The driver would create a cursor for each statement and keep it for a while. That burdens the garbage
+    collector, and a full collection stalls a large program for tens of milliseconds.
     """
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -44,23 +44,23 @@ class Connection(sqlite3.Connection):
         self.execute = self._shared.execute  # type: ignore[method-assign]
 
     def close(self) -> None:
-        """Close the connection and its files now, even if an error still refers to it.
+        """Close the connection and its files now, even if an exception still refers to it.
 
-        The cursor holds its last statement. While that lives, SQLite keeps the files open.
+        The cursor holds its last statement, and while that exists, SQLite keeps the files open.
         """
         self._shared.close()
         super().close()
 
 
 def connect(path: Path, *, patience: float) -> sqlite3.Connection:
-    """A connection that only reads; it waits for a locked file for `patience` seconds."""
+    """Open a read-only connection, which waits up to `patience` seconds for a locked file."""
     connection = _connect(path, patience=patience, kib=READER_KIB)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
-    """The connection that writes, to a file with today's schema, which only its owner can read."""
+    """Open the connection that writes. The file is readable only by its owner and has the current schema."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
     keep_private(path)
@@ -83,9 +83,10 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
 
 
 def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
-    """Take a store's time back to `now`; that before and after, and how many namespaces it moved.
+    """Reset a store's time to `now`, if it is ahead. The caller must hold the writer's lock.
 
-    Whoever calls holds the right to write.
+    Returns:
+        The time before, the time after, and the number of namespaces whose time was reset.
     """
     connection = prepare(path, keeps=True)
     try:
@@ -101,7 +102,11 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
 
 
 def require_current(connection: sqlite3.Connection, where: str) -> None:
-    """Make sure that a file which another process writes is of this version's schema."""
+    """Make sure that a file has the current schema, in case another process writes to it.
+
+    Raises:
+        Unavailable: It has another schema.
+    """
     found = revision(connection)
     if needed(found) is not Need.NOTHING:
         raise Unavailable(
@@ -111,7 +116,7 @@ def require_current(connection: sqlite3.Connection, where: str) -> None:
 
 
 def revision(connection: sqlite3.Connection) -> str | None:
-    """The schema's revision; None for a file that is no store yet."""
+    """Return the schema's revision, or None if the file is not a store yet."""
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
     if known is None:
         return None
@@ -136,5 +141,5 @@ def _connect(path: Path, *, patience: float, kib: int) -> sqlite3.Connection:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Make an empty store, all of it or nothing."""
+    """Create an empty store in one transaction."""
     connection.executescript(f"BEGIN IMMEDIATE;\n{ddl('sqlite')}\nCOMMIT;")

@@ -1,10 +1,11 @@
-"""The SQL of the SQLite engine: set-based, so that a group costs a handful of statements.
+"""The SQL of the SQLite engine. It is set-based, so that a group costs a handful of statements.
 
-Law: text and parameters are made here and nowhere else. Values reach SQL only as parameters. A statement over
-many rows has one of a few usual lengths, a power of two or three quarters of one, so that few texts exist and
-each is compiled once. The columns that are mostly empty come last, and rows that have nothing there go
-without them; keys in bytes are bound as bytearrays. The driver knows text, numbers and bytearrays at once.
-For anything else, None and bytes among it, it looks for an adapter first, which takes longer than storing it.
+Law: only this module makes statements and their parameters. Values reach SQL only as parameters. A statement
+over many rows has one of a few standard lengths, a power of two or three quarters of one, so that few
+statements exist and each is compiled once. Columns that are mostly empty come last, and rows that are empty
+there omit them. Keys in bytes are bound as bytearrays: the driver binds text, numbers and bytearrays
+directly. For anything else, including None and bytes, it first searches for an adapter, which takes longer
+than storing the value.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 
 MAX_ROWS: Final = 1024
-"""How many rows one statement takes: 12 parameters each stay within SQLite's 32,766."""
+"""The maximum number of rows of a statement: 12 parameters each stay within SQLite's limit of 32,766."""
 
 _ENVELOPE: Final = "version, created_at, updated_at, last_writer, request_id, expires_at, semantics, spec_ref"
 _KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
@@ -43,10 +44,10 @@ _BESIDE: Final = (
 )
 _NOTHING_MORE: Final = (None,) * 4
 _NOBODY: Final = bytearray()
-"""The name of no plugin and no namespace, since those are text."""
+"""A filler that matches no plugin and no namespace, since their names are text."""
 
 _BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
-"""SQLite would rather walk all keys of a plugin than the few that are due."""
+"""The table with a forced index: SQLite would rather read all keys of a plugin than the few due ones."""
 
 GET: Final = f"SELECT value_json, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
 FALLING_DUE: Final = (
@@ -64,8 +65,8 @@ OVERDUE: Final = (
     "CROSS JOIN plugin_kv_storage ON plugin_name = owner AND key = name "
     "WHERE owner = ? AND version > 0 AND semantics IS NULL LIMIT ?)"
 )
-"""The sums of plain entries past a deadline. Entries with the same one go in the order of their index, which
-an ORDER BY can't name without sorting them all: they may be very many."""
+"""Sums over plain expired entries. Entries with the same deadline come in the order of their index. An ORDER
+BY could not express that order without sorting all of them, which may be very many."""
 _RUN: Final = (
     f"INSERT INTO holdfast_journal ({_JOURNAL}) "
     "SELECT ?, ? + row_number() OVER (), 'expired', key, ?, last_writer, NULL, NULL, "
@@ -92,14 +93,14 @@ COUNT_ROWS: Final = (
     f"SELECT space, count(*), sum(length(key) + length(CAST(value AS BLOB))), sum({_BESIDE}) "
     "FROM holdfast_rows WHERE namespace = ? GROUP BY space"
 )
-"""What the rows of a namespace come to, by space: how many, the bytes of keys and values, and the rest."""
+"""By space of a namespace: the number of rows, the size of keys and values, and that of their other texts."""
 OWNERS: Final = (
     "WITH RECURSIVE wanted (name) AS (SELECT min(namespace) FROM holdfast_rows UNION ALL "
     "SELECT (SELECT min(namespace) FROM holdfast_rows WHERE namespace > name) FROM wanted "
     "WHERE name IS NOT NULL) SELECT name FROM wanted "
     "WHERE EXISTS (SELECT 1 FROM holdfast_rows WHERE namespace = name AND space = ?)"
 )
-"""The namespaces that have rows in a space: from each the next is searched, whatever lies between them."""
+"""The namespaces that have rows in a space. The query jumps from each namespace to the next."""
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
 KEPT_TIME: Final = "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM holdfast_meta WHERE name = 'clock'"
 LAST_CHANGE: Final = "SELECT coalesce(max(changed_at), 0) FROM holdfast_namespaces"
@@ -118,7 +119,7 @@ JOURNAL_BOUNDS: Final = "SELECT journal_floor, revision FROM holdfast_namespaces
 
 
 def row(values: Sequence[Any], size: int | None = None) -> Row:
-    """A row from its value and the envelope's columns; the size is the value's unless it is given."""
+    """Build a row from its value and the envelope's columns. By default the size is that of the value."""
     value, version, created_at, updated_at, writer, request_id, expires_at, semantics, spec_ref = values
     if size is None:
         size = len(value) if value.isascii() else len(value.encode())
@@ -137,7 +138,7 @@ def row(values: Sequence[Any], size: int | None = None) -> Row:
 
 
 def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
-    """The rows in runs of lengths that are usual: each length, and the parameters of its rows."""
+    """Split rows into chunks of standard lengths. Yield each length with the parameters of its rows."""
     start = 0
     while start < len(rows):
         length = min(MAX_ROWS, _filled(len(rows) - start))
@@ -146,9 +147,9 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
 
 
 def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
-    """Rows by address, at most `MAX_ROWS`, all of them entries or none; each with its position.
+    """Load rows by address, at most `MAX_ROWS`, each with its position. All or none must be entries.
 
-    Where values need not be shown, those without a deadline come as their length.
+    If values need not be shown, a row without a deadline comes with the length of its value instead.
     """
     length = _room(len(wanted))
     parameters: list[Any] = []
@@ -163,30 +164,30 @@ def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
 
 
 def _bound(key: str | bytes) -> str | bytearray:
-    """A key as it is bound."""
+    """Convert a key to the form in which it is bound."""
     return bytearray(key) if isinstance(key, bytes) else key
 
 
 def _room(count: int) -> int:
-    """The least usual length of a statement that has room for so many rows."""
+    """Return the smallest standard length that fits this many rows."""
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if count <= power * 3 // 4 else power
 
 
 def _filled(count: int) -> int:
-    """The greatest usual length that so many rows fill."""
+    """Return the largest standard length that this many rows fill."""
     power = 1 << (count.bit_length() - 1)
     return power * 3 // 2 if count >= power * 3 // 2 and power > 1 else power
 
 
 def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
-    """The rows of namespaces."""
+    """Load the rows of namespaces."""
     for length, parameters in chunks([(name,) for name in names]):
         yield _load_namespaces(length), parameters
 
 
 def save(outcome: Outcome) -> list[Statement]:
-    """Everything that an outcome comes to."""
+    """Return the statements that save an outcome."""
     puts: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
     gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
@@ -221,14 +222,14 @@ def save(outcome: Outcome) -> list[Statement]:
 
 
 def _expire(run: Run) -> Iterator[Statement]:
-    """Write the records of a run, then remove the entries that they are of."""
+    """Write the records of a run, then delete their entries."""
     owner = plugin_column(run.namespace)
     yield _RUN, (run.namespace, run.first - 1, run.at, run.at, owner, run.until, run.count)
     yield _RUN_GONE, (owner, run.namespace, run.first, run.first + run.count)
 
 
 def pages(outcome: Outcome) -> int:
-    """About how many pages of 4 KiB an outcome adds to the log: a bit too many rather than too few."""
+    """Estimate, rather too high than too low, how many pages of 4 KiB an outcome adds to the log."""
     count = 4 + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces)
     for row in outcome.rows.values():
         if row is not None:
@@ -239,9 +240,9 @@ def pages(outcome: Outcome) -> int:
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
-    """Living rows of a range, in the order of their keys. Parameters: see `SqliteEngine.scan`.
+    """Select the living rows of a range in key order. Parameters: see `SqliteEngine.scan`.
 
-    With `after` the range begins after its first key, not with it.
+    With `after`, the range excludes its first key.
     """
     if space == KV:
         table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
@@ -256,7 +257,7 @@ def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool 
 
 
 def due(space: str, *, owned: bool) -> str:
-    """Rows past a deadline, the longest overdue first."""
+    """Select expired rows, longest overdue first."""
     if space == KV:
         owner = " AND plugin_name = ?" if owned else ""
         return (
@@ -271,7 +272,7 @@ def due(space: str, *, owned: bool) -> str:
 
 
 def journal(*, key: bool, bounded: bool, newest_first: bool) -> str:
-    """Records of a journal after a version, of one key or of a range of keys."""
+    """Select the records of a journal after a version, of one key or of a range of keys."""
     return (
         f"SELECT {_JOURNAL} FROM holdfast_journal WHERE namespace = ? AND version > ? AND key >= ?"
         + (" AND key < ?" if bounded else "")
@@ -281,7 +282,7 @@ def journal(*, key: bool, bounded: bool, newest_first: bool) -> str:
 
 
 def totals(*, owned: bool) -> tuple[str, str]:
-    """The rows of namespaces, and what each holds that is past its deadline and was counted."""
+    """Select the rows of namespaces, and the number and size of their expired entries that still count."""
     return (
         f"SELECT {_NAMESPACE} FROM holdfast_namespaces" + (" WHERE name = ?" if owned else " ORDER BY name"),
         "SELECT plugin_name, count(*), "
@@ -293,8 +294,8 @@ def totals(*, owned: bool) -> tuple[str, str]:
 
 
 def _puts(rows: list[tuple[Any, ...]], text: Callable[[int, int], str]) -> list[Statement]:
-    """What puts these rows; `text` gives the statement for so many rows of so many columns."""
-    if len(rows) == 1:  # the usual group of who writes alone
+    """Return the statements that put rows. `text` makes one from the numbers of rows and of columns."""
+    if len(rows) == 1:  # the usual group of a sole writer
         return [(text(1, len(rows[0])), rows[0])]
     by_width: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
@@ -380,12 +381,12 @@ def _load_rows(length: int, shown: bool) -> str:
 
 
 def _numbered(length: int, width: int) -> str:
-    """Rows of parameters, each behind its position."""
+    """Return rows of parameters, each after its position."""
     return "VALUES " + ", ".join(f"({number}{', ?' * width})" for number in range(length))
 
 
 def _shown(value: str, shown: bool) -> str:
-    """The length and the value: the length where the value may be left out, the value where it may not."""
+    """Return SQL for length and value: the length if the value may be omitted, else NULL and the value."""
     if shown:
         return f"NULL, {value}"
     return f"length(CAST({value} AS BLOB)), CASE WHEN expires_at IS NOT NULL THEN {value} END"
@@ -429,7 +430,7 @@ def _drop_rows(length: int) -> str:
 
 
 def _upsert(table: str, columns: str, key: str, length: int, width: int) -> str:
-    """What puts rows in place of those with the same key; the columns after the first `width` become NULL."""
+    """Return an upsert of rows. The columns after the first `width` become NULL."""
     names = columns.split(", ")
     new = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key.split(", "))
     return (

@@ -1,7 +1,8 @@
-"""The one thread that writes to a SQLite file, and checkpoints it.
+"""The single thread that writes to a SQLite file and checkpoints it.
 
-Law: the loop thinks, this thread writes. A job is a list of finished statements; nothing here knows what they
-mean, and Python code between them is kept to a minimum, since it would fight the loop for the interpreter.
+Law: the event loop decides, this thread writes. A job is a list of finished statements, and this module does
+not know what they mean. Python code between statements is kept to a minimum, since it would compete with the
+loop for the interpreter.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECKPOINT_PAGES: Final = 8192
-"""How many pages the write-ahead log may hold by our estimate before it is checkpointed between two commits.
-The estimate is on the safe side: entries that share pages come to about half of it, 16 MB."""
+"""The estimated number of pages in the write-ahead log at which it is checkpointed between two commits. The
+estimate is high: entries that share pages take about half of it, 16 MB."""
 IDLE_SECONDS: Final = 0.25
-"""After how long without work the log is checkpointed whatever it holds."""
+"""The idle time after which the log is checkpointed, whatever its size."""
 
 
 class Stale(Exception):
-    """What was decided does not hold any more: somebody else has written since, or a deadline has passed."""
+    """The decision is out of date: another connection has written since, or a deadline has passed."""
 
 
 class Writer:
-    """Runs jobs on a thread of its own, one after the other.
+    """Runs jobs on its own thread, one after the other.
 
     Args:
         where: The file, for messages.
-        cover: Says whether the log may hold that many bytes. If not, it is checkpointed at once.
+        cover: Returns whether the log may hold this many bytes. If not, it is checkpointed at once.
     """
 
     def __init__(self, where: str, cover: Callable[[int], bool]) -> None:
@@ -57,7 +58,7 @@ class Writer:
         self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Have a job done on the thread. Cancelling the wait does not stop the job."""
+        """Run a job on the thread. Cancelling the caller does not stop the job."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -69,32 +70,32 @@ class Writer:
             try:
                 loop.call_soon_threadsafe(tell)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: the caller is gone
 
         self._jobs.put(work)
         return await future
 
     def use(self, connection: sqlite3.Connection) -> None:
-        """Write through this connection from now on."""
+        """Use this connection for all later writes."""
         self._connection = connection
         self._data_version = _data_version(connection)
 
     def commit(self, plan: Sequence[Statement], pages: int, late: Callable[[], bool] | None = None) -> None:
-        """Do all of a plan or nothing, which adds some pages to the log. On the writer's thread only.
+        """Run a plan in one transaction, which adds about `pages` pages to the log. Writer's thread only.
 
-        `late` is asked when the file is ours to write to, which may take a while, and again right before the
-        commit.
+        `late` is called once the file is locked for writing, which may take a while, and again right before
+        the commit.
 
         Raises:
-            Stale: Another connection has written since the last look, so that the plan may be wrong, or it is
-                too late.
+            Stale: Another connection has written since the last check, so that the plan may be wrong, or the
+                deadline has passed.
         """
         try:
             self._attempt(plan, late)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
-            # What the log holds goes to the database, and the log is used again from its beginning.
+            # Move the log's content into the database and restart the log from its beginning.
             self.checkpoint("RESTART")
             try:
                 self._attempt(plan, late)
@@ -104,9 +105,9 @@ class Writer:
         self._checkpointed = False
 
     def note(self, sql: str, parameters: Sequence[object]) -> None:
-        """Write something that need not survive the machine, so that no disk is waited for.
+        """Write without waiting for the disk. Writer's thread only.
 
-        It survives the process. On the writer's thread only.
+        The write survives a crash of the process, but not of the machine.
         """
         assert self._connection is not None
         try:
@@ -117,13 +118,13 @@ class Writer:
                 self._connection.execute("PRAGMA synchronous = FULL")
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
-        self._log_pages += 1  # and no checkpoint when idle, which would wait for the disk twice
+        self._log_pages += 1  # no checkpoint when idle, which would wait for the disk twice
 
     def make_sure(self) -> None:
-        """See that nobody else has written, without writing. On the writer's thread only.
+        """Verify, without writing, that no other connection has written. Writer's thread only.
 
         Raises:
-            Stale: Somebody has.
+            Stale: Another connection has written.
         """
         assert self._connection is not None
         try:
@@ -132,16 +133,16 @@ class Writer:
             raise translated(error, self._where) from error
 
     def checkpoint(self, mode: str) -> None:
-        """Move the log into the database as far as readers let it."""
+        """Move the log into the database, as far as readers allow."""
         assert self._connection is not None
         try:
             _, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error:
-            return  # the disk is full or a reader is in the way: the next commit tries again
+            return  # the disk is full or a reader blocks it: the next commit retries
         self._log_pages = pages - moved
 
     def stop(self) -> None:
-        """Finish what was handed in, checkpoint, close, and end the thread. Blocks."""
+        """Finish the queued jobs, checkpoint, close the connection and stop the thread. Blocks."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -175,7 +176,7 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back()
             if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
-                raise  # SQLite says of these two that nothing was kept
+                raise  # for these two SQLite guarantees that nothing was kept
             raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
 
     def _roll_back(self) -> None:
