@@ -91,8 +91,8 @@ PLANTS: Final = (
     Plant(
         "a server that speaks is taken for silent",
         "bus/session.py",
-        '        """A piece has come: its messages are taken, in order."""\n        self._silent = 0\n',
-        '        """A piece has come: its messages are taken, in order."""\n',
+        '        """Deliver the messages of a piece, in order."""\n        self._silent = 0\n',
+        '        """Deliver the messages of a piece, in order."""\n',
         _BUS,
     ),
     Plant(
@@ -119,9 +119,9 @@ PLANTS: Final = (
     Plant(
         "a taker that fails ends the reading",
         "bus/session.py",
-        "                    except Exception as defect:  # reading must go on\n"
+        "                    except Exception as defect:  # reading must continue\n"
         "                        self._owner.complain(defect)",
-        "                    except Exception:  # reading must go on\n                        return",
+        "                    except Exception:  # reading must continue\n                        return",
         _BUS,
     ),
     Plant(

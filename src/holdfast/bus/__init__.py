@@ -1,4 +1,4 @@
 """The connection to NATS: its protocol, login, and reconnecting.
 
-Law: this knows NATS and nothing of Holdfast beside its errors.
+Law: this package knows NATS and, apart from its errors, nothing of Holdfast.
 """

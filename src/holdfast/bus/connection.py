@@ -1,10 +1,10 @@
-"""A connection to NATS that comes back by itself, and that no message can derail.
+"""A connection to NATS that reconnects by itself and survives malformed messages.
 
-A server that is about to stop says so. Then another one is looked for while the first still serves, and the
-first is left only when that has taken over.
+A server that is shutting down announces it. The connection then finds another server while the first one
+still serves, and leaves the first only when the other has taken over.
 
-Law: as long as it is open and was there once, it is looked for again. Nothing is kept for a later session:
-what can't be sent now is refused. Nobody waits but for `reach`, `flush`, `drain` and `close`.
+Law: once established, a connection keeps reconnecting until it is closed. Nothing is queued for a later
+session: what can't be sent now is refused. Only `reach`, `flush`, `drain` and `close` wait.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.bus.session import Take
 
 OVERLAP_SECONDS: Final = 1.0
-"""For how long a server that is about to stop is listened to beside the one that has taken over: the servers
-of a cluster need a moment to tell each other who listens where."""
+"""The time for which the connection still listens to a server that is shutting down, beside the new one. The
+servers of a cluster need a moment to exchange their subscriptions."""
 
 _log = logging.getLogger("holdfast.bus")
 
@@ -39,11 +39,11 @@ def _note(error: Exception) -> None:
 
 
 def _nothing() -> None:
-    """Take note of nothing."""
+    """Do nothing."""
 
 
 class Subscription:
-    """Messages at a subject, which somebody takes."""
+    """A subscription to a subject."""
 
     def __init__(self, connection: Connection, subject: str, queue: str, sid: str) -> None:
         self._connection = connection
@@ -52,23 +52,23 @@ class Subscription:
         self.sid = sid
 
     def cancel(self) -> None:
-        """Take no more, from now on."""
+        """Unsubscribe at once. Messages on their way are dropped."""
         self._connection.unlisten(self)
 
     async def drain(self) -> None:
-        """Have no more sent; return when all that was sent before has been taken."""
+        """Unsubscribe, and return when every message sent before that has been taken."""
         await self._connection.drain(self)
 
 
 class Connection:
-    """A connection for those who listen where others may send whatever they like.
+    """A connection for subscribers that can't trust what others send.
 
     Args:
-        name: What the connection is called in the server's lists.
-        inbox: What the subjects of `new_inbox` begin with.
-        on_error: Is told what goes wrong.
-        on_disconnected: Is told that the connection is gone.
-        on_reconnected: Is told that it is back.
+        name: The name of the connection in the server's lists.
+        inbox: The prefix of the subjects of `new_inbox`.
+        on_error: Called with every error.
+        on_disconnected: Called when the connection is lost.
+        on_reconnected: Called when the connection is back.
         rest: See `Session`.
     """
 
@@ -104,26 +104,26 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether something can be sent."""
+        """True if messages can be sent."""
         return self._session is not None
 
     @property
     def unreadable(self) -> int:
-        """How many messages could not be read, and were dropped."""
+        """The number of messages that could not be read and were dropped."""
         return self._unreadable + sum(one.unreadable for one in self._sessions())
 
     async def reach(self, servers: str | Sequence[str], login: Login | None = None) -> None:
-        """Connect, or fail soon. Once connected, every later loss of the connection is mended by itself.
+        """Connect, or fail soon. Once connected, the connection reconnects by itself after every loss.
 
         Args:
-            servers: Where to try; the first that answers is taken.
-            login: How to be let in.
+            servers: The servers to try. The first that answers is used.
+            login: The login to use.
 
         Raises:
-            LoginRefused: A server does not let this user in.
+            LoginRefused: A server refuses this user's login.
             Untrusted: A server's certificate is not trusted.
-            BusError: What answers is no such server, or the login can't be used.
-            OSError: No server can be reached; `TimeoutError` is one, too.
+            BusError: The other side is not a NATS server, or the login can't be used.
+            OSError: No server can be reached. This includes `TimeoutError`.
         """
         self._login = login or Login()
         self._servers = Servers([servers] if isinstance(servers, str) else servers)
@@ -138,12 +138,12 @@ class Connection:
         raise min(errors, key=_worth)
 
     def listen(self, subject: str, take: Take, *, queue: str = "") -> Subscription:
-        """Have each message at a subject taken as soon as it is read, in the order of the connection.
+        """Subscribe. Each message is delivered as soon as it is read, in the order of the connection.
 
         Args:
-            subject: Where to listen; it may hold wildcards.
-            take: Is given each message. It must put it away rather than deal with it.
-            queue: The group whose members share the messages.
+            subject: The subject, which may hold wildcards.
+            take: Called with each message. It must queue the message rather than process it.
+            queue: The queue group whose members share the messages.
         """
         self._number += 1
         sid = str(self._number)
@@ -171,14 +171,14 @@ class Connection:
     def send(
         self, subject: str, payload: bytes, *, reply: str = "", head: bytes = b"", patient: bool = False
     ) -> bool:
-        """Have a message sent, without waiting; False if it can't be and is dropped.
+        """Send a message without waiting. Return False if it can't be sent and is dropped.
 
         Args:
-            subject: Where to; that it is one is the caller's business.
-            payload: No more than the server takes.
-            reply: Where the answer should go.
-            head: Its headers, see `protocol.block`.
-            patient: Whether it may wait for others a little, so that they go together.
+            subject: The subject. The caller must make sure that it is legal.
+            payload: The payload, no larger than the server accepts.
+            reply: The subject for the reply.
+            head: The headers; see `protocol.block`.
+            patient: Whether the message may wait briefly, to be sent together with others.
         """
         session = self._session
         if session is None:
@@ -186,7 +186,7 @@ class Connection:
         return session.offer(pub(subject, payload, reply=reply, head=head), patient=patient)
 
     async def flush(self) -> None:
-        """Return when the server has seen all that was sent, and what it had sent before was taken.
+        """Return when the server has processed everything sent, and what it sent before that has been taken.
 
         Raises:
             Lost: The connection is gone.
@@ -197,11 +197,11 @@ class Connection:
             raise Lost("the connection is gone")
 
     def new_inbox(self) -> str:
-        """A subject for replies that nobody else uses."""
+        """Return a unique subject for replies."""
         return f"{self._inbox}.{secrets.token_hex(11)}"
 
     async def close(self) -> None:
-        """Send what waits, and disconnect; soon, also when the server is gone."""
+        """Send what is pending and disconnect, soon even if the server is gone."""
         self.is_closed = True
         tasks = [*self._left.values()] if self._search is None else [self._search, *self._left.values()]
         for task in tasks:
@@ -214,7 +214,7 @@ class Connection:
             await session.close()
             self._unreadable += session.unreadable
 
-    # What sessions tell their owner.
+    # Callbacks of the sessions.
 
     def complain(self, error: Exception) -> None:
         """See `Owner.complain`."""
@@ -241,7 +241,7 @@ class Connection:
             self._seek()
 
     def _sessions(self) -> list[Session]:
-        """Those over which something may come."""
+        """Return the sessions that may still receive messages."""
         return [*self._left] if self._session is None else [*self._left, self._session]
 
     async def _attempt(self, server: Server) -> Session:
@@ -269,7 +269,7 @@ class Connection:
         return session
 
     def _use(self, session: Session) -> None:
-        """Go on with this session. One that still serves is left soon."""
+        """Switch to this session. A session that still serves is left after a delay."""
         if session.over:
             raise Lost("the connection was gone at once")
         old, self._session = self._session, session
@@ -281,7 +281,7 @@ class Connection:
         self.informed(session)
 
     async def _leave(self, session: Session) -> None:
-        """Take what a server that is about to stop still has, then hang up."""
+        """Take the remaining messages of a server that is shutting down, then disconnect."""
         await asyncio.sleep(OVERLAP_SECONDS)
         for sid in self._subscriptions:
             session.write(unsub(sid))
@@ -291,12 +291,12 @@ class Connection:
         await session.close()
 
     def _seek(self) -> None:
-        """Look for a server, unless that is being done."""
+        """Start looking for a server, unless a search is running."""
         if self._search is None or self._search.done():
             self._search = asyncio.create_task(self._look(), name=f"{self._name}: looking for NATS")
 
     async def _look(self) -> None:
-        """Try all servers until one answers, as long as there is none or this one is about to stop."""
+        """Try all servers until one answers, while there is none or the current one is shutting down."""
         loop = asyncio.get_running_loop()
         while self._session is None or self._session.info.ldm:
             await asyncio.sleep(pause(loop.time() - self._began))
@@ -308,7 +308,7 @@ class Connection:
                     if moved := self._session is not None:
                         _require_lasting(session)
                     self._use(session)
-                except Exception as error:  # whatever it is, the next attempt may do better
+                except Exception as error:  # whatever it is, the next attempt may succeed
                     self._on_error(error)
                     continue
                 if moved:
@@ -322,7 +322,11 @@ class Connection:
 
 
 def _require_lasting(session: Session) -> None:
-    """Make sure that whoever goes over to a server does not have to leave it again at once."""
+    """Refuse to move to a server that is itself shutting down.
+
+    Raises:
+        Lost: The server is shutting down.
+    """
     if session.info.ldm:
         session.abort()
         raise Lost("that server is about to stop, too")
@@ -337,7 +341,7 @@ def _tls_error(error: ssl.SSLError, *, first: bool) -> BusError:
 
 
 def _worth(error: Exception) -> int:
-    """How much an error tells: that a server does not let one in is more than that another is not there."""
+    """Rank an error by how much it tells, lowest first: a refused login tells more than a missing server."""
     for worth, kind in enumerate((LoginRefused, Untrusted, BusError)):
         if isinstance(error, kind):
             return worth

@@ -1,13 +1,13 @@
-"""What can happen to a connection.
+"""The errors of a connection.
 
     BusError
-    ├── ProtocolError      the server says something that is not of the protocol
-    ├── LoginRefused       the server does not let this user in
-    ├── Untrusted          the server's certificate is not one that this user trusts
-    ├── ServerComplaint    what a server says is wrong, in its words
+    ├── ProtocolError      the server violated the protocol
+    ├── LoginRefused       the server refused this user's login
+    ├── Untrusted          the server's certificate is not trusted
+    ├── ServerComplaint    an error that the server reported, in its words
     └── Lost               the connection is gone
 
-Law: whoever uses the bus turns these into errors of Holdfast; none of them reaches a caller.
+Law: users of the bus translate these into Holdfast's errors; none of them reaches a caller.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _REFUSALS: Final = re.compile(r"authorization violation|authentication (expired|
 
 
 class BusError(Exception):
-    """The root."""
+    """The root of these errors."""
 
 
 class ProtocolError(BusError):
-    """The server says something that is not of the protocol."""
+    """The server violated the protocol."""
 
 
 class LoginRefused(BusError):
-    """The server does not let this user in."""
+    """The server refused this user's login."""
 
 
 class Untrusted(BusError):
-    """The server's certificate is not one that this user trusts."""
+    """The server's certificate is not trusted."""
 
 
 class ServerComplaint(BusError):
-    """What a server says is wrong, in its words."""
+    """An error that the server reported, in its words."""
 
 
 class Lost(BusError):
@@ -43,5 +43,5 @@ class Lost(BusError):
 
 
 def refusal(words: str) -> BusError:
-    """The error in which a server's words end an attempt to log in; the protocol has no sign but words."""
+    """Return the error for a server's message that ends a login. The protocol has no codes, only messages."""
     return LoginRefused(words) if _REFUSALS.search(words) else ServerComplaint(words)

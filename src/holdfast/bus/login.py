@@ -1,7 +1,7 @@
-"""How one logs in to NATS: a password, a token, an nkey, a JWT; and what a server's address says of it.
+"""Login to NATS with a password, a token, an nkey or a JWT, and the parsing of servers' addresses.
 
-Law: whatever may go wrong here is an error of the bus. Secrets in files are read at every attempt, so that
-new ones are used; `nkeys` is imported only by who has one.
+Law: whatever fails here raises an error of the bus. Secrets in files are read at every attempt, so that new
+ones are used. `nkeys` is imported only when an nkey is used.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 PORT: Final = 4222
 _SCHEMES: Final = ("nats", "tls")
 _SECRETS: Final = frozenset({"pass", "auth_token"})
-"""What whoever reads along could log in with; signatures are of use only once."""
+"""The fields that an eavesdropper could reuse to log in. Signatures can be used only once."""
 _PART: Final = r"-+BEGIN {}-+\s*([A-Za-z0-9_.=-]+)\s*-+END"
 _JWT: Final = re.compile(_PART.format("NATS USER JWT"))
 _SEED: Final = re.compile(_PART.format("USER NKEY SEED"))
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is.
+    """The address of a server.
 
     Args:
-        host: Its name or address.
+        host: Its hostname or IP address.
         port: Its port.
-        name: What its certificate has to say.
+        name: The name that its certificate must have.
         secure: Whether TLS is required.
-        told: Whether another server told of it; otherwise the user named it.
-        user: Who asks, or the token.
-        password: Their password.
+        told: Whether another server announced it; otherwise the user named it.
+        user: The user, or the token.
+        password: The user's password.
     """
 
     host: str
@@ -56,10 +56,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_at(url: str) -> Server:
-    """The server at `nats://user:password@host:port`, `tls://token@host` or plainly `host:port`.
+    """Parse `nats://user:password@host:port`, `tls://token@host` or plain `host:port`.
 
     Raises:
-        BusError: This is no such address.
+        BusError: The text is not such an address.
     """
     try:
         found = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
@@ -82,10 +82,10 @@ def server_at(url: str) -> Server:
 
 
 def servers_beside(server: Server, told: Iterable[str], *, encrypted: bool) -> list[Server]:
-    """The others of its cluster that a server tells of; they know the same users.
+    """Return the other servers of the cluster that a server announces. They accept the same users.
 
-    If the connection is encrypted, theirs have to be. If it is not, anybody may have said this: then the
-    certificates of the others have to name the server that this user named.
+    If the connection is encrypted, theirs must be too. If it is not, the announcement may be forged: then the
+    certificates of the others must have the name of the server that the user named.
     """
     beside = []
     for where in told:
@@ -102,10 +102,10 @@ def servers_beside(server: Server, told: Iterable[str], *, encrypted: bool) -> l
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shows to be let in. Without a user and a token those of the server's address are shown.
+    """The credentials for a login. Without a user or a token, those of the server's address are used.
 
-    `nkey` is the text of a seed, `nkey_file` a file that holds it, `creds_file` one with a JWT and a seed.
-    With `tls` every connection is encrypted, and with `tls_first` before the server says anything.
+    `nkey` is the text of a seed, `nkey_file` a file that holds one, and `creds_file` a file with a JWT and a
+    seed. With `tls` every connection is encrypted, and with `tls_first` before the server sends anything.
     """
 
     user: str | None = None
@@ -118,11 +118,11 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     tls_first: bool = False
 
     def shown(self, server: Server, info: Info, *, encrypted: bool) -> dict[str, str]:
-        """What goes into the introduction to a server that has introduced itself so.
+        """Return the credentials to send in `CONNECT`, in answer to the server's `INFO`.
 
         Raises:
-            BusError: A file does not hold what it should, or anybody could read along and this user has not
-                named the server.
+            BusError: A file has the wrong content, or a secret would go in plain text to a server that the
+                user has not named.
             OSError: A file can't be read.
             Unsupported: The package that signs is not installed.
         """
@@ -161,10 +161,10 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return {"user": server.user, "pass": server.password}
 
     def context(self, server: Server, info: Info) -> ssl.SSLContext | None:
-        """What encrypts the connection to a server that has introduced itself so; None if nothing does.
+        """Return the TLS context for a server with this `INFO`, or None for an unencrypted connection.
 
         Raises:
-            BusError: The user asks for it, and the server can't.
+            BusError: The user requires TLS, and the server does not offer it.
         """
         required = server.secure or self.tls is not None or self.tls_first
         if required and not (info.tls_required or info.tls_available):
@@ -172,12 +172,12 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return self.trust() if required or info.tls_required else None
 
     def trust(self) -> ssl.SSLContext:
-        """Which certificates are trusted, and what is shown of oneself."""
+        """Return the TLS context with the trusted certificates and this client's own."""
         return self.tls or ssl.create_default_context()
 
 
 def _signed(seed: str, nonce: str) -> tuple[str, str]:
-    """The public half of an nkey, and its signature."""
+    """Return the public key of an nkey, and its signature of the nonce."""
     with extras.needed("nats", "an nkey or a creds file"):
         import nkeys  # type: ignore[import-untyped]
     try:

@@ -1,6 +1,6 @@
-"""The half of a session that sends: what is said in a turn of the loop is written at its end.
+"""The sending half of a session: commands of one turn of the loop are written together at its end.
 
-Law: nothing here waits, and what waits to be sent is bounded. What was given to one session is never sent on
+Law: nothing here waits, and the unsent data is bounded. What was given to one session is never sent on
 another.
 """
 
@@ -11,15 +11,15 @@ import sys
 from typing import Final
 
 MOST_UNSENT: Final = 16 * 1024 * 1024
-"""How many bytes may wait for a server that does not take them."""
+"""The maximum number of bytes pending for a server that does not read them."""
 AT_ONCE: Final = 512 * 1024
-"""About how many bytes are handed over in a turn of the loop: to join all that may wait takes long."""
+"""The approximate number of bytes to write per turn of the loop: joining all pending data would take long."""
 PATIENCE: Final = 4
-"""How many turns of the loop what is patient waits for company."""
+"""The number of turns of the loop for which a patient command waits for others."""
 
 
 class Outgoing:
-    """See the module. `over` says that nothing can be sent any more."""
+    """The sending half of a session; see the module. `over` is true once nothing can be sent any more."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -34,13 +34,13 @@ class Outgoing:
         self.over = False
 
     def write(self, command: bytes) -> None:
-        """Have a command sent, however much is waiting."""
+        """Send a command, however much is pending."""
         self.offer(command, most=sys.maxsize)
 
     def offer(self, command: bytes, most: int = MOST_UNSENT, *, patient: bool = False) -> bool:
-        """Have a command sent; False if then more than so many bytes would wait, or the session is over.
+        """Send a command. Return False if more than `most` bytes would be pending or the session is over.
 
-        One that is patient goes with the next that is not, or after a few turns of the loop.
+        A patient command is sent with the next one that is not patient, or after a few turns of the loop.
         """
         unsent = self._unsent_bytes + len(command)
         if unsent > most or self.over:
@@ -55,11 +55,11 @@ class Outgoing:
         return True
 
     def pause_writing(self) -> None:
-        """The server does not take what was sent."""
+        """Stop sending: the transport's buffer is full."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Send again: the transport's buffer has room."""
         self._paused = False
         self._send()
 
@@ -89,7 +89,7 @@ class Outgoing:
             self._loop.call_soon(self._push)
 
     def _first(self, unsent: list[bytes], most: int) -> tuple[list[bytes], int]:
-        """The first commands, of about so many bytes. Keeps the others, and says how many bytes they have."""
+        """Take the first commands, of about `most` bytes. Keep the others and return their size, too."""
         size = 0
         for number, command in enumerate(unsent, 1):
             size += len(command)

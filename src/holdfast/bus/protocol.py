@@ -1,11 +1,11 @@
 """The NATS protocol: bytes in, messages and control lines out; commands in, bytes out.
 
-A server lets vertical tabs, form feeds and bytes that are not UTF-8 through in subjects and headers. Whoever
-takes a line apart at white space can be told that a message is another subscription's, so here a line is
-taken apart at single spaces and ends at CRLF.
+A server passes vertical tabs, form feeds and bytes that are not UTF-8 in subjects and headers. A parser that
+splits lines at any white space can be tricked into assigning a message to another subscription. So this one
+splits at single spaces and ends lines at CRLF.
 
-Law: no I/O. A message that can't be read is dropped and counted, and the next one is read. A line that is not
-of the protocol is the end of a connection: nobody knows where the next one begins.
+Law: no I/O. A message that can't be read is dropped and counted, and reading continues with the next one. A
+line that violates the protocol ends the connection, since the start of the next line is unknown.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 LONGEST_LINE: Final = 65_536
-"""How long a line may be: a server takes 4096 bytes of a client unless it is told otherwise."""
+"""The maximum length of a line. By default a server accepts 4096 bytes from a client."""
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
-"""The most that a server can be told to let pass."""
+"""The largest payload that a server can be configured to accept."""
 USUAL_PAYLOAD: Final = 1024 * 1024
-"""What a server lets pass unless it is told otherwise."""
+"""The largest payload that a server accepts by default."""
 _CRLF: Final = b"\r\n"
 _CONTROL: Final = frozenset({b"PING", b"PONG", b"INFO", b"-ERR", b"+OK"})
 _WITH_REPLY: Final = {"MSG": 5, "HMSG": 6}
-"""How many words a message's line has if it says where the reply should go."""
+"""The number of words in the line of a message that has a reply subject."""
 
 
 class Message(msgspec.Struct, gc=False):
-    """A message of a subscription. `head` is the block of its headers, as it came."""
+    """A message of a subscription. `head` is the raw block of its headers."""
 
     sid: str
     subject: str
@@ -49,11 +49,11 @@ class Message(msgspec.Struct, gc=False):
 
     @property
     def status(self) -> str:
-        """What the server itself has to say, such as 503 when nobody listens; of other messages nothing."""
+        """The status that the server itself sends, such as 503 for no responders; empty in other messages."""
         return self.head[8:12].decode(errors="replace").strip() if self.head.startswith(b"NATS/1.0 ") else ""
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, if there is one that can be read."""
+        """Return the first value of a header, or None if it is missing or can't be decoded."""
         _, found, rest = self.head.partition(f"\r\n{name}:".encode())
         try:
             return rest.partition(_CRLF)[0].strip(b" ").decode() if found else None
@@ -62,14 +62,14 @@ class Message(msgspec.Struct, gc=False):
 
 
 class Control(msgspec.Struct, gc=False):
-    """A line that is about the connection itself: one of PING, PONG, INFO, -ERR and +OK, and its argument."""
+    """A control line with its argument: PING, PONG, INFO, -ERR or +OK."""
 
     verb: str
     rest: bytes
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself, as far as it matters here; `ldm` says that it is about to stop."""
+    """The fields of a server's INFO that matter here. `ldm` means that the server is shutting down."""
 
     tls_required: bool = False
     tls_available: bool = False
@@ -80,7 +80,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Takes apart what a server sends, in whatever pieces it comes."""
+    """Parses a server's stream, in whatever pieces it arrives."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -90,14 +90,13 @@ class Reader:
 
     @property
     def missing(self) -> int:
-        """How many bytes are missing of a message that has begun; 0 if none has."""
+        """The number of bytes still missing from a started message; 0 if there is none."""
         return self._needed - self.held if self._needed else 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """What is complete with the next piece of the stream.
+        """Parse the next piece of the stream and return the events that it completes.
 
-        If there is a line that is not of the protocol, the last of the list is the error that says so, and
-        this must not be fed any more.
+        If a line violates the protocol, the last event is the error, and the reader must not be fed any more.
         """
         if self.held:
             self._pieces.append(data)
@@ -118,9 +117,9 @@ class Reader:
         return found
 
     def _read(self, data: bytes, found: list[Event]) -> bytes:
-        """Add what is complete, and return the rest.
+        """Add complete events to `found` and return the rest of the data.
 
-        The usual message is read here, without a call of a function of ours: this is done for each one.
+        The usual message is parsed inline, without calling our own functions, since this runs for each one.
         """
         position, last = 0, len(data) - 2
         while (end := data.find(_CRLF, position)) >= 0:
@@ -164,7 +163,7 @@ class Reader:
 
 
 def _sizes(words: list[str]) -> tuple[int, int]:
-    """The size of a message's headers, and of all of it; of a line that announces none 0 and -1."""
+    """Return the size of a message's headers and its total size, or 0 and -1 for a line without a message."""
     if words[0] == "MSG" and len(words) in (4, 5):
         head, size = 0, int(words[-1])
     elif words[0] == "HMSG" and len(words) in (5, 6):
@@ -177,10 +176,10 @@ def _sizes(words: list[str]) -> tuple[int, int]:
 
 
 def control_of(line: bytes) -> Control:
-    """A line about the connection itself, without its end.
+    """Parse a control line, given without its CRLF.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is not a control line.
     """
     verb, _, rest = line.partition(b" ")
     if verb not in _CONTROL:
@@ -189,40 +188,40 @@ def control_of(line: bytes) -> Control:
 
 
 def info_of(control: Control) -> Info:
-    """What a server says of itself.
+    """Parse a server's INFO.
 
     Raises:
-        ProtocolError: It is not JSON, or a field is not what it should be.
+        ProtocolError: It is not JSON, or a field is illegal.
     """
     try:
         return msgspec.json.decode(control.rest, type=Info)
-    except (ValueError, RecursionError):  # the latter where it is nested too deeply
+    except (ValueError, RecursionError):  # the latter if it is nested too deeply
         raise ProtocolError("the server introduced itself in a way that can't be read") from None
 
 
 def connect(fields: Mapping[str, Any]) -> bytes:
-    """How a client introduces itself."""
+    """Return the CONNECT command with these fields."""
     return b"CONNECT %b\r\n" % json.dumps(fields).encode()
 
 
 def sub(subject: str, queue: str, sid: str) -> bytes:
-    """The wish to hear what is sent to a subject, as one of a queue's members if it has a name."""
+    """Return the command that subscribes to a subject, in a queue group if one is named."""
     return f"SUB {subject} {queue} {sid}\r\n".encode() if queue else f"SUB {subject} {sid}\r\n".encode()
 
 
 def unsub(sid: str) -> bytes:
-    """The wish to hear no more."""
+    """Return the command that ends a subscription."""
     return f"UNSUB {sid}\r\n".encode()
 
 
 def block(headers: Mapping[str, str]) -> bytes:
-    """Headers as they go before a payload; names and values are of one line each."""
+    """Encode headers to send before a payload. Names and values must each be one line."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     return f"NATS/1.0\r\n{lines}\r\n".encode()
 
 
 def pub(subject: str, payload: bytes, *, reply: str = "", head: bytes = b"") -> bytes:
-    """A message to be sent, with the block of its headers if it has any."""
+    """Return the command that publishes a message, with its block of headers if it has any."""
     where = f"{subject} {reply}" if reply else subject
     if not head:
         return b"PUB %b %d\r\n%b\r\n" % (where.encode(), len(payload), payload)

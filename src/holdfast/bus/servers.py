@@ -1,7 +1,7 @@
-"""Which servers a connection tries, in which order, for how long and how soon.
+"""The servers that a connection tries, with their order, timeouts and delays.
 
-Law: the servers that the user named come first. What a server tells of others is bounded, and can't keep
-anybody from those.
+Law: the servers that the user named come first. The servers that another server announces are bounded, and
+can't keep a client from the named ones.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from holdfast.bus.login import Server
 
 MOST_TOLD: Final = 32
-"""How many servers that another one tells of are remembered."""
+"""The maximum number of announced servers that are remembered."""
 TOLD_IN_A_ROUND: Final = 4
-"""How many of those are tried before the user's own are tried again."""
+"""The number of announced servers to try before the named ones are tried again."""
 ATTEMPT_SECONDS: Final = 5.0
-"""For how long a server that the user named is waited for."""
+"""Timeout for a server that the user named."""
 TOLD_SECONDS: Final = 1.0
-"""For how long one that another server told of is waited for."""
+"""Timeout for an announced server."""
 PAUSE_SECONDS: Final = 1.0
-"""How far apart attempts at the same server are, on average."""
+"""The average interval between attempts at the same server."""
 SPREAD_SECONDS: Final = 0.1
-"""Over how long the first attempts of all who lost their server at the same time are spread."""
+"""The time over which clients that lost their server together spread their first attempts."""
 
 _chance = random.SystemRandom()
 
@@ -40,7 +40,7 @@ class Servers:
         named: The addresses that the user gave.
 
     Raises:
-        BusError: One of them is no address.
+        BusError: One of them is not an address.
     """
 
     def __init__(self, named: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class Servers:
         self.latest: Server | None = None
 
     def hear(self, server: Server, told: Sequence[str], *, encrypted: bool) -> None:
-        """Remember the others that a server tells of, instead of those that were told of before."""
+        """Replace the announced servers by those that a server announces now."""
         known = {(one.host, one.port) for one in self.named}
         self._told.clear()
         for one in servers_beside(server, told[:MOST_TOLD], encrypted=encrypted):
@@ -57,11 +57,11 @@ class Servers:
                 self._told.append(one)
 
     def round(self, *, but: Server | None = None) -> list[Server]:
-        """The servers to try now: all that the user named, that which was there last behind the others, and
-        a few of those that were told of, in turns.
+        """Return the servers to try now: all named ones, with the latest used one last, then a few of the
+        announced ones, in rotation.
 
         Args:
-            but: One that need not be tried.
+            but: A server to leave out.
         """
         named = sorted(self.named, key=lambda one: one == self.latest)
         told = list(self._told)[:TOLD_IN_A_ROUND]
@@ -70,14 +70,14 @@ class Servers:
 
 
 def patience(server: Server) -> float:
-    """For how long a server is waited for."""
+    """Return the timeout for a server."""
     return TOLD_SECONDS if server.told else ATTEMPT_SECONDS
 
 
 def pause(since: float) -> float:
-    """How long to wait before the next round, so many seconds after the last attempt.
+    """Return the delay before the next round, given the seconds since the last attempt.
 
-    Never the same, so that those who lost their server together don't come back together.
+    The delay is random, so that clients that lost their server together don't reconnect together.
     """
     soonest = _chance.uniform(0.0, SPREAD_SECONDS)
     return max(soonest, PAUSE_SECONDS * _chance.uniform(0.5, 1.5) - since)

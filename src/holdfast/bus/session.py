@@ -2,19 +2,20 @@
 
 | state | what has happened | what is accepted |
 |---|---|---|
-| `GREETING` | there is a connection, with `tls_first` an encrypted one | `INFO`, `-ERR` |
-| `SECURING` | `INFO` has come, and TLS is next | nothing: any byte ends the session |
-| `LOGIN` | all that can be encrypted is; `CONNECT` and `PING` go out | `INFO`, `-ERR`, `PING`, `PONG` |
-| `OPEN` | the `PONG` has come: the server has let this user in | every line of the protocol |
-| `OVER` | it was ended | nothing, and nothing is answered |
+| `GREETING` | the connection is made, encrypted with `tls_first` | `INFO`, `-ERR` |
+| `SECURING` | `INFO` has arrived, and TLS is next | nothing: any byte ends the session |
+| `LOGIN` | TLS, if used, is active; `CONNECT` and `PING` go out | `INFO`, `-ERR`, `PING`, `PONG` |
+| `OPEN` | the `PONG` has arrived: the server has accepted the login | every line of the protocol |
+| `OVER` | the session has ended | nothing, and nothing is answered |
 
-A line that its state does not accept ends the session. Messages are delivered in `OPEN` alone; before that
-not even their bytes are gathered. What a server says before the connection is encrypted may be anybody's
-word: only the nonce and the largest payload are kept of it.
+A line that the state does not accept ends the session. Messages are delivered only in `OPEN`; before that not
+even their bytes are buffered. What a server sends before the connection is encrypted may be forged: only the
+nonce and the largest payload are kept of it.
 
-Law: what was written to a session is sent on it or nowhere. Nothing here waits but the handshake. Reading
-takes one bounded piece in a turn of the loop, so that a flood leaves turns to others. Of small messages that
-is little, since each takes time. Of a large one it is what is there: a server cuts off who reads too slowly.
+Law: what was written to a session is sent on it or not at all. Only the handshake waits. Reading takes one
+bounded piece per turn of the loop, so that a flood of messages leaves turns to other tasks. A piece of small
+messages is short, since each message takes time. A piece of a large message is as long as what has arrived,
+since a server disconnects slow readers.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ if TYPE_CHECKING:
     Take: TypeAlias = Callable[[Message], None]
 
     class Owner(Protocol):
-        """Who has a session, and is told what becomes of it."""
+        """The owner of a session, which receives its events."""
 
         def complain(self, error: Exception) -> None:
-            """Something is wrong that does not end the session by itself."""
+            """Handle an error that does not by itself end the session."""
 
         def informed(self, session: Session) -> None:
-            """The server that has let this user in has introduced itself anew."""
+            """Handle a new INFO from the server after the login."""
 
         def ended(self, session: Session) -> None:
-            """It is over."""
+            """Handle the end of the session."""
 
 
 class State(Enum):
-    """How far a session has come; see the module."""
+    """The state of a session; see the module."""
 
     GREETING = auto()
     SECURING = auto()
@@ -90,31 +91,31 @@ _LOST: Final = {
     State.LOGIN: "it ended the connection while this user was logging in",
 }
 READ_BYTES: Final = 32_768
-"""How much is read in a turn of the loop."""
+"""The number of bytes to read in a turn of the loop."""
 BULK_BYTES: Final = 1024 * 1024
-"""How much is read in a turn of a single message that is larger."""
+"""The number of bytes to read in a turn of a single message that is larger than `READ_BYTES`."""
 PING_SECONDS: Final = 5.0
 MOST_SILENT: Final = 2
-"""How many pings in a row may have been followed by nothing at all."""
+"""The maximum number of pings in a row after which nothing at all has arrived."""
 MOST_PINGS: Final = 256
-"""How many pings may wait for their pong, on either side."""
+"""The maximum number of pings that wait for their pong, on either side."""
 LONGEST_COMPLAINT: Final = 500
-"""How many characters of a server's complaint are passed on."""
+"""The maximum number of characters of a server's error that are passed on."""
 CLOSE_SECONDS: Final = 1.0
-"""For how long the end of a connection is waited for."""
+"""Timeout for the end of a connection."""
 
 
 class Session(Outgoing, asyncio.BufferedProtocol):
-    """See the module.
+    """One connection to one server; see the module.
 
     Args:
-        server: Who is at the other end.
-        takers: Who takes the messages of each subscription.
-        owner: Who is told of the rest.
-        login: How to be let in.
-        encrypted: Whether the connection has been encrypted before it was handed over.
-        rest: For how many times as long as a full piece took nothing more is read, so that whoever sends more
-            than can be taken in leaves time to other connections.
+        server: The server at the other end.
+        takers: The functions that take the messages of each subscription.
+        owner: The owner, which receives all other events.
+        login: The login to use.
+        encrypted: Whether the connection is already encrypted.
+        rest: The length of the pause in reading after a full piece, as a multiple of the time that the piece
+            took. So a sender that floods this connection leaves time to the others.
     """
 
     def __init__(
@@ -150,15 +151,15 @@ class Session(Outgoing, asyncio.BufferedProtocol):
 
     @property
     def unreadable(self) -> int:
-        """How many messages could not be read."""
+        """The number of messages that could not be read."""
         return self._reader.unreadable
 
     async def begin(self, name: str) -> None:
-        """Introduce oneself, and wait to be let in.
+        """Log in and wait for the server to accept.
 
         Raises:
-            BusError: The server does not let this user in, is none, or has gone.
-            OSError: The connection can't be encrypted, or a file not be read.
+            BusError: The server refuses the login, is not a NATS server, or is gone.
+            OSError: The connection can't be encrypted, or a file can't be read.
         """
         await self._greeted
         self._require_life()
@@ -174,8 +175,8 @@ class Session(Outgoing, asyncio.BufferedProtocol):
 
     async def _encrypt(self, context: ssl.SSLContext) -> None:
         assert self._transport is not None
-        # Nothing was read since INFO came, and from here on what is read has been decrypted. What is to be
-        # sent waits until it can be encrypted.
+        # Nothing was read since INFO, and everything read from here on has been decrypted. Pending data waits
+        # until it can be encrypted.
         self.state = State.LOGIN
         self._paused = True
         self.encrypted = True
@@ -193,7 +194,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             raise self._error
 
     def ping(self) -> asyncio.Future[bool]:
-        """True when the server has seen all that was written so far, False if it was gone before that."""
+        """Ping. The result is true once the server has processed all earlier writes, false if it is lost."""
         answered: asyncio.Future[bool] = self._loop.create_future()
         if self.over:
             answered.set_result(False)
@@ -209,7 +210,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             self.write(PING)
 
     async def close(self) -> None:
-        """Send what waits, and end; soon, whatever the server does."""
+        """Send what is pending and end the session soon, whatever the server does."""
         if self._transport is not None and not self.over:
             if self._alarm is not None:
                 self._alarm.cancel()
@@ -220,19 +221,19 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """End at once."""
+        """End the session at once."""
         if self._transport is not None:
             self._transport.abort()
         self._end()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """There is a connection."""
-        self._transport = cast("asyncio.Transport", transport)  # that of another loop need not be one
+        """Keep the transport of the new connection."""
+        self._transport = cast("asyncio.Transport", transport)  # another loop's need not be a subclass
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next piece goes."""
+        """Return the buffer for the next piece."""
         missing = self._reader.missing
         if missing <= READ_BYTES:
             self._piece, self._bulk = self._buffer, None
@@ -244,7 +245,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         return self._piece
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A piece has come: its messages are taken, in order."""
+        """Deliver the messages of a piece, in order."""
         self._silent = 0
         full = nbytes == len(self._piece)
         began = time.perf_counter() if full else 0.0
@@ -260,7 +261,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
                 if take is not None:
                     try:
                         take(event)
-                    except Exception as defect:  # reading must go on
+                    except Exception as defect:  # reading must continue
                         self._owner.complain(defect)
             elif isinstance(event, Control):
                 self._obey(event)
@@ -272,22 +273,22 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         if full:
             self._pause(began)
         if not self._pushing:
-            # Whoever was woken by these messages comes before this, so that what they say goes out with it.
+            # Tasks that these messages wake run before this callback, so that it sends their output, too.
             self._pushing = True
             self._loop.call_soon(self._push)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """End the session: the connection is gone."""
         if not self._closed.done():
             self._closed.set_result(None)
         if (words := _LOST.get(self.state)) is not None:
             self._error = Lost(words if exc is None else f"{words}: {exc}")
         self._end()
 
-    # What that leads to.
+    # The handling of what arrives.
 
     def _pause(self, began: float) -> None:
-        """Read on in another turn, though there is more; some loops would read on many times in this one."""
+        """Continue reading in a later turn. Some loops would otherwise read many times in this one."""
         assert self._transport is not None
         self._transport.pause_reading()
         if self._rest:
@@ -300,7 +301,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _hear(self, data: bytes) -> bytes:
-        """Obey what comes before this user is let in; returns what came behind the line that does so."""
+        """Handle the lines before the login is accepted. Return the data after the line that accepts it."""
         self._heard += data
         while self.state is not _OPEN:
             if self.over:
@@ -346,7 +347,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             self._complained(text.strip(" '")[:LONGEST_COMPLAINT])
 
     def _answered(self, answered: asyncio.Future[bool] | None) -> None:
-        if self.state is State.LOGIN:  # the first ping is that which follows CONNECT
+        if self.state is State.LOGIN:  # the first ping follows CONNECT
             self.state = State.OPEN
         if answered is not None and not answered.done():
             answered.set_result(True)
@@ -363,7 +364,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
             self._owner.informed(self)
 
     def _greet(self) -> None:
-        """Go on as the server's first words demand, before anything that is behind them is read."""
+        """Choose the next state by the server's first INFO, before anything after it is read."""
         if not self.encrypted:
             self._context = self._login.context(self.server, self.info)
         if self._context is None:
@@ -377,7 +378,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
     def _complained(self, text: str) -> None:
         if self.state is State.OPEN:
             self._owner.complain(ServerComplaint(text))
-        elif self.state is State.GREETING:  # nobody has been refused who was not yet introduced
+        elif self.state is State.GREETING:  # no login was sent, so none was refused
             self._fail(ServerComplaint(text))
         else:
             self._fail(refusal(text))
