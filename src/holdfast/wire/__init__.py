@@ -1,4 +1,4 @@
 """Messages: conversions between bytes, fields, commands and results.
 
-Law: pure functions, no I/O. What a field means is known to `holdfast.verbs`; here is how it is spelled.
+Law: pure functions, no I/O. `holdfast.verbs` knows the meaning of a field; this package knows its spelling.
 """

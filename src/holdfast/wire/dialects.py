@@ -1,6 +1,6 @@
-"""The dialects: how names and errors are spelled in each, and which subjects speak it.
+"""The dialects: the spelling of names and errors in each family of subjects.
 
-Law: one table. A dialect changes spelling only, never meaning.
+Law: one table. A dialect changes only spelling, never meaning.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How one family of subjects spells fields, replies and errors."""
+    """The spelling of fields, replies and errors in one family of subjects."""
 
     name: str
     camel: bool = False
     nested: bool = False
 
     def fields(self, payload: bytes) -> dict[str, Any]:
-        """The fields of a request under their own names."""
+        """Decode the fields of a request, under their canonical names."""
         fields = fields_of(payload)
         return _renamed(fields, _snake, DEEPEST) if self.camel else fields
 
     def request(self, fields: dict[str, Any]) -> bytes:
-        """A request as it is sent."""
+        """Encode a request."""
         return _ENCODE(_renamed(fields, _camel, DEEPEST) if self.camel else fields)
 
     def event(self, fields: dict[str, Any]) -> bytes:
-        """A record of the journal as it is told."""
+        """Encode a record of the journal for publishing."""
         return self.request(_lowered(fields)) if self.camel else _ENCODE(fields)
 
     def answer(self, payload: bytes) -> dict[str, Any]:
-        """The fields of a reply under their own names, for whoever asked."""
+        """Decode the fields of a reply, under their canonical names."""
         fields: dict[str, Any] = decode(payload)
         return _renamed(fields, _snake, DEEPEST) if self.camel else fields
 
     def reply(self, fields: dict[str, Any]) -> bytes:
-        """A success as it is sent."""
+        """Encode a successful reply."""
         if self.nested:
             return _ENCODE({"success": True, "data": _nested(fields)})
         if self.camel:
@@ -53,17 +53,17 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return _ENCODE({"success": True, **fields})
 
     def spelled(self, name: str) -> str:
-        """The name of a field, or a path of names, as this dialect spells it."""
+        """Return the name of a field, or a path of names, in this dialect's spelling."""
         return _camel(name) if self.camel else name
 
     def message(self, error: HoldfastError) -> str:
-        """The message of an error, with the names of fields as this dialect spells them."""
+        """Return the message of an error, with the names of fields in this dialect's spelling."""
         return _reworded(error.message, _camel) if self.camel else error.message
 
     def refusal(self, error: HoldfastError, *, bare: bool = False) -> bytes:
-        """An error as it is sent: what a caller can act on, never an exception's text.
+        """Encode an error: what a caller can act on, never an exception's text.
 
-        A bare one does not show what is there instead of what was expected.
+        With `bare`, the reply does not show the current state that conflicts with the expected one.
         """
         fields = error_fields(error)
         if bare:
@@ -83,7 +83,7 @@ ADMIN: Final = Dialect(name="admin")
 _ENCODE: Final = msgspec.json.Encoder().encode
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _UNTOUCHED: Final = frozenset({"value", "item"})
-"""Fields whose content is the user's own: names within them are left as they are."""
+"""Fields whose content belongs to the user: names inside them are left unchanged."""
 _FIELDS: Final = (
     *(
         "consumer_hints",
@@ -96,9 +96,9 @@ _FIELDS: Final = (
     ),
     *("last_writer", "request_id", "spec_ref", "ttl_seconds"),
 )
-"""The fields whose names dialects spell in two ways, as far as messages speak of them."""
+"""The fields that messages mention and whose names differ between dialects."""
 DEEPEST: Final = 16
-"""No name of ours lies deeper than this in a message; what does is nobody's, and left as it is."""
+"""The depth below which a message has no names of ours. Names below it are left unchanged."""
 
 
 def _snake(name: str) -> str:
@@ -113,7 +113,7 @@ def _camel(name: str) -> str:
 _NAMES: Final = re.compile(
     rf"(?<!\w)(?:'[^']*'|\"[^\"]*\")|\b({'|'.join((*_FIELDS, *map(_camel, _FIELDS)))})\b"
 )
-"""The names of fields in a message, or what it quotes."""
+"""The names of fields in a message, or quoted text."""
 
 
 def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
@@ -125,7 +125,7 @@ def _renamed(fields: Any, rename: Callable[[str], str], room: int) -> Any:
 
 
 def _within(name: str, field: Any, rename: Callable[[str], str], room: int) -> Any:
-    """What a field holds: the name of another, as an error tells it, is spelled as that is."""
+    """Rename within a field. A field of an error that names another field is respelled, too."""
     if name == "field" and isinstance(field, str):
         return rename(field)
     if name == "message" and isinstance(field, str):
@@ -134,19 +134,19 @@ def _within(name: str, field: Any, rename: Callable[[str], str], room: int) -> A
 
 
 def _reworded(message: str, rename: Callable[[str], str]) -> str:
-    """A message with the names of fields in it spelled otherwise, but for what it quotes of a caller's."""
+    """Respell the names of fields in a message, except in text that it quotes from a caller."""
     return _NAMES.sub(lambda match: rename(match[1]) if match[1] else match[0], message)
 
 
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields with each of their results as its single verb answers in a dialect that nests."""
+    """Nest each of the results, in the form in which its single verb would answer."""
     if "results" in fields:
         fields = fields | {"results": [_nested_member(member) for member in fields["results"]]}
     return fields
 
 
 def _nested_member(member: dict[str, Any]) -> dict[str, Any]:
-    """A flat success or refusal with all but `success` in an object of its own."""
+    """Move all fields but `success` of a flat success or refusal into a nested object."""
     fields = dict(member)
     if fields.pop("success"):
         return {"success": True, "data": fields}
@@ -154,7 +154,7 @@ def _nested_member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lowered(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields with their error's code in lower case, and those of their results and changes."""
+    """Convert error codes to lower case, including those in results and changes."""
     if "error_code" in fields:
         fields = fields | {"error_code": fields["error_code"].lower()}
     for several in ("results", "changes"):

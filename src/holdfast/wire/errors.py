@@ -1,7 +1,7 @@
-"""Errors as fields, and fields as errors.
+"""Conversion of errors to fields, and of fields to errors.
 
-Law: what a caller can act on travels; an exception's text never does. Every class with a code has its way
-back. What is stored is passed on as it is, and never made into anything on its way out.
+Law: only what a caller can act on is sent, never an exception's text. Every class with a code can be
+converted back. Stored data is passed on unchanged and never decoded on its way out.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ NUMBERS: Final[dict[str, int]] = {
     "OUTCOME_UNKNOWN": 504,
     "STORAGE_FULL": 507,
 }
-"""The number of each code, which clients of NATS services know how to read: that of a like answer in HTTP."""
+"""The number of each code for clients of NATS services: the status of the corresponding HTTP response."""
 
 
 def error_fields(error: HoldfastError) -> dict[str, Any]:
-    """An error under the names of the plugin dialect."""
+    """Convert an error to fields of the plugin dialect."""
     fields: dict[str, Any] = {
         "error_code": error.code,
         "message": error.message,
@@ -81,7 +81,7 @@ def error_fields(error: HoldfastError) -> dict[str, Any]:
 
 
 def error_of(fields: Mapping[str, Any]) -> HoldfastError:
-    """The error that a reply in the plugin dialect stands for."""
+    """Convert a reply in the plugin dialect to its error."""
     kind = ERRORS.get(str(fields.get("error_code", "")).upper(), InternalError)
     message = str(fields.get("message", "the service gave no reason"))
     if issubclass(kind, VersionConflict):
@@ -117,7 +117,7 @@ def _conflict_of(kind: type[VersionConflict], message: str, fields: Mapping[str,
 
 
 def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
-    """What is there instead: an entry, or in a table an item, which is shown under that name."""
+    """Return the fields of the current state: an entry or, in a table, an item, which is shown as such."""
     item = peek(error, "item")
     current = seen_fields(peek(error, "current")) if item is None else _item_fields(item)
     fields: dict[str, Any] = {"current": current}
@@ -146,7 +146,7 @@ def _condition_fields(error: ConditionFailed) -> dict[str, Any]:
 
 
 def _item_fields(seen: Item | SeenItem | None) -> dict[str, Any] | None:
-    """An item that a conflict saw, without its attributes if it has none."""
+    """Convert an item that a conflict saw, without its attributes if it has none."""
     if seen is None:
         return None
     item = seen.stored if isinstance(seen, SeenItem) else seen

@@ -1,7 +1,7 @@
-"""Dead letters as they are kept and shown: a writing call in the plugin dialect, and why it was given up.
+"""The form of dead letters in storage and replies: a write in the plugin dialect, and why it was given up.
 
-Law: a letter is kept in the form in which its call goes over the wire, since that form is public and outlives
-every version of the commands.
+Law: a letter is stored in its call's wire format, since that format is public and outlives every version of
+the commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What a letter says: the call, and what became of it."""
+    """The content of a letter: the call and its failure."""
 
     verb: str
     request: dict[str, Any]
@@ -31,22 +31,22 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_text(content: Content) -> str:
-    """The JSON text of a letter."""
+    """Encode the content of a letter as JSON text."""
     return msgspec.json.encode(content).decode()
 
 
 def content_fields(text: str) -> dict[str, Any]:
-    """What a letter says, as the fields of the call that keeps it."""
+    """Convert a letter's JSON text to the fields of the call that stores the letter."""
     fields: dict[str, Any] = decode(text.encode())
     del fields["key"]
     return fields
 
 
 def letter_of(row: Row) -> Letter:
-    """The letter in a row.
+    """Read the letter in a row.
 
     Raises:
-        DatabaseError: It can't be read; somebody has written past Holdfast.
+        DatabaseError: The letter can't be read: a program has written it without Holdfast.
     """
     try:
         content = msgspec.convert(decode((row.value or "").encode()), Content)

@@ -1,7 +1,7 @@
-"""A payload as the fields that it holds.
+"""Decoding of payloads to fields.
 
-Law: what is not JSON is `INVALID_JSON`; what is JSON, or would be but for NaN and Infinity, and can't be a
-value goes on to the rules, which name the field. So the same input gets the same error at every door.
+Law: a payload that is not JSON is `INVALID_JSON`. JSON that can't be a value, and JSON with NaN or Infinity,
+is left to the rules, which name the field. So the same input gets the same error at every entry point.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.rules import MAX_NESTING
 
 
 def fields_of(payload: bytes) -> dict[str, Any]:
-    """The fields of a request: an empty payload has none, and those that are null are absent but `value`."""
+    """Return the fields of a request. An empty payload has none. Null fields except `value` are dropped."""
     if not payload:
         return {}
     decoded = decode(payload)
@@ -28,7 +28,7 @@ def fields_of(payload: bytes) -> dict[str, Any]:
 
 
 def decode(payload: bytes) -> Any:
-    """What JSON a payload is."""
+    """Decode the JSON of a payload."""
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -40,10 +40,10 @@ def decode(payload: bytes) -> Any:
 
 
 def _decoded_slowly(payload: bytes) -> Any:
-    """What the fast decoder refuses may be meant as JSON still.
+    """Decode a payload that the fast decoder refuses but that may still be intended as JSON.
 
-    Lone surrogates, numbers that no double holds, and NaN and Infinity, which many encoders write though JSON
-    has no word for them: the rules refuse them by the field that holds them.
+    It may hold lone surrogates, numbers that don't fit a double, or NaN and Infinity, which many encoders
+    write although JSON does not have them. The rules refuse these and name the field.
     """
     try:
         return json.loads(payload.decode())
@@ -60,6 +60,6 @@ def _decoded_slowly(payload: bytes) -> Any:
 
 
 def _invalid(legal: str) -> InvalidJson:
-    """The error of a payload that is JSON as far as this, counted as people count in a text."""
+    """Return the error for a payload that is valid JSON up to here, with line and column counted from 1."""
     line, column = legal.count("\n") + 1, len(legal) - legal.rfind("\n")
     return InvalidJson(f"the payload is not valid JSON: see line {line}, column {column}")

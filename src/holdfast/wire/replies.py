@@ -1,6 +1,6 @@
-"""Entries, pages, changes and errors as fields, under the names of the plugin dialect.
+"""Conversion of entries, pages and changes to fields of the plugin dialect, and back.
 
-Law: a value is passed on as the JSON text that is stored: looked over on its way out, but never decoded.
+Law: a value is passed on as its stored JSON text. It is checked on its way out, but never decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def row_fields(key: str, row: Row) -> dict[str, Any]:
-    """What a get shows of an entry: the value, the version, the deadline, and of the envelope what is set."""
+    """Return the fields of an entry in a get: value, version, deadline, and what is set of the envelope."""
     fields: dict[str, Any] = {
         "exists": True,
         "value": look_over(key, row),
@@ -44,7 +44,7 @@ def row_fields(key: str, row: Row) -> dict[str, Any]:
 
 
 def row_of(fields: Mapping[str, Any], value: bytes | None = None) -> Row:
-    """The row that a get showed, or a write whose caller asked for the envelope and knows the value."""
+    """Rebuild the row from the reply to a get, or from the envelope in the reply to a write and its value."""
     if value is None:
         value = msgspec.json.encode(fields["value"])
     semantics, expires_at = fields.get("semantics"), fields["expires_at"]
@@ -63,12 +63,12 @@ def row_of(fields: Mapping[str, Any], value: bytes | None = None) -> Row:
 
 
 def stored_fields(row: Row) -> dict[str, Any]:
-    """What a write that leaves an entry answers."""
+    """Return the fields of the reply to a write that leaves an entry."""
     return {"version": row.version, "expires_at": None if row.expires_at is None else moment(row.expires_at)}
 
 
 def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
-    """An entry as a conflict shows it, without its value if it has none."""
+    """Convert an entry to the form in which conflicts show it, without its value if it has none."""
     if entry is None:
         return None
     purpose = None if entry.semantics is None else entry.semantics.purpose
@@ -87,14 +87,14 @@ def entry_fields(entry: Entry | None) -> dict[str, Any] | None:
 
 
 def seen_fields(seen: Entry | SeenEntry | None) -> dict[str, Any] | None:
-    """An entry that a conflict saw; one that nobody has looked at is passed on as it is stored."""
+    """Convert an entry that a conflict saw. The value of a `SeenEntry` is passed on as stored."""
     if not isinstance(seen, SeenEntry):
         return entry_fields(seen)
     return entry_fields(msgspec.structs.replace(entry_of(seen.key, seen.row, value=False), value=seen.json))
 
 
 def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
-    """An entry as a conflict showed it."""
+    """Rebuild an entry from the fields that `entry_fields` makes."""
     if fields is None:
         return None
     return Entry(
@@ -112,7 +112,7 @@ def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
 
 
 def filter_fields(wanted: Filter | None) -> dict[str, Any]:
-    """What a listing wants, as it is asked for."""
+    """Convert a filter to the fields of a listing."""
     if wanted is None:
         return {}
     before = wanted.expires_before
@@ -126,11 +126,11 @@ def filter_fields(wanted: Filter | None) -> dict[str, Any]:
 
 
 _instant: Final = lru_cache(maxsize=16)(moment)
-"""The records of a commit have the same time, or nearly all of them."""
+"""`moment` with a cache: nearly all records of a commit have the same time."""
 
 
 def record_fields(record: Record) -> dict[str, Any]:
-    """A record of the journal."""
+    """Convert a record of the journal to fields."""
     if record.op == "escalated":
         return change_fields(change_of(record))
     return _change_fields(record, _instant(record.at))
@@ -152,7 +152,7 @@ def _change_fields(change: Change | Record, at: datetime) -> dict[str, Any]:
 
 
 def change_fields(change: Change) -> dict[str, Any]:
-    """A record of the journal, as callers see it."""
+    """Convert a change, which is a record as callers see it, to fields."""
     fields = _change_fields(change, change.at)
     if change.error_code is not None:
         fields |= {
@@ -164,7 +164,7 @@ def change_fields(change: Change) -> dict[str, Any]:
 
 
 def changes_fields(page: Changes) -> dict[str, Any]:
-    """A part of the journal."""
+    """Convert a page of the journal to fields."""
     fields: dict[str, Any] = {
         "changes": [change_fields(change) for change in page.changes],
         "next": page.next,
@@ -176,7 +176,7 @@ def changes_fields(page: Changes) -> dict[str, Any]:
 
 
 def trash_fields(page: TrashPage) -> dict[str, Any]:
-    """A part of the trash."""
+    """Convert a page of the trash to fields."""
     return {
         "entries": page.entries,
         "count": len(page.entries),
@@ -186,17 +186,17 @@ def trash_fields(page: TrashPage) -> dict[str, Any]:
 
 
 def stats_fields(stats: Stats) -> dict[str, Any]:
-    """What a namespace holds."""
+    """Convert the stats of a namespace to fields."""
     return msgspec.structs.asdict(stats) | {"parts": msgspec.structs.asdict(stats.parts)}
 
 
 def default_fields(defaults: Policy) -> dict[str, Any]:
-    """The quota and the rate of namespaces whose policies name none."""
+    """Return the default quota and rate, for namespaces whose policies name none."""
     return {"quota_bytes": defaults.quota_bytes, "rate_limit": defaults.rate_limit}
 
 
 def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:
-    """The record of a journal that a change showed."""
+    """Rebuild a record of the journal from the fields of a change."""
     return Record(
         namespace=namespace,
         version=fields["version"],
@@ -226,5 +226,5 @@ def _moment(text: str) -> datetime:
 
 
 def ms_of(text: str) -> int:
-    """A time as it is stored."""
+    """Convert a time to the milliseconds that are stored."""
     return milliseconds(_moment(text))

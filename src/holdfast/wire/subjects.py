@@ -1,7 +1,7 @@
-"""Subjects: who speaks, in which dialect, and what is asked.
+"""Subjects, which name the caller, the dialect and the verb.
 
-Law: identity comes from the subject. Only the payload dialect, which is for trusted callers, names it in the
-payload.
+Law: the subject determines the caller's identity. Only the payload dialect, which is for trusted callers,
+names it in the payload.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KNOWN_SUBJECTS: Final = 4_096
-"""How many subjects are kept in mind with where they lead."""
+"""The number of cached subjects."""
 QUEUE: Final = "holdfast"
 """The queue group in which the instances of a service share the work."""
 SERVICE_INBOX: Final = "_INBOX.HOLDFAST"
 OPERATOR: Final = "OPERATOR"
-"""What the operators' identity is called; no plugin can have that name."""
+"""The name of the operators' identity. No plugin can have that name."""
 
 UNKNOWN: Final = "UNKNOWN"
-"""What a caller of the payload dialect is called who names no plugin; no plugin can have that name either."""
+"""The name of callers of the payload dialect that name no plugin. No plugin can have that name either."""
 OWN: Final = "own"
-"""Where a server sends what it takes for a plugin with a connection of its own: behind this word."""
+"""The token after which a server maps requests for a plugin with its own connection."""
 LINK: Final = "link"
-"""Where a server sends what it takes for all others whom it tells apart: behind this word and a number."""
+"""The token after which, with a number, a server maps requests of all other users that it tells apart."""
 MOST_LINKS: Final = 128
-"""How many such numbers there are. Where there are more plugins and projects, several have the same."""
+"""The maximum number of links. If there are more plugins and projects, several share a number."""
 LINKS_TOLD: Final = "$SRV.LINKS.holdfast"
-"""Where a server tells how many it uses: it puts this and the number in the place of `links_question`."""
+"""The subject that tells how many links a server uses: it maps `links_question` to this and the number."""
 ONLY: Final = "only"
-"""In an inbox, between a plugin or project and the verbs that its user may use."""
+"""The token in an inbox between a plugin or project and the verbs that its user may use."""
 
 FAMILIES: Final = {
     "kv": "kv.*.>",
@@ -50,21 +50,21 @@ FAMILIES: Final = {
 }
 """The subjects of each family of requests, below a prefix."""
 HEARD: Final = ("*", "*.*", "kv.*.>", "table.*.>", "semantic.*.>", "admin.*.>")
-"""Where a service listens below a prefix: at the subjects of every family, and at those of the wrong shape.
+"""The subjects below a prefix to which a service subscribes: those of every family, and malformed ones.
 
-No two of them overlap, so that what one connection sends to one family comes in one way and in order. None
-has room for an event, and so none for an unknown family with more than one token after it.
+No two of them overlap, so that requests of one connection to one family arrive over one subscription and in
+order. None matches an event, and so none matches an unknown family with more than one token after it.
 """
 GRANTED: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.>")
-"""Where it listens below a prefix if the server lets each user send to its own subjects only.
+"""The subjects below a prefix to which a service subscribes if the server limits users to their own subjects.
 
-That is all that anybody may send to, of the right shape or not. A service that may listen at `db.*` may also
-listen at `db.>`, as the server sees it, and so would be let in on more than it needs.
+Users can send to no others, well-formed or not. To the server, permission to subscribe to `db.*` includes
+`db.>`, so the service would be allowed more than it needs.
 """
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
-    """Where a message leads. `owner` is what the identity is called: a plugin, or `tenant/project`."""
+    """The route of a message. `owner` is the name of the identity: a plugin, or `tenant/project`."""
 
     dialect: Dialect
     verb: str
@@ -76,12 +76,12 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=KNOWN_SUBJECTS)
 def route(subject: str, prefix: str) -> Route:
-    """The route of a subject under a prefix. Whether there is such a verb is for the service to say.
+    """Return the route of a subject under a prefix. The service checks whether the verb exists.
 
     Raises:
-        InvalidSubject: There is no such shape of subject.
-        InvalidPluginName: The plugin's name breaks its rule.
-        ValidationError: The tenant's or the project's name does.
+        InvalidSubject: The subject has no known shape.
+        InvalidPluginName: The plugin's name is illegal.
+        ValidationError: The tenant's or the project's name is illegal.
     """
     if not subject.startswith(f"{prefix}."):
         raise InvalidSubject("the subject has no known shape")
@@ -107,12 +107,12 @@ def route(subject: str, prefix: str) -> Route:
 
 
 def dialect_of(subject: str, prefix: str) -> Dialect:
-    """The dialect of the refusal of a subject that has no route."""
+    """Return the dialect in which to refuse a subject that has no route."""
     return SEMANTIC if subject[len(prefix) + 1 :].partition(".")[0] == "semantic" else PLUGIN
 
 
 def identified(found: Route, fields: Mapping[str, Any]) -> Route:
-    """The route of a message in the payload dialect, with the plugin that its payload names."""
+    """Complete the route of a message in the payload dialect with the plugin that its payload names."""
     plugin = rules.plugin_name(required(fields, "plugin_name"))
     return msgspec.structs.replace(found, namespace=f"kv/{plugin}", owner=plugin)
 
@@ -125,7 +125,7 @@ _NAMED: Final = msgspec.json.Decoder(_Named)
 
 
 def presumed(found: Route, payload: bytes) -> Route:
-    """The route of a message in the payload dialect before it is decoded: for whoever it seems to speak."""
+    """Complete the route of a message in the payload dialect with its apparent plugin, before decoding it."""
     try:
         plugin = rules.plugin_name(_NAMED.decode(payload).plugin_name)
     except (InvalidPluginName, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -134,7 +134,7 @@ def presumed(found: Route, payload: bytes) -> Route:
 
 
 def ready_subject(prefix: str, inbox: str) -> tuple[Dialect, str]:
-    """Where a client asks whether the service is ready: at its own subject if its inbox tells whose."""
+    """Return the subject at which a client asks for readiness: its own, if its inbox names its plugin."""
     match inbox.split("."):
         case ["_INBOX", name] | ["_INBOX", name, "only", _]:
             own = "admin" if name == OPERATOR else f"kv.{name}"
@@ -145,12 +145,12 @@ def ready_subject(prefix: str, inbox: str) -> tuple[Dialect, str]:
     subject = f"{prefix}.{own}.ready"
     try:
         return route(subject, prefix).dialect, subject
-    except HoldfastError:  # the inbox is called after something else
+    except HoldfastError:  # the inbox is named after something else
         return ADMIN, f"{prefix}.ready"
 
 
 def own_subjects(prefixes: Iterable[str], plugin: str) -> dict[str, str]:
-    """What is sent to a plugin with a connection of its own, and where the server is to send it instead."""
+    """Map the subjects of a plugin with its own connection to those to which the server redirects them."""
     return {
         f"{prefix}.{family}.{plugin}.>": f"{prefix}.{OWN}.{family}.{plugin}.>"
         for prefix in prefixes
@@ -159,7 +159,7 @@ def own_subjects(prefixes: Iterable[str], plugin: str) -> dict[str, str]:
 
 
 def link_subjects(prefixes: Iterable[str], user: str, number: int) -> dict[str, str]:
-    """What a plugin or a tenant's project sends to, and where the server is to send it instead."""
+    """Map the subjects of a plugin or a tenant's project to those to which the server redirects them."""
     families = [f"semantic.{user.replace('/', '.')}"] if "/" in user else [f"kv.{user}", f"table.{user}"]
     return {
         f"{prefix}.{family}.>": f"{prefix}.{LINK}.{number}.{family}.>"
@@ -169,22 +169,25 @@ def link_subjects(prefixes: Iterable[str], user: str, number: int) -> dict[str, 
 
 
 def links_question(prefix: str) -> str:
-    """Where the service asks the server itself how many links it uses; nobody listens there."""
+    """Return the subject at which the service asks the server how many links it uses.
+
+    The subject has no subscribers: the server maps it to `LINKS_TOLD`.
+    """
     return f"{prefix}.event.links"
 
 
 def asked_at(subject: str, prefix: str) -> str:
-    """Where a caller asked whose request the server was to send to a subject: there, unless it was moved."""
+    """Return the subject that a caller used, given the one to which the server may have redirected it."""
     moved = re.compile(rf"{re.escape(prefix)}\.(?:{OWN}|{LINK}\.[0-9]+)\.", re.IGNORECASE)
     return moved.sub(f"{prefix}.", subject, count=1) if moved.match(subject) else subject
 
 
 def event_pattern(prefix: str, namespace: str) -> str:
-    """Where all changes of a namespace are told."""
+    """Return the pattern of the subjects at which the changes of a namespace are published."""
     return f"{prefix}.event.{namespace.replace('/', '.')}.*"
 
 
 @lru_cache(maxsize=KNOWN_SUBJECTS)
 def event_subject(prefix: str, namespace: str, op: str) -> str:
-    """Where a change of a namespace is told."""
+    """Return the subject at which a change of a namespace is published."""
     return f"{prefix}.event.{namespace.replace('/', '.')}.{op}"

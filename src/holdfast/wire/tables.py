@@ -1,7 +1,7 @@
-"""Calls about tables as messages, on the client's side.
+"""Encoding of calls about tables, on the client's side.
 
-Law: what JSON has no form for is refused before it is sent, by the name of the field that holds it, as a
-store of one's own refuses it: an encoder would make something else of it.
+Law: a value that JSON can't represent is refused before it is sent, with the name of its field, just as a
+local store refuses it. An encoder would convert it to something else.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.wire.errors import error_of
 
 _MOST: Final = {"item": MAX_ITEM_BYTES}
 _ANY_SIZE: Final = 1 << 40
-"""Whether other fields are too large is told by the service, or by the server on the way to it."""
+"""The limit for other fields, in effect none: the service or the NATS server refuses larger ones."""
 
 
 def call_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a call as they are sent."""
+    """Encode the fields of a call."""
     return {
         name: [_write(write) for write in field]
         if name == "writes" and _listed(field)
@@ -35,7 +35,7 @@ def call_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def writes_of(fields: Mapping[str, Any]) -> Several[Any] | None:
-    """The writes of a call that stand each for themselves; None if they are no list of them."""
+    """Return the independent writes of a call, or None if its `writes` is not a list."""
     given = fields.get("writes")
     if not _listed(given):
         return None
@@ -43,7 +43,7 @@ def writes_of(fields: Mapping[str, Any]) -> Several[Any] | None:
 
 
 def result_in(reply: Mapping[str, Any]) -> dict[str, Any] | HoldfastError:
-    """What became of one of several writes."""
+    """Return the result of one of several writes, or its error."""
     fields = dict(reply)
     return fields if fields.pop("success") else error_of(reply)
 

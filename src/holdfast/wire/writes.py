@@ -1,7 +1,7 @@
-"""Writing verbs as messages, on the client's side: a command becomes fields, and a reply becomes its result.
+"""Encoding of writes, on the client's side: converts commands to fields and replies to results.
 
-Law: the client says here all that a command holds. The service's side, which makes the command again from
-those fields, is `holdfast.handles.key_calls`; a test sends every command there and back.
+Law: the fields hold everything that a command holds. `holdfast.handles.key_calls` rebuilds the command from
+them on the service's side, and a test sends every command there and back.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 BARE: Final = "bare"
-"""Asks for the entry that a write leaves, without its value: the caller already has that."""
+"""The `envelope` that asks for the written entry without its value (the caller already has it)."""
 _VALUE_GIVEN: Final = frozenset({"set", "set_many"})
-"""The verbs whose caller knows what value they leave."""
+"""The verbs whose caller already has the value."""
 
 
 def escalation(
     verbs: Verbs, given_up: Change, *, error_code: str, message: object, attempts: object, **provenance: Any
 ) -> Escalate:
-    """The command that keeps another, which was given up, as a dead letter."""
+    """Return the command that stores an abandoned command as a dead letter."""
     verb, request = message_of(given_up)
     del request["envelope"]
     content = Content(
@@ -64,14 +64,14 @@ def escalation(
 
 
 def message_of(command: Change) -> tuple[str, dict[str, Any]]:
-    """The verb and the fields that ask a service for a command."""
+    """Convert a command to a verb and the fields of its request."""
     verb, fields = _fields_of(command)
     envelope = BARE if verb in _VALUE_GIVEN else True
     return verb, fields | {"envelope": envelope} | origin_fields(command.origin)
 
 
 def origin_fields(origin: Origin) -> dict[str, Any]:
-    """Who asks, as far as the caller has said so: the rest is known to the service."""
+    """Convert the origin to fields, as far as the caller has set it. The service knows the rest."""
     fields: dict[str, Any] = {}
     if origin.repeatable:
         fields["request_id"] = origin.request_id
@@ -115,7 +115,7 @@ def _key_fields(command: Any) -> dict[str, Any]:
 
 
 def _own_fields(command: KeyChange) -> dict[str, Any]:
-    """The fields of a command beyond those that every change of a key has."""
+    """Return the fields of a command beyond those that every change of a key has."""
     own = (name for name in command.__struct_fields__ if name not in KeyChange.__struct_fields__)
     return {name: field for name in own if (field := getattr(command, name)) is not None}
 
@@ -130,7 +130,7 @@ def _set_fields(command: Any) -> dict[str, Any]:
     if command.keep_ttl:
         fields["keep_ttl"] = True
     if command.semantics is not None:
-        fields["semantics"] = msgspec.json.decode(command.semantics)  # not raw: a dialect may spell its names
+        fields["semantics"] = msgspec.json.decode(command.semantics)  # not raw: dialects respell its names
     return fields
 
 
@@ -147,7 +147,7 @@ def _write_fields(write: Set | Delete | Incr | Guard) -> dict[str, Any]:
 
 
 def result_of(command: Change, reply: Mapping[str, Any]) -> Any:
-    """The result of a command, from the fields of a successful reply."""
+    """Convert a successful reply to the result of its command."""
     match command:
         case Delete():
             return Deleted(reply.get("version"))
