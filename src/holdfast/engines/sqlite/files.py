@@ -26,7 +26,7 @@ _log = logging.getLogger("holdfast")
 
 
 class WriterLock:
-    """The right to write, held by one process at a time through `flock` on a file."""
+    """The writer's lock, which one process at a time holds through `flock` on a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
