@@ -57,8 +57,9 @@ class Servers:
                 self._told.append(one)
 
     def round(self, *, but: Server | None = None) -> list[Server]:
-        """Return the servers to try now: all named ones, with the latest used one last, then a few of the
-        announced ones, in rotation.
+        """Return the servers to try now: all named ones, then a few of the announced ones, in rotation.
+
+        Of the named ones, the server that was used last comes last.
 
         Args:
             but: A server to leave out.

@@ -1,5 +1,4 @@
-"""The reference engine: it keeps everything in dictionaries and persists nothing. Read it to learn what an
-engine has to do.
+"""The reference engine, in dictionaries, without persistence. Read it to learn what an engine has to do.
 
 Law: clarity before speed. Where another engine disagrees with this one, assume that the other is wrong.
 """

@@ -56,8 +56,7 @@ class _Unheard(Exception):
 
 
 class _Pending:
-    """A request that waits for its reply. `again` is the payload to resend after reconnecting; a write has
-    none."""
+    """A pending request. `again` is the payload to resend after reconnecting; a write has none."""
 
     __slots__ = ("again", "late", "repeated", "reply", "sent", "subject")
 
