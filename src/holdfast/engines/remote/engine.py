@@ -4,7 +4,7 @@ Each command is a separate message, and the service groups the messages that it 
 clock and sweeps. The conformance suite that certifies an engine therefore certifies the service too.
 
 Law: this engine translates. It stores nothing and decides nothing. By itself it repeats only reads that a
-lost connection left unanswered.
+lost connection left unanswered, and requests that the service did not start because the clocks differed.
 """
 
 from __future__ import annotations
