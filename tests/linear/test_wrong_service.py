@@ -32,13 +32,15 @@ SELDOM = 0.05
 
 
 def stale_gets(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
-    """Now and then a get is answered with what an earlier one saw."""
-    right, seen = MemoryEngine.glance, dict[Any, Any]()
+    """Now and then a get is answered with what the first get of its key saw."""
+    right, first = MemoryEngine.glance, dict[Any, Any]()
 
     def wrong(engine: MemoryEngine, addresses: Sequence[Address], now: int) -> list[Row | None]:
         rows = right(engine, addresses, now)
+        for address, row in zip(addresses, rows, strict=True):
+            first.setdefault(address, row)
         return [
-            seen.setdefault(address, row) if chance.random() < SELDOM else row
+            first[address] if chance.random() < SELDOM else row
             for address, row in zip(addresses, rows, strict=True)
         ]
 
