@@ -58,7 +58,7 @@ async def slowlog(
         return
     rows((*_COLUMNS, *_MORE) if long else _COLUMNS, (_cells(one, long=long) for one in found))
     if not found:
-        say(f"none is kept; {page.slow} were slow since the service was started")
+        say(f"the slow log is empty; slow requests since the service started: {page.slow}")
 
 
 @asynccontextmanager
