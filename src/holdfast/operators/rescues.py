@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 WAIT: Final = 0.4
-"""Seconds that a caller waits for the result before it is told to ask again."""
+"""Seconds that a call waits for the result before it returns and the caller has to ask again."""
 
 _log = logging.getLogger("holdfast")
 

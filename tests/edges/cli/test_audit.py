@@ -155,7 +155,7 @@ def test_an_audit_that_was_switched_off_is_exit_1(cli: Cli, filled: str) -> None
     assert (found.code, found.out) == (1, f"kv/jobs\tbroken\t1\t{off}\n")
     outcome = cli("doctor")
     assert outcome.code == 1
-    assert f"fail  audit      kv/jobs: {off} (somebody changed the database" in outcome.out
+    assert f"fail  audit      kv/jobs: {off} (the database was changed with SQL" in outcome.out
 
 
 def test_records_outlive_the_head(cli: Cli, filled: str) -> None:

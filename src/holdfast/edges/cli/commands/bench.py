@@ -64,8 +64,8 @@ async def bench(
 ) -> None:
     """Measure the sets and gets per second of a store, and their latency.
 
-    It writes values of about 100 bytes to keys that nobody has, of the plugin `holdfast-bench` if none is
-    named, and deletes them in the end. Each caller calls again as soon as it has its answer.
+    It writes values of about 100 bytes to unused keys, of the plugin `holdfast-bench` if none is named, and
+    deletes them at the end. Each caller sends its next request as soon as it has the reply.
 
     Parameters
     ----------

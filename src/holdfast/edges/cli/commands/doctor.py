@@ -212,7 +212,7 @@ async def _audits(engine: Engine, store: Store) -> Finding:
     if not found:
         return Finding("audit", "ok", f"nothing wrong at first sight; audits: {len(await store.audits())}")
     told = "; ".join(f"{name}: {reason}" for name, reason in found.items())
-    return Finding("audit", "fail", told, "somebody changed the database with SQL: run holdfast audit verify")
+    return Finding("audit", "fail", told, "the database was changed with SQL: run holdfast audit verify")
 
 
 def offset(milliseconds: float) -> Finding:

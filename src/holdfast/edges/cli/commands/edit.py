@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 async def edit(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
     """Open the value of a key in $VISUAL or $EDITOR as JSON, write it back, and print the new version.
 
-    A key that is not there begins empty. The deadline and the meaning of the entry stay. If somebody else has
-    written meanwhile nothing is written, both sides are shown, and what was typed stays in a file.
+    A key that does not exist starts empty. The entry keeps its deadline and its semantics. If another writer
+    has changed the key meanwhile, nothing is written, both values are shown, and your text stays in a file.
     """
     async with target.look() as store:
         entry = await target.keys(store).get(key)

@@ -58,10 +58,10 @@ async def past_of(store: holdfast.Store, kv: holdfast.KV, key: str) -> Past:
 async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
     """Restore the value that a key had at a version, and print the new version.
 
-    The store keeps the value that is there and the one that the trash has of what was last deleted or
-    expired; `history --values` shows which versions those are. An entry that is there keeps its deadline and
-    its meaning. One that is not there comes back from the trash as it was, without a deadline. Nothing is
-    written if somebody else writes meanwhile.
+    The store keeps the current value and, in the trash, the value that was last deleted or expired;
+    `history --values` shows which versions those are. An existing entry keeps its deadline and its semantics.
+    A missing entry is restored from the trash as it was, without a deadline. If another writer changes the
+    key meanwhile, nothing is written.
 
     Parameters
     ----------
