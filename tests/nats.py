@@ -132,9 +132,8 @@ class Wire:
         try:
             greeting = json.loads((await reader.readline()).removeprefix(b"INFO "))
             hello = {"verbose": False, "pedantic": False, "headers": True, **_login(credentials, greeting)}
-            writer.write(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
             wire = cls(reader, writer)
-            await wire.settle()
+            await wire.settle(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
             yield wire
         finally:
             writer.close()
@@ -149,13 +148,17 @@ class Wire:
         """Publish a message, whatever is in its subjects."""
         self.send(b"PUB %b %b %d" % (subject, reply, len(payload)), payload + b"\r\n")
 
-    async def settle(self) -> list[bytes]:
+    async def settle(self, last: bytes = b"") -> list[bytes]:
         """Wait until the server has dealt with all that was sent, and return what it said.
+
+        Args:
+            last: Bytes to send in one write with the PING. A server that refuses them has then read all there
+                is, and closes in a way that leaves its reason readable.
 
         Raises:
             ConnectionError: The server has hung up.
         """
-        self._writer.write(b"PING\r\n")
+        self._writer.write(last + b"PING\r\n")
         said: list[bytes] = []
         while (line := await self._reader.readline()) != b"PONG\r\n":
             if not line:
