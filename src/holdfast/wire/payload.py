@@ -7,19 +7,24 @@ is left to the rules, which name the field. So the same input gets the same erro
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidJson, ValidationError
 from holdfast.rules import MAX_NESTING
 
+_DECODE: Final = msgspec.json.Decoder().decode
+
 
 def fields_of(payload: bytes) -> dict[str, Any]:
     """Return the fields of a request. An empty payload has none. Null fields except `value` are dropped."""
     if not payload:
         return {}
-    decoded = decode(payload)
+    try:
+        decoded = _DECODE(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = decode(payload)
     if not isinstance(decoded, dict):
         raise ValidationError("the payload must be a JSON object")
     if None not in decoded.values():

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 def row_fields(key: str, row: Row) -> dict[str, Any]:
     """Return the fields of an entry in a get: value, version, deadline, and what is set of the envelope."""
+    updated_at = moment(row.updated_at)
     fields: dict[str, Any] = {
         "exists": True,
         "value": look_over(key, row),
         "version": row.version,
         "expires_at": None if row.expires_at is None else moment(row.expires_at),
-        "created_at": moment(row.created_at),
-        "updated_at": moment(row.updated_at),
+        "created_at": updated_at if row.created_at == row.updated_at else moment(row.created_at),
+        "updated_at": updated_at,
         "last_writer": row.last_writer,
     }
     if row.semantics is not None and (meaning := semantics_of(row.semantics)) is not None:

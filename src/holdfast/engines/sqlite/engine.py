@@ -158,11 +158,9 @@ class SqliteEngine:
             if len(addresses) == 1:
                 row = reads.get(self._inline, addresses[0])
                 return [row if row is not None and row.alive(now) else None]
-            found = reads.load_rows(self._inline, dict.fromkeys(addresses, True))
+            return reads.get_alive(self._inline, addresses, now)
         except sqlite3.Error:
             return LATER
-        rows = map(found.get, addresses)
-        return [row if row is not None and row.alive(now) else None for row in rows]
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""

@@ -51,6 +51,18 @@ def get(connection: sqlite3.Connection, address: Address) -> Row | None:
     return None if found is None else statements.row(found)
 
 
+def get_alive(connection: sqlite3.Connection, addresses: Sequence[Address], now: int) -> list[Row | None]:
+    """Load entries by position. One that does not exist, or is past its deadline, is None."""
+    rows: list[Row | None] = [None] * len(addresses)
+    for start in range(0, len(addresses), statements.MAX_ROWS):
+        some = addresses[start : start + statements.MAX_ROWS]
+        for values in connection.execute(*statements.load(some, entries=True, shown=True)).fetchall():
+            row = statements.row(values[2:], values[1])
+            if row.expires_at is None or row.expires_at > now:
+                rows[start + values[0]] = row
+    return rows
+
+
 def load_rows(
     connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None, *, most: int = 0
 ) -> dict[Address, Row]:
