@@ -70,7 +70,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     namespace: str
 
     @property
-    def parts(self) -> tuple[Change, ...] | None:
+    def parts(self) -> tuple[WriteCommand, ...] | None:
         """The commands that this consists of, if each is executed on its own; None for a single command."""
         return None
 
@@ -96,7 +96,7 @@ class Get(Command, frozen=True, kw_only=True, gc=False):
     key: str
 
 
-class Change(Command, frozen=True, kw_only=True, gc=False):
+class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
     """A command of a caller that writes."""
 
     limited: ClassVar[bool] = True
@@ -104,7 +104,7 @@ class Change(Command, frozen=True, kw_only=True, gc=False):
     origin: Origin
 
 
-class KeyChange(Change, frozen=True, kw_only=True, gc=False):
+class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
     """A change of one key, if it has the expected version (0: it must not exist; None: any version).
 
     If a command names a `verb`, clients send its fields under their own names.
@@ -165,7 +165,7 @@ class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
     ttl: int | None = None
 
 
-class Guard(Change, frozen=True, kw_only=True, gc=False):
+class Guard(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Give a lock's guard a new version, which becomes the newest token of the lock."""
 
     lock: str
@@ -178,7 +178,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int
 
 
-class Batch(Change, frozen=True, kw_only=True):
+class Batch(WriteCommand, frozen=True, kw_only=True):
     """Writes that take effect together if all checks hold; otherwise none does."""
 
     weighed: ClassVar[bool] = True
@@ -202,7 +202,7 @@ class Batch(Change, frozen=True, kw_only=True):
         return all(write.removes for write in self.writes)
 
 
-class Many(Change, frozen=True, kw_only=True):
+class Many(WriteCommand, frozen=True, kw_only=True):
     """Several writes in one call, each of which succeeds or fails on its own."""
 
     weighed: ClassVar[bool] = True
@@ -230,7 +230,7 @@ class Many(Change, frozen=True, kw_only=True):
         return all(item.removes for item in self.items)
 
 
-class Escalate(Change, frozen=True, kw_only=True, gc=False):
+class Escalate(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Keep an abandoned request as a dead letter, which is JSON text, and record that in the journal.
 
     `request` is the id of that request, `key` its key, and `value` the JSON text that it would have stored,
@@ -250,7 +250,7 @@ class Escalate(Change, frozen=True, kw_only=True, gc=False):
         return len(self.letter) + LEAST_COST
 
 
-class DropLetter(Change, frozen=True, kw_only=True, gc=False):
+class DropLetter(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Remove a dead letter."""
 
     limited: ClassVar[bool] = False
@@ -263,7 +263,7 @@ class DropLetter(Change, frozen=True, kw_only=True, gc=False):
         return True
 
 
-class Load(Change, frozen=True, kw_only=True):
+class Load(WriteCommand, frozen=True, kw_only=True):
     """Store entries with their whole envelope, as another store held them.
 
     With `keep_versions`, an entry keeps its version if that is greater than the namespace's last one, and the
@@ -284,7 +284,7 @@ class Load(Change, frozen=True, kw_only=True):
         return len(self.entries)
 
 
-class SetPolicy(Change, frozen=True, kw_only=True, gc=False):
+class SetPolicy(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Set the policy of a namespace, which is JSON text."""
 
     limited: ClassVar[bool] = False

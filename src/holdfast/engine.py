@@ -57,7 +57,7 @@ from holdfast.rows import Ends
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.audit.keyring import Keyring
     from holdfast.clock import Reading
     from holdfast.commands import Command, Origin
@@ -209,7 +209,7 @@ class Engine(Protocol):
     """Storage for rows, without rules. Times are milliseconds since 1970."""
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> SigningKeys:
         """The keys that sign the audit."""
         ...
 

@@ -98,15 +98,15 @@ class Ground:
         self.delivered.append(message.data)
 
     def complain(self, error: Exception) -> None:
-        """See `Owner.complain`."""
+        """See `SessionOwner.complain`."""
         self.complaints.append(error)
 
     def informed(self, session: Session) -> None:
-        """See `Owner.informed`."""
+        """See `SessionOwner.informed`."""
         self.informed_of.append(session)
 
     def ended(self, session: Session) -> None:
-        """See `Owner.ended`."""
+        """See `SessionOwner.ended`."""
 
     def feed(self, data: bytes) -> None:
         """Have bytes come from the server."""

@@ -18,7 +18,7 @@ from holdfast.decide import audit, entries, keys, upkeep
 from holdfast.decide import decision as heart
 from holdfast.decide.draft import Draft
 from holdfast.testing.conformance import Opened
-from holdfast.testing.conformance.audit import Audit
+from holdfast.testing.conformance.audit import AuditRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Plant = Callable[[pytest.MonkeyPatch], None]
 
-RULES = [name for name in vars(Audit) if name.startswith("test")]
+RULES = [name for name in vars(AuditRules) if name.startswith("test")]
 
 
 async def drive(url: str) -> None:
@@ -41,7 +41,7 @@ async def drive(url: str) -> None:
             "kv": opened.store.kv("trivia"),
             "reopen": opened.again,
         }
-        rule = getattr(Audit(), name)
+        rule = getattr(AuditRules(), name)
         try:
             await rule(**{wanted: ground[wanted] for wanted in inspect.signature(rule).parameters})
         finally:

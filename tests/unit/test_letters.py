@@ -17,7 +17,7 @@ from holdfast.verbs.keys import Verbs, id_maker
 from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command, Escalate
 
 NAME = "kv/a"
@@ -54,7 +54,7 @@ class Away:
 class World:
     """Keeps what is decided, and loads no more than was asked for."""
 
-    def __init__(self, keys: Keys = NO_KEYS) -> None:
+    def __init__(self, keys: SigningKeys = NO_KEYS) -> None:
         self.kept = Loaded(namespaces={}, rows={})
         self.keys = keys
         self.told: list[Any] = []

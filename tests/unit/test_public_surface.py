@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import KV
-from holdfast.verbs.keys import Provenance
+from holdfast.verbs.fields import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "register_engine", "request_id"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Change, Deleted, Expire, Kept, Many, Results, Stored, Versions
+from holdfast.commands import Deleted, Expire, Kept, Many, Results, Stored, Versions, WriteCommand
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.handles.key_calls import WRITES, write_of
 from holdfast.model import KEEP
@@ -76,7 +76,7 @@ def verbs(writer: str = "trivia") -> Verbs:
 
 
 @st.composite
-def commands(draw: st.DrawFn) -> Change:
+def commands(draw: st.DrawFn) -> WriteCommand:
     """Any command that a caller can give."""
     known, provenance = verbs(), draw(PROVENANCE)
     kind = draw(st.sampled_from(sorted(WRITES)))
@@ -93,7 +93,9 @@ def commands(draw: st.DrawFn) -> Change:
 
 
 @st.composite
-def plain(draw: st.DrawFn, provenances: st.SearchStrategy[dict[str, Any]], kind: str | None = None) -> Change:
+def plain(
+    draw: st.DrawFn, provenances: st.SearchStrategy[dict[str, Any]], kind: str | None = None
+) -> WriteCommand:
     """A command that does what it says at once; of any kind if none is given."""
     known, provenance = verbs(), draw(provenances)
     kind = kind or draw(st.sampled_from(sorted(WRITES.keys() - {"escalate", "set_many"})))
@@ -125,7 +127,7 @@ def plain(draw: st.DrawFn, provenances: st.SearchStrategy[dict[str, Any]], kind:
             return known.restore(key, ttl=draw(st.none() | TTLS), **own)
 
 
-def sent(command: Change, dialect: Dialect) -> Change | None:
+def sent(command: WriteCommand, dialect: Dialect) -> WriteCommand | None:
     """A command after its journey: as the service makes it from the message that a client made of it."""
     verb, fields = message_of(command)
     write = write_of(verb, verbs(writer="somebody else"), dialect.fields(dialect.request(fields)))
@@ -135,7 +137,7 @@ def sent(command: Change, dialect: Dialect) -> Change | None:
 
 @EXAMPLES
 @given(commands())
-def test_every_command_survives_its_message(command: Change) -> None:
+def test_every_command_survives_its_message(command: WriteCommand) -> None:
     """What a client's command says, the service's says too, field by field, in both dialects of a client."""
     for dialect in (PLUGIN, SEMANTIC):
         found = sent(command, dialect)
@@ -205,7 +207,7 @@ def rows(draw: st.DrawFn) -> Row:
     )
 
 
-def answered(command: Change, result: Any, dialect: Dialect) -> Any:
+def answered(command: WriteCommand, result: Any, dialect: Dialect) -> Any:
     """A result after its journey: as the client reads it from the reply that the service made of it."""
     verb, fields = message_of(command)
     write = write_of(verb, verbs(), dialect.fields(dialect.request(fields)))

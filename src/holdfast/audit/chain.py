@@ -63,7 +63,7 @@ SAID: Final = {
 }
 
 
-class Keys(Protocol):
+class SigningKeys(Protocol):
     """The signing secrets: the current one and all earlier ones."""
 
     def signing(self) -> tuple[str, bytes]:
@@ -167,7 +167,7 @@ def address_of(namespace: str, number: int) -> Address:
     return Address(namespace, AUDIT, number.to_bytes(WIDTH, "big") if number else b"")
 
 
-def hash_of(keys: Keys, value: str | None) -> str | None:
+def hash_of(keys: SigningKeys, value: str | None) -> str | None:
     """Return the keyed hash of a value: HMAC-SHA-256 of its compact form, with the current secret."""
     return None if value is None else hash_with(keys.signing()[1], value)
 
@@ -240,7 +240,7 @@ def head_is_genuine(namespace: str, secret: bytes, row: Row) -> bool:
     return genuine(namespace, secret, _stored_head(row), row.value or "")
 
 
-def head_to_follow(namespace: str, keys: Keys, row: Row | None) -> Head | str:
+def head_to_follow(namespace: str, keys: SigningKeys, row: Row | None) -> Head | str:
     """Return the head that the next record follows, or what that record must state if there is none.
 
     An edited head is not trusted, since signing what comes next would validate it: see `head_behind`. Neither

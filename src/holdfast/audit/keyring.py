@@ -58,7 +58,7 @@ class Keyring:
         self._refusals: list[HoldfastError] = []
 
     def signing(self) -> tuple[str, bytes]:
-        """See `holdfast.audit.chain.Keys`.
+        """See `holdfast.audit.chain.SigningKeys`.
 
         Raises:
             Unsettled: The store has not been asked yet which key is current.
@@ -80,20 +80,20 @@ class Keyring:
         raise Unsupported(ABSENT)
 
     def confirm(self) -> None:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         if self.kept and not self._confirmed:
             self._ask()
 
     def secret(self, name: str) -> bytes | None:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         return self._secrets.get(name)
 
     def retired(self, name: str) -> bool:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         return name in self._retired
 
     def unknown(self, name: str) -> Unsupported:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         return Unsupported(
             f"the audit of this store is signed with the key {name}, and no key of that fingerprint is in "
             f"{self.place}: {self._cure(name)}"
@@ -182,7 +182,7 @@ class FileKeyring(Keyring):
         return super().newest()
 
     def secret(self, name: str) -> bytes | None:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         found = super().secret(name)
         if found is None:
             self._read(signing=False, again=True)
@@ -190,7 +190,7 @@ class FileKeyring(Keyring):
         return found
 
     def retired(self, name: str) -> bool:
-        """See `holdfast.audit.chain.Keys`."""
+        """See `holdfast.audit.chain.SigningKeys`."""
         self._read(signing=False)
         return super().retired(name)
 

@@ -26,7 +26,7 @@ from holdfast.errors import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.audit.chain import AuditRecord, Keys
+    from holdfast.audit.chain import AuditRecord, SigningKeys
     from holdfast.rows import Row
 
 
@@ -37,7 +37,7 @@ class Break(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
+def head_break(namespace: str, keys: SigningKeys, row: Row | None) -> Break | None:
     """Return the problem with a head; None if there is none."""
     try:
         head = head_of(row)
@@ -54,7 +54,7 @@ def head_break(namespace: str, keys: Keys, row: Row | None) -> Break | None:
     return None if reason is None else Break(number=head.number, reason=reason)
 
 
-def _out_of_force(keys: Keys, head: Head) -> str | None:
+def _out_of_force(keys: SigningKeys, head: Head) -> str | None:
     """Return why a head is not trusted despite a valid signature: an old key could have made it."""
     if keys.retired(head.signed_by):
         return f"the head is signed with the retired key {head.signed_by}"
@@ -78,7 +78,7 @@ class Chain:
         anchor: The signature of the record with that number.
     """
 
-    def __init__(self, namespace: str, keys: Keys, head: Head, *, after: int, anchor: str) -> None:
+    def __init__(self, namespace: str, keys: SigningKeys, head: Head, *, after: int, anchor: str) -> None:
         self._namespace = namespace
         self._keys = keys
         self._terms = head.keys

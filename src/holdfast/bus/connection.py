@@ -217,11 +217,11 @@ class Connection:
     # Callbacks of the sessions.
 
     def complain(self, error: Exception) -> None:
-        """See `Owner.complain`."""
+        """See `SessionOwner.complain`."""
         self._on_error(error)
 
     def informed(self, session: Session) -> None:
-        """See `Owner.informed`."""
+        """See `SessionOwner.informed`."""
         if session is not self._session:
             return
         info = session.info
@@ -231,7 +231,7 @@ class Connection:
             self._seek()
 
     def ended(self, session: Session) -> None:
-        """See `Owner.ended`."""
+        """See `SessionOwner.ended`."""
         if session is not self._session:
             return
         self._unreadable += session.unreadable

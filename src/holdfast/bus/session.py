@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     Take: TypeAlias = Callable[[Message], None]
 
-    class Owner(Protocol):
+    class SessionOwner(Protocol):
         """The owner of a session, which receives its events."""
 
         def complain(self, error: Exception) -> None:
@@ -122,7 +122,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         self,
         server: Server,
         takers: Mapping[str, Take],
-        owner: Owner,
+        owner: SessionOwner,
         *,
         login: Login | None = None,
         encrypted: bool = False,

@@ -26,7 +26,7 @@ from holdfast.audit.chain import (
     head_to_follow,
     sealed,
 )
-from holdfast.commands import EMBEDDED, HOLDFAST, Change
+from holdfast.commands import EMBEDDED, HOLDFAST, WriteCommand
 from holdfast.decide.policies import audit_seconds, audited, audited_unasked, changed_outside
 from holdfast.rows import KV, Row
 
@@ -104,7 +104,7 @@ def put_head(draft: Draft, head: Head) -> None:
 def _principal(draft: Draft, record: Record) -> str:
     """Return the principal of the current command. Expiries are made by the store itself."""
     command = draft.command
-    if record.op == "expired" or not isinstance(command, Change):
+    if record.op == "expired" or not isinstance(command, WriteCommand):
         return HOLDFAST
     return EMBEDDED if command.origin.principal is msgspec.UNSET else command.origin.principal
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
-from holdfast.commands import Batch, Change, Fence, Many
+from holdfast.commands import Batch, Fence, Many, WriteCommand
 from holdfast.decide import keys, letters, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused
@@ -23,7 +23,7 @@ from holdfast.work import SLICE, too_much_loaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command, Result
     from holdfast.decide.draft import Loaded, Outcome
     from holdfast.errors import HoldfastError
@@ -74,7 +74,7 @@ def needs(commands: Iterable[Command]) -> Needs:
     wanted = Needs()
     for command in commands:
         wanted.namespaces.add(command.namespace)
-        if isinstance(command, Change):
+        if isinstance(command, WriteCommand):
             if command.origin.repeatable:
                 wanted.row(request_address(command), value=True)
             if command.origin.fence is not None:
@@ -99,7 +99,7 @@ def decide(
     loaded: Loaded,
     commands: Sequence[Command],
     now: int,
-    keys: Keys = NO_KEYS,
+    keys: SigningKeys = NO_KEYS,
     defaults: Policy | None = None,
 ) -> Outcome:
     """Apply the commands in order, each to the state that the previous ones left.
@@ -122,7 +122,7 @@ class Decision:
     """
 
     def __init__(
-        self, loaded: Loaded, now: int, keys: Keys = NO_KEYS, defaults: Policy | None = None
+        self, loaded: Loaded, now: int, keys: SigningKeys = NO_KEYS, defaults: Policy | None = None
     ) -> None:
         self._draft = Draft(loaded, now, keys, defaults)
         self._results: list[Result | HoldfastError] = []
@@ -161,7 +161,7 @@ class Decision:
 
 
 def _apply(draft: Draft, command: Command) -> Result:
-    if isinstance(command, Change):
+    if isinstance(command, WriteCommand):
         origin = command.origin
         if origin.deadline is not UNSET:
             draft.require_time(origin.deadline)
@@ -173,7 +173,7 @@ def _apply(draft: Draft, command: Command) -> Result:
     return result
 
 
-def _apply_fenced(draft: Draft, command: Change) -> Result:
+def _apply_fenced(draft: Draft, command: WriteCommand) -> Result:
     if command.origin.fence is not None:
         _check_fence(draft, command.origin.fence)
     result: Result = _APPLY[type(command)](draft, command)

@@ -19,7 +19,7 @@ from holdfast.rows import KV, OVERHEAD, Address, Ends, Namespace, Overdue, Recor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.audit.chain import Head, Keys
+    from holdfast.audit.chain import Head, SigningKeys
     from holdfast.commands import Command, Result
 
 
@@ -126,7 +126,7 @@ class Draft:
     commands.
     """
 
-    def __init__(self, loaded: Loaded, now: int, keys: Keys, defaults: Policy | None = None) -> None:
+    def __init__(self, loaded: Loaded, now: int, keys: SigningKeys, defaults: Policy | None = None) -> None:
         self.name = ""
         self.namespace = Namespace(name="")
         self.now = now

@@ -43,7 +43,7 @@ from holdfast.stored import purpose_of, value_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.commands import Change
+    from holdfast.commands import WriteCommand
     from holdfast.decide.draft import Draft, Loaded, Needs
 
 
@@ -331,7 +331,7 @@ def _need_trash_of_many(more: Needs, command: Many, loaded: Loaded) -> None:
     _need_trash_of(more, command.items, loaded)
 
 
-def _need_trash_of(more: Needs, writes: Iterable[Change], loaded: Loaded) -> None:
+def _need_trash_of(more: Needs, writes: Iterable[WriteCommand], loaded: Loaded) -> None:
     for write in writes:
         if isinstance(write, Delete):
             need_trash(more, write.namespace, write.key, loaded)

@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast import rules
 from holdfast.commands import (
-    Change,
     Deleted,
     Done,
     Kept,
@@ -23,6 +22,7 @@ from holdfast.commands import (
     Set,
     Stored,
     Versions,
+    WriteCommand,
     Written,
 )
 from holdfast.decide.entries import live
@@ -51,12 +51,12 @@ class Memory(msgspec.Struct, frozen=True):
     reply: Stored | Deleted | Versions | Kept | Written | Done | Several | Defined | ItemDone | Transacted
 
 
-def request_address(command: Change) -> Address:
+def request_address(command: WriteCommand) -> Address:
     """Return the address at which a command is remembered."""
     return Address(command.namespace, REQUEST, command.origin.request_id.encode())
 
 
-def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> Result:
+def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]) -> Result:
     """Apply a command with a request id of its caller, or return its earlier reply if it has been applied."""
     address = request_address(command)
     timeless = msgspec.structs.replace(command, origin=command.origin.asked)
@@ -77,7 +77,7 @@ def once(draft: Draft, command: Change, apply: Callable[[Draft, Any], Any]) -> R
     return replayed
 
 
-def _remember(draft: Draft, command: Change, content: str, result: Result) -> Result:
+def _remember(draft: Draft, command: WriteCommand, content: str, result: Result) -> Result:
     reply = _reply(command, result)
     if isinstance(reply, Several) and not any(reply.items):
         return result
@@ -98,7 +98,7 @@ def _remember(draft: Draft, command: Change, content: str, result: Result) -> Re
     return result
 
 
-def _reply(command: Change, result: Any) -> Any:
+def _reply(command: WriteCommand, result: Any) -> Any:
     """Return a result as it is remembered: without a value that the request itself contains."""
     if command.parts is not None:
         return Several(
@@ -112,7 +112,7 @@ def _reply(command: Change, result: Any) -> Any:
     return result
 
 
-def _again(command: Change, reply: Any) -> Any:
+def _again(command: WriteCommand, reply: Any) -> Any:
     """Return a remembered reply, marked as replayed, with the value that the request itself contains."""
     if isinstance(command, Set | PutItem):
         value = command.value if isinstance(command, Set) else command.item
@@ -142,7 +142,7 @@ def _complete(
     return _remember(draft, command, content, made(results))
 
 
-def _current(draft: Draft, command: Change) -> SeenEntry | None:
+def _current(draft: Draft, command: WriteCommand) -> SeenEntry | None:
     if not isinstance(command, KeyChange):
         return None
     row = live(draft, command.key)

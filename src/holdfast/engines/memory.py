@@ -30,7 +30,7 @@ from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Ru
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.model import Policy
@@ -42,7 +42,7 @@ class MemoryEngine:
     capabilities = Capabilities(durable=False, glances=True)
     defaults: Policy | None = None
 
-    def __init__(self, keys: Keys | None = None) -> None:
+    def __init__(self, keys: SigningKeys | None = None) -> None:
         self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
         self._rows: dict[Address, Row] = {}
         self._keys: dict[tuple[str, str], list[Any]] = {}  # sorted; all text or all bytes within a space

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Change, Deleted, Results, Stored
+from holdfast.commands import Deleted, Results, Stored, WriteCommand
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 from holdfast.stored import look_over
 from holdfast.verbs.fields import Several, as_object, required, ttl_field
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Write(msgspec.Struct, frozen=True):
     """A writing call: its command (None if no part is valid), and the function that shows its result."""
 
-    command: Change | None
+    command: WriteCommand | None
     show: Callable[[Any], dict[str, Any]]
 
 
@@ -145,7 +145,7 @@ def _escalate(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     return Write(command, lambda result: {"letter": result.number})
 
 
-def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> Change:
+def _given_up(verbs: Verbs, fields: Mapping[str, Any]) -> WriteCommand:
     verb, request = required(fields, "verb"), as_object(required(fields, "request"), field="request")
     make = WRITES.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
     if make is None or make is _escalate:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from holdfast.model import Change, Semantics
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.verbs.keys import Provenance, Verbs
+    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.keys import Verbs
 
 _log = logging.getLogger("holdfast")
 

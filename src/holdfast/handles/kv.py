@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry
     from holdfast.handles.recipes.update import Updating
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from holdfast.handles.table_fields import (
 )
 from holdfast.handles.table_pages import (
     AT_ONCE,
-    Wanted,
+    PageOptions,
     check_index,
     cursor_key,
     fill_index,
@@ -334,11 +334,11 @@ def _key(schema: TableSchema, given: object) -> bytes:
     return key
 
 
-def _wanted(fields: Mapping[str, Any], owner: int) -> Wanted:
+def _wanted(fields: Mapping[str, Any], owner: int) -> PageOptions:
     reverse, projection = fields.get("reverse"), fields.get("projection")
     if reverse is not None and not isinstance(reverse, bool):
         raise ValidationError("reverse must be true or false", field="reverse")
-    return Wanted(
+    return PageOptions(
         limit=rules.limit(fields.get("limit")),
         after=cursor_key(fields.get("cursor"), owner),
         reverse=bool(reverse),

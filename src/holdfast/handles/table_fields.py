@@ -22,11 +22,11 @@ from holdfast.tables.images import Images, key_of_name
 from holdfast.tables.keys import json_key
 from holdfast.tables.schema import KeyAttribute
 from holdfast.tables.updates import plain
+from holdfast.verbs.fields import Provenance
 
 if TYPE_CHECKING:
     from holdfast.rows import Record, Row
-    from holdfast.tables.commands import ItemChange as ItemWrite
-    from holdfast.tables.commands import ItemDone
+    from holdfast.tables.commands import ItemDone, ItemWrite
     from holdfast.tables.schema import TableSchema
 
 Key: TypeAlias = str | int | float | bytes
@@ -49,16 +49,6 @@ class Walk(TypedDict, total=False):
     limit: int | None
     cursor: str | None
     reverse: bool
-
-
-class Provenance(TypedDict, total=False):
-    """The options of every write, as for the verbs on keys."""
-
-    request_id: str | None
-    writer: str | None
-    spec_ref: str | None
-    fence: Mapping[str, Any] | None
-    timeout: float | None
 
 
 class Expecting(Provenance, total=False):

@@ -83,7 +83,7 @@ class Source(Shown, Protocol):
         ...
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a page."""
 
     limit: int
@@ -100,7 +100,7 @@ class _Filling:
     short.
     """
 
-    def __init__(self, wanted: Wanted, owner: int) -> None:
+    def __init__(self, wanted: PageOptions, owner: int) -> None:
         self._wanted = wanted
         self._owner = owner
         self._items: list[Item] = []
@@ -185,7 +185,7 @@ async def tables_at(source: Shown, namespace: str) -> list[TableSchema]:
 
 
 async def page_of_items(
-    source: Shown, namespace: str, schema: TableSchema, keys: Range, wanted: Wanted
+    source: Shown, namespace: str, schema: TableSchema, keys: Range, wanted: PageOptions
 ) -> ItemPage:
     """Return a page of the items in a range of keys, in order.
 
@@ -203,7 +203,13 @@ async def page_of_items(
 
 
 async def page_of_index(
-    source: Shown, namespace: str, schema: TableSchema, index: Index, *, key_value: object, wanted: Wanted
+    source: Shown,
+    namespace: str,
+    schema: TableSchema,
+    index: Index,
+    *,
+    key_value: object,
+    wanted: PageOptions,
 ) -> ItemPage:
     """Return a page of the items that have a value in an index, in the order of their keys.
 

@@ -19,9 +19,10 @@ from holdfast.tables.updates import plain
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Provenance, Values, Walk
+    from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Values, Walk
     from holdfast.model import Item, ItemChanges, ItemPage
     from holdfast.tables.schema import Stream
+    from holdfast.verbs.fields import Provenance
 
 
 class Tables:

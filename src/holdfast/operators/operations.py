@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.operators.holdings import Survey
     from holdfast.operators.letters import Letters
     from holdfast.pipeline.outage import Outage
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 
 class Operations(Pipeline):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Change, ExpireRun, KeyChange, SetPolicy, written_keys
+from holdfast.commands import ExpireRun, KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 
 if TYPE_CHECKING:
@@ -262,6 +262,6 @@ def _touched(command: Command) -> Sequence[tuple[str, str | None]]:
     namespace = command.namespace
     if isinstance(command, KeyChange):
         return (namespace, None), (namespace, command.key)
-    if not isinstance(command, Change):
+    if not isinstance(command, WriteCommand):
         return ()
     return [(namespace, None), *((namespace, key) for key in written_keys(command))]

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.audit.keyring import Unsettled
-from holdfast.commands import Change, Many
+from holdfast.commands import Many, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery, KeyKeeper, Swept
@@ -129,7 +129,7 @@ class Groups:
                     report_expired(outcome.journal)
             for command, result in zip(commands, results, strict=True):
                 report(command, result)
-                if isinstance(command, Change):  # upkeep may fail where another process is the writer
+                if isinstance(command, WriteCommand):  # upkeep may fail where another process is the writer
                     self.outage.heard(result)
                 if self.decided is not None:
                     self.decided(command, result)
@@ -225,7 +225,7 @@ def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
     """Return the refusals of commands whose deadline has passed, by position."""
     late: dict[int, HoldfastError] = {}
     for position, command in enumerate(commands):
-        if isinstance(command, Change):
+        if isinstance(command, WriteCommand):
             deadline = command.origin.deadline
             if deadline is not UNSET and now > deadline:
                 late[position] = Timeout(TOO_LATE)
@@ -248,7 +248,7 @@ def _excess(result: Any) -> int:
 
 def _anew(command: Command, positions: Sequence[int]) -> Command:
     """Build the command that repeats what was refused. A repeatable command skips its finished parts."""
-    if command.parts is None or (isinstance(command, Change) and command.origin.repeatable):
+    if command.parts is None or (isinstance(command, WriteCommand) and command.origin.repeatable):
         return command
     field = "items" if isinstance(command, Many) else "writes"
     parts = command.parts
@@ -269,6 +269,6 @@ def _defect(command: Command, error: Exception) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     name = type(command).__name__
-    request_id = command.origin.request_id if isinstance(command, Change) else None
+    request_id = command.origin.request_id if isinstance(command, WriteCommand) else None
     _log.error("%s in %s failed, request %s", name, command.namespace, request_id, exc_info=error)
     return InternalError(f"{name} failed for a reason that Holdfast did not foresee")

@@ -14,7 +14,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Batch, Change, Deleted, Escalate, Guard, Kept, KeyChange, Stored, Versions
+from holdfast.commands import Batch, Deleted, Escalate, Guard, Kept, KeyChange, Stored, Versions, WriteCommand
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.stored import purpose_of
 
@@ -37,7 +37,7 @@ def report(command: Command, result: Result | Exception) -> None:
             report(part, found)
     elif isinstance(command, Escalate) and isinstance(result, Kept) and not result.replayed:
         _report_letter(command, result.number)
-    elif command.namespace.startswith("semantic/") and isinstance(command, Change):
+    elif command.namespace.startswith("semantic/") and isinstance(command, WriteCommand):
         replayed = not isinstance(result, Exception) and result.replayed
         for key, version, purpose in _written(command, result):
             _report_write(command, key, version, purpose, replayed=replayed)
@@ -106,7 +106,7 @@ def _told(command: Command) -> dict[str, Any]:
     verb = _CAPITAL.sub("_", type(command).__name__).lower()
     plugin = command.namespace.partition("/")[2]
     told = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
-    if not isinstance(command, Change):
+    if not isinstance(command, WriteCommand):
         return told
     writer = command.origin.writer
     return told | {
@@ -128,7 +128,7 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
     return {"key": command.key if isinstance(command, KeyChange) else None, "version": version}
 
 
-def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
+def _written(command: WriteCommand, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
     """Yield the keys that a command changed, each with its new version and the purpose of the entry."""
     match command, result:
         case KeyChange(), Stored():
@@ -143,7 +143,9 @@ def _written(command: Change, result: Result | Exception) -> Iterator[tuple[str,
             return
 
 
-def _report_write(command: Change, key: str, version: int, purpose: str | None, *, replayed: bool) -> None:
+def _report_write(
+    command: WriteCommand, key: str, version: int, purpose: str | None, *, replayed: bool
+) -> None:
     told = _told(command) | {"key": key, "purpose": purpose, "version": version, "replayed": replayed}
     _log.info(
         "%s%s directive=%s key=%s purpose=%s request_id=%s version=%d",

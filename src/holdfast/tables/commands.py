@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.commands import LEAST_COST, Change, Command, Result
+from holdfast.commands import LEAST_COST, Command, Result, WriteCommand
 from holdfast.rows import Row
 from holdfast.tables.conditions import Condition
 from holdfast.tables.schema import KeyAttribute, TableSchema
@@ -18,7 +18,7 @@ from holdfast.tables.schema import KeyAttribute, TableSchema
 Returns: TypeAlias = Literal["none", "old", "new"]
 
 
-class TableChange(Change, frozen=True, kw_only=True):
+class TableChange(WriteCommand, frozen=True, kw_only=True):
     """A change of a table or of its contents."""
 
     table: str
@@ -90,7 +90,7 @@ class Purge(Command, frozen=True, kw_only=True):
         return True
 
 
-class ItemChange(TableChange, frozen=True, kw_only=True):
+class ItemWrite(TableChange, frozen=True, kw_only=True):
     """A change of one item, if it has the expected version and meets the condition."""
 
     expected: int | None = None
@@ -98,7 +98,7 @@ class ItemChange(TableChange, frozen=True, kw_only=True):
     returns: Returns = "none"
 
 
-class PutItem(ItemChange, frozen=True, kw_only=True):
+class PutItem(ItemWrite, frozen=True, kw_only=True):
     """Store an item, which is JSON text of `size` bytes, replacing any existing one.
 
     `binary` names the attributes that the caller gave as bytes. Only keys of that type may be bytes.
@@ -114,14 +114,14 @@ class PutItem(ItemChange, frozen=True, kw_only=True):
         return self.size + LEAST_COST
 
 
-class KeyedChange(ItemChange, frozen=True, kw_only=True):
+class KeyedWrite(ItemWrite, frozen=True, kw_only=True):
     """A change of the item with a key."""
 
     partition_key: Any
     sort_key: Any = None
 
 
-class UpdateItem(KeyedChange, frozen=True, kw_only=True):
+class UpdateItem(KeyedWrite, frozen=True, kw_only=True):
     """Change attributes of an item, which is created if it does not exist."""
 
     set: Any = None
@@ -135,7 +135,7 @@ class UpdateItem(KeyedChange, frozen=True, kw_only=True):
         return self.size + LEAST_COST
 
 
-class DeleteItem(KeyedChange, frozen=True, kw_only=True):
+class DeleteItem(KeyedWrite, frozen=True, kw_only=True):
     """Remove an item."""
 
     @property
@@ -144,17 +144,17 @@ class DeleteItem(KeyedChange, frozen=True, kw_only=True):
         return True
 
 
-class SetItemTtl(KeyedChange, frozen=True, kw_only=True):
+class SetItemTtl(KeyedWrite, frozen=True, kw_only=True):
     """Set the deadline of an item; None removes it."""
 
     ttl: int | None
 
 
-class CheckItem(KeyedChange, frozen=True, kw_only=True):
+class CheckItem(KeyedWrite, frozen=True, kw_only=True):
     """Change nothing: a part of a transaction that only states an expectation."""
 
 
-class TransactWrite(Change, frozen=True, kw_only=True):
+class TransactWrite(WriteCommand, frozen=True, kw_only=True):
     """Writes that take effect together if the expectations of all hold; otherwise none does."""
 
     weighed: ClassVar[bool] = True
@@ -172,7 +172,7 @@ class TransactWrite(Change, frozen=True, kw_only=True):
         return len(self.writes)
 
 
-class WriteItems(Change, frozen=True, kw_only=True):
+class WriteItems(WriteCommand, frozen=True, kw_only=True):
     """Several writes in one call, each of which succeeds or fails on its own."""
 
     weighed: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The fields of a call that are objects, or lists of them.
+"""The fields that all writes share, and those that are objects or lists of them.
 
 Law: this module knows how fields are combined; `holdfast.rules` knows what each may hold. A function that
 takes several independent members keeps the error of one in its position and continues with the others.
@@ -7,7 +7,7 @@ takes several independent members keeps the error of one in its position and con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, MissingField, ValidationError
@@ -15,6 +15,20 @@ from holdfast.model import KEEP
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Provenance(TypedDict, total=False):
+    """The fields that every writing verb takes besides its own.
+
+    `timeout` is in seconds. If it passes before the write can be committed, nothing is written and `Timeout`
+    is raised.
+    """
+
+    request_id: str | None
+    writer: str | None
+    spec_ref: str | None
+    fence: Mapping[str, Any] | None
+    timeout: float | None
 
 
 class Several(Generic[T]):

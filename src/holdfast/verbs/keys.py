@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -20,7 +20,6 @@ from holdfast import rules
 from holdfast.clock import milliseconds
 from holdfast.commands import (
     Batch,
-    Change,
     Check,
     Delete,
     DropLetter,
@@ -35,25 +34,12 @@ from holdfast.commands import (
     Set,
     SetPolicy,
     SetTtl,
+    WriteCommand,
 )
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Keep, Policy, Semantics
 from holdfast.rows import Row
 from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
-
-
-class Provenance(TypedDict, total=False):
-    """The fields that every writing verb takes besides its own.
-
-    `timeout` is in seconds. If it passes before the write can be committed, nothing is written and `Timeout`
-    is raised.
-    """
-
-    request_id: str | None
-    writer: str | None
-    spec_ref: str | None
-    fence: Mapping[str, Any] | None
-    timeout: float | None
 
 
 def id_maker() -> Callable[[], str]:
@@ -214,7 +200,7 @@ class Verbs:
         )
 
     def escalate(
-        self, given_up: Change, *, letter: str, error_code: str, attempts: object, **provenance: Any
+        self, given_up: WriteCommand, *, letter: str, error_code: str, attempts: object, **provenance: Any
     ) -> Escalate:
         """Make a command that keeps an abandoned command as a dead letter. `letter` is its full text."""
         key, value = about(given_up)
@@ -398,7 +384,7 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
     return declared
 
 
-def about(command: Change) -> tuple[str, str | None]:
+def about(command: WriteCommand) -> tuple[str, str | None]:
     """Return the key of a command, the first of several, and the JSON text that it would store."""
     match command:
         case KeyChange():

@@ -13,7 +13,6 @@ import msgspec
 from holdfast import rules
 from holdfast.commands import (
     Batch,
-    Change,
     Delete,
     Deleted,
     Escalate,
@@ -28,6 +27,7 @@ from holdfast.commands import (
     SetTtl,
     Stored,
     Versions,
+    WriteCommand,
 )
 from holdfast.verbs.keys import Verbs, about
 from holdfast.wire.errors import error_of
@@ -45,7 +45,13 @@ _VALUE_GIVEN: Final = frozenset({"set", "set_many"})
 
 
 def escalation(
-    verbs: Verbs, given_up: Change, *, error_code: str, message: object, attempts: object, **provenance: Any
+    verbs: Verbs,
+    given_up: WriteCommand,
+    *,
+    error_code: str,
+    message: object,
+    attempts: object,
+    **provenance: Any,
 ) -> Escalate:
     """Return the command that stores an abandoned command as a dead letter."""
     verb, request = message_of(given_up)
@@ -63,7 +69,7 @@ def escalation(
     )
 
 
-def message_of(command: Change) -> tuple[str, dict[str, Any]]:
+def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
     verb, fields = _fields_of(command)
     envelope = BARE if verb in _VALUE_GIVEN else True
@@ -84,7 +90,7 @@ def origin_fields(origin: Origin) -> dict[str, Any]:
     return fields
 
 
-def _fields_of(command: Change) -> tuple[str, dict[str, Any]]:
+def _fields_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     match command:
         case Set():
             return "set", _set_fields(command)
@@ -146,7 +152,7 @@ def _write_fields(write: Set | Delete | Incr | Guard) -> dict[str, Any]:
             return {"guard": write.lock}
 
 
-def result_of(command: Change, reply: Mapping[str, Any]) -> Any:
+def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
     """Convert a successful reply to the result of its command."""
     match command:
         case Delete():

@@ -32,8 +32,8 @@ from holdfast.handles.key_calls import WRITES, Write, _shown_stored, provenance
 from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.stored import value_of
-from holdfast.verbs.fields import required
-from holdfast.verbs.keys import Provenance, Verbs
+from holdfast.verbs.fields import Provenance, required
+from holdfast.verbs.keys import Verbs
 from tests.docs.test_examples import blocks_of
 from tests.edges.nats.ground import Running, calling, serving
 

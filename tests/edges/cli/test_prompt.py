@@ -18,7 +18,7 @@ import pytest
 import holdfast
 from holdfast.edges.cli import completing
 from holdfast.edges.cli.commands import shell
-from holdfast.edges.cli.kept import Kept
+from holdfast.edges.cli.kept import KeptStore
 from holdfast.edges.cli.target import HERE
 from holdfast.edges.screen import HARMFUL
 from tests.edges.cli.conftest import EVERYWHERE, fill
@@ -219,7 +219,7 @@ def test_without_the_library(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the package that is missing and what installs it; a pipe needs none."""
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     monkeypatch.delitem(sys.modules, "holdfast.edges.cli.prompt", raising=False)
-    commands = shell.Commands(Kept("memory://", print), as_json=False, by_hand=True)
+    commands = shell.Commands(KeptStore("memory://", print), as_json=False, by_hand=True)
     with pytest.raises(holdfast.Unsupported, match=r"prompt_toolkit: pip install 'holdfast-kv\[cli\]'"):
         asyncio.run(shell._by_hand(commands, HERE))
     assert cli.did("shell", stdin="set a 1\n").out == "1\n"

@@ -105,15 +105,15 @@ class Recorder:
         self.unknown: Counter[str] = Counter()
 
     def operation(self, operation: Operation) -> None:
-        """See `Counter.operation`."""
+        """See `OperationCounter.operation`."""
         self.operations.append(operation)
 
     def dropped(self, reason: str) -> None:
-        """See `Counter.dropped`."""
+        """See `OperationCounter.dropped`."""
         self.drops.append(reason)
 
     def unknown_fields(self, owner: str, count: int) -> None:
-        """See `Counter.unknown_fields`."""
+        """See `OperationCounter.unknown_fields`."""
         self.unknown[owner] += count
 
 

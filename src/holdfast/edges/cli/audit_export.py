@@ -27,7 +27,7 @@ from holdfast.rows import Row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
 
 _LATER: Final = ("form", "principal")
 """Fields that records of earlier versions do not have."""
@@ -102,7 +102,7 @@ def _anchor(line: str, given: str) -> tuple[str, str]:
 
 
 def verify_trail(
-    file: str, keys: Keys, heads: Iterable[str], noted: Mapping[str, Iterable[str]]
+    file: str, keys: SigningKeys, heads: Iterable[str], noted: Mapping[str, Iterable[str]]
 ) -> dict[str, holdfast.Verdict]:
     """Return whether an export is intact, by namespace.
 
@@ -121,7 +121,7 @@ def verify_trail(
 
 
 def _verdict(
-    namespace: str, keys: Keys, lines: Iterable[bytes], known: Mapping[int, str]
+    namespace: str, keys: SigningKeys, lines: Iterable[bytes], known: Mapping[int, str]
 ) -> holdfast.Verdict:
     count = 0
     broken: Break | None = None

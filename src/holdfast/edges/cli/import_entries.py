@@ -26,7 +26,7 @@ _DESCRIBED: Final = 10
 """Maximum number of bad lines that are described."""
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class ImportCounts(msgspec.Struct, kw_only=True):
     """Counts of lines: skipped entries already existed, expired ones have passed their deadline."""
 
     namespace: str
@@ -37,7 +37,7 @@ class Tally(msgspec.Struct, kw_only=True):
     skipped: int = 0
 
 
-class Intake:
+class Importer:
     """Takes the lines of an export, in their order.
 
     Args:
@@ -58,7 +58,7 @@ class Intake:
         self._chunk: list[Entry] = []
         self._room = MAX_TRANSFER_BYTES
         self._bad: list[str] = []
-        self.tally = Tally(namespace=keys.namespace, keeps_versions=keeps_versions, dry_run=dry_run)
+        self.tally = ImportCounts(namespace=keys.namespace, keeps_versions=keeps_versions, dry_run=dry_run)
 
     async def take(self, number: int, line: bytes) -> None:
         """Take a line; errors in it are raised when its chunk is written."""

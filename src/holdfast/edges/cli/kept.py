@@ -24,7 +24,7 @@ _HELD = (
 )
 
 
-class Kept:
+class KeptStore:
     """Keeps the store of an address open.
 
     Args:

@@ -29,7 +29,7 @@ _NEXT: Final = ".next"
 _NAMES: Final = {"service": SERVICE, "operator": OPERATOR}
 
 
-class Kept(NamedTuple):
+class CredentialsFile(NamedTuple):
     """Credentials in a file."""
 
     user: str
@@ -78,7 +78,7 @@ def save(path: Path, text: str) -> None:
         raise file_trouble(error, path, field="out") from error
 
 
-def rotate(folder: Path, names: Sequence[str]) -> list[Kept]:
+def rotate(folder: Path, names: Sequence[str]) -> list[CredentialsFile]:
     """Rotate the credentials of users, and of all users of the named plugins and projects.
 
     The new secrets are on disk before the configuration contains them, and replace the old files afterwards.
@@ -89,7 +89,7 @@ def rotate(folder: Path, names: Sequence[str]) -> list[Kept]:
             credentials to rotate. Nothing is changed then.
     """
     text = _configuration(folder / NAME)
-    renewed: list[tuple[Kept, Credentials]] = []
+    renewed: list[tuple[CredentialsFile, Credentials]] = []
     for one in _chosen(folder, names, text):
         fresh = new_credentials(one.user, one.kind)
         text = text.replace(_mark(_in_force(one, text)), _mark(fresh))
@@ -118,7 +118,7 @@ def _configuration(path: Path) -> str:
         raise file_trouble(error, path, field="out") from error
 
 
-def _chosen(folder: Path, names: Sequence[str], text: str) -> list[Kept]:
+def _chosen(folder: Path, names: Sequence[str], text: str) -> list[CredentialsFile]:
     """Return the credentials to rotate, each of which the configuration contains."""
     found = sorted(_found(folder))
     users = sorted({one.user for one in found})
@@ -144,7 +144,7 @@ def _unknown(name: str, known: list[str], folder: Path) -> str:
     return f"there are no credentials of {name!r} in {folder}; {advice}"
 
 
-def _found(folder: Path) -> Iterator[Kept]:
+def _found(folder: Path) -> Iterator[CredentialsFile]:
     """Yield all credentials in a folder."""
     for kind, ending in _ENDINGS.items():
         for place in ("*", "plugins/*", "tenants/*/*"):
@@ -153,19 +153,19 @@ def _found(folder: Path) -> Iterator[Kept]:
                 owner, only, verbs = name.partition(f".{ONLY}.")
                 user = owner + (f":{verbs.replace('-', ',')}" if only else "")
                 user = _NAMES.get(user) or user.removeprefix("plugins/").removeprefix("tenants/")
-                yield Kept(user, kind, file)
+                yield CredentialsFile(user, kind, file)
 
 
-def _is_used(one: Kept, text: str) -> bool:
+def _is_used(one: CredentialsFile, text: str) -> bool:
     return any(text.count(_mark(shown)) == 1 for shown in _candidates(one))
 
 
-def _in_force(one: Kept, text: str) -> Credentials:
+def _in_force(one: CredentialsFile, text: str) -> Credentials:
     """Return the credentials that the configuration contains; after an interrupted rotation the new ones."""
     return next(shown for shown in _candidates(one) if text.count(_mark(shown)) == 1)
 
 
-def _candidates(one: Kept) -> Iterator[Credentials]:
+def _candidates(one: CredentialsFile) -> Iterator[Credentials]:
     for file in (one.file, _next(one.file)):
         found = kept(one.user, one.kind, file)
         if found is not None:

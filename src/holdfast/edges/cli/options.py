@@ -19,7 +19,7 @@ from holdfast.edges.cli.target import SHORT, Place, Target
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 
 def number(_: object, tokens: Sequence[Token]) -> Any:
@@ -76,7 +76,7 @@ Long = Parameter(alias="-l")
 
 @Parameter(name="*", group=WHO)
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class WriteOptions:
     """The provenance of a write."""
 
     writer: str | None = None
@@ -95,7 +95,7 @@ class Origin:
         return {"writer": self.writer, "request_id": self.request_id, "spec_ref": self.spec_ref}
 
 
-UNNAMED: Final = Origin()
+UNNAMED: Final = WriteOptions()
 
 
 def _are_options(kind: type[Place]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cyclopts import Argument
 
-    from holdfast.edges.cli.commands.commands import Known
+    from holdfast.edges.cli.commands.commands import KnownCommand
 
 _INTRODUCTION: Final = """\
 # The command line
@@ -63,7 +63,7 @@ def _commands() -> Iterator[str]:
         yield from _command(known)
 
 
-def _command(known: Known) -> Iterator[str]:
+def _command(known: KnownCommand) -> Iterator[str]:
     arguments, path, aliases = arguments_of(known.app), known.path, known.aliases
     own = [argument for argument in arguments if group_of(argument) not in _SHARED]
     yield from (f"### holdfast {' '.join(path)}", "")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.commands import Batch, Change, Deleted, KeyChange, Many, Results, Set, Stored, Versions
+from holdfast.commands import Batch, Deleted, KeyChange, Many, Results, Set, Stored, Versions, WriteCommand
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict, peek
 from holdfast.stored import purpose_of
-from holdfast.tables.commands import ItemChange, ItemsDone, TransactWrite, WriteItems
+from holdfast.tables.commands import ItemsDone, ItemWrite, TransactWrite, WriteItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[st
     """Return the labels of purpose and outcome for each write; a batch counts as one write."""
     if isinstance(result, Stored) and result.row.semantics is None:
         return _STORED_PLAINLY
-    if isinstance(command, (KeyChange, Batch, ItemChange, TransactWrite)):
+    if isinstance(command, (KeyChange, Batch, ItemWrite, TransactWrite)):
         return ((purpose_label(_purpose(command, result)), _outcome(result)),)
     if isinstance(command, Many):
         parts: Sequence[Command] = command.items
@@ -67,7 +67,7 @@ def _outcome(result: Result | Exception) -> str:
             return "error"
 
 
-def _purpose(command: Change, result: Result | Exception) -> str | None:
+def _purpose(command: WriteCommand, result: Result | Exception) -> str | None:
     """Return the purpose of the stored or removed entry, else of the intended or conflicting one."""
     match result:
         case Stored():

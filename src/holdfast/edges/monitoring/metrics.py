@@ -128,7 +128,7 @@ class Metrics:
         self._by_plugin = (*counts, self._unknown)
 
     def operation(self, operation: Operation) -> None:
-        """See `Counter.operation`."""
+        """See `OperationCounter.operation`."""
         on_tables = operation.namespace.startswith("table/")
         if operation.dialect == "admin":
             self._admin.add(operation.verb if operation.verb in operators.VERBS else UNKNOWN)
@@ -145,11 +145,11 @@ class Metrics:
             self._unusual(operation)
 
     def dropped(self, reason: str) -> None:
-        """See `Counter.dropped`."""
+        """See `OperationCounter.dropped`."""
         self._dropped.add(reason)
 
     def unknown_fields(self, owner: str, count: int) -> None:
-        """See `Counter.unknown_fields`."""
+        """See `OperationCounter.unknown_fields`."""
         self._unknown.add(self._labels.of(owner), by=count)
 
     async def exposition(self) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter as Tally
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -48,7 +48,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     code: str | None
 
 
-class Counter(Protocol):
+class OperationCounter(Protocol):
     """A counter of operations."""
 
     def operation(self, operation: Operation) -> None:
@@ -79,7 +79,7 @@ class Observer:
     )
 
     def __init__(
-        self, *, slow: float, slow_walk: float, counter: Counter | None = None, kept: int = KEPT
+        self, *, slow: float, slow_walk: float, counter: OperationCounter | None = None, kept: int = KEPT
     ) -> None:
         self._slow = slow
         self._slow_walk = slow_walk
@@ -159,8 +159,8 @@ class _Lines:
 
     def __init__(self) -> None:
         self._second = 0
-        self._written: Tally[tuple[str, ...]] = Tally()
-        self._left_out: Tally[str] = Tally()
+        self._written: Counter[tuple[str, ...]] = Counter()
+        self._left_out: Counter[str] = Counter()
 
     def may_be_written(self, owner: str, *kind: str) -> bool:
         """Return whether one more line of this kind may be written."""

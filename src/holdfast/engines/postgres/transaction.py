@@ -37,7 +37,7 @@ from holdfast.work import too_much_loaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engines.postgres.connections import Connection
@@ -79,7 +79,7 @@ class Group:
         self,
         commands: Sequence[Command],
         now: Callable[[], int],
-        keys: Keys,
+        keys: SigningKeys,
         defaults: Policy | None = None,
     ) -> None:
         self._wanted = needs(commands)

@@ -18,7 +18,7 @@ import msgspec
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.clock import Reading, moment
-from holdfast.commands import Change, Done, Load, SetPolicy, Written
+from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
@@ -315,7 +315,7 @@ class RemoteEngine:
         await self._mailbox.close()
 
     async def _do(self, command: Command, now: Callable[[], int]) -> Any:
-        if not isinstance(command, Change):
+        if not isinstance(command, WriteCommand):
             raise Unsupported("upkeep is the service's business")
         try:
             seconds = self._left(command.origin, now)

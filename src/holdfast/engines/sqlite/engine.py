@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast import decide, private
 from holdfast.audit.keyring import FileKeyring
-from holdfast.commands import Change
+from holdfast.commands import WriteCommand
 from holdfast.decide import Loaded
 from holdfast.engine import (
     LATER,
@@ -319,7 +319,7 @@ class SqliteEngine:
         most = loadable(commands)
         self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else reads.Room(most)
         for number, part in enumerate(_parts(commands)):
-            for _ in range(TURNS[isinstance(part[0], Change)] if number else 0):
+            for _ in range(TURNS[isinstance(part[0], WriteCommand)] if number else 0):
                 await asyncio.sleep(0)
             wanted = decide.needs(part)
             await self._load(wanted, loaded)

@@ -12,7 +12,7 @@ from holdfast.handles.recipes.names import entry_key
 
 if TYPE_CHECKING:
     from holdfast.handles.keys import Keys
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 
 class Counter:

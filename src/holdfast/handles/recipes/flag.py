@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.keys import Keys
     from holdfast.model import Change, Entry
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
 

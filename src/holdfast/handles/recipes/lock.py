@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from holdfast import rules
 from holdfast.errors import Busy, HoldfastError, LockLost, OutcomeUnknown, ValidationError, VersionConflict
 from holdfast.handles.recipes.lease import NOT_ANSWERED, Lease
-from holdfast.handles.recipes.lock_queue import Line
+from holdfast.handles.recipes.lock_queue import QueuePlace
 from holdfast.handles.recipes.names import lock_key
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Lock:
         timeout = _checked(timeout)
         if self._lease is not None:
             raise RuntimeError(f"lock {self.name!r} is held by this very object")
-        line = Line(self._kv, self.name, key=self._key, ttl=self._ttl, provenance=self._provenance)
+        line = QueuePlace(self._kv, self.name, key=self._key, ttl=self._ttl, provenance=self._provenance)
         if timeout == 0:
             return await self._try(line)
         try:
@@ -159,12 +159,12 @@ class Lock:
         if not kept and kind is None:
             raise LockLost(f"lock {self.name!r} was lost before it was released")
 
-    async def _try(self, line: Line) -> bool:
+    async def _try(self, line: QueuePlace) -> bool:
         """Take the lock if it is free and has no waiters."""
         held, empty = await asyncio.gather(self._kv.get(self._key), line.empty())
         return held is None and empty and await self._take(None)
 
-    async def _wait(self, line: Line) -> bool:
+    async def _wait(self, line: QueuePlace) -> bool:
         """Take the lock when it is this waiter's turn; at once if no waiter is ahead."""
         try:
             if await line.enter(partial(self._try, line)):

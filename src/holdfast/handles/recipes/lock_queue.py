@@ -39,7 +39,7 @@ FURTHER: Final = 4
 """Factor by which the search is extended when it found nothing."""
 
 
-class Line:
+class QueuePlace:
     """One waiter's place in the queue of a lock.
 
     Args:

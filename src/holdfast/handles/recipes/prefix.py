@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Origin
     from holdfast.engine import Selected
     from holdfast.handles.keys import Keys
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 MAX_PAGE: Final = 500
 """Largest number of keys that a page removes, so that a reply can name them however JSON escapes them."""

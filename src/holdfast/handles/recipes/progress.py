@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.keys import Keys
     from holdfast.model import Entry
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 
 class Progress:

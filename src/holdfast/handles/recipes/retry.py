@@ -30,10 +30,10 @@ from holdfast.wire.writes import escalation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from holdfast.commands import Change, Deleted, Stored, Versions
+    from holdfast.commands import Deleted, Stored, Versions, WriteCommand
     from holdfast.handles.keys import Keys
     from holdfast.model import Semantics
-    from holdfast.verbs.keys import Provenance
+    from holdfast.verbs.fields import Provenance
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait after each conflict."""
@@ -322,12 +322,12 @@ class Retry:
         result: Versions = await self._write(verb, provenance)
         return BatchResult(versions=list(result.versions))
 
-    async def _write(self, verb: Callable[..., Change], provenance: Provenance) -> Any:
+    async def _write(self, verb: Callable[..., WriteCommand], provenance: Provenance) -> Any:
         command = self._made(verb, provenance)
         doing = self._doing(command, timeout=provenance.get("timeout"))
         return await self._repeated(Attempts(self._random), doing, command)
 
-    def _made(self, verb: Callable[..., Change], provenance: Provenance) -> Change:
+    def _made(self, verb: Callable[..., WriteCommand], provenance: Provenance) -> WriteCommand:
         """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
             return verb(**{**provenance, "request_id": provenance.get("request_id") or secrets.token_hex(16)})
@@ -335,7 +335,7 @@ class Retry:
             self._tell_fatal(error, None)
             raise
 
-    def _doing(self, command: Change, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
+    def _doing(self, command: WriteCommand, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
         """Return a function that executes a command. With a timeout, each attempt gets its own deadline."""
         if timeout is None:
             return partial(self._kv.store.execute, command)
@@ -350,7 +350,7 @@ class Retry:
         self,
         attempts: Attempts,
         call: Callable[[], Awaitable[T]],
-        command: Change | None,
+        command: WriteCommand | None,
         *,
         anew: bool = False,
     ) -> T:
@@ -363,7 +363,7 @@ class Retry:
                     raise
                 await self._wait(attempts, error, command)
 
-    async def _wait(self, attempts: Attempts, error: HoldfastError, command: Change | None) -> None:
+    async def _wait(self, attempts: Attempts, error: HoldfastError, command: WriteCommand | None) -> None:
         """Wait for the next attempt, or raise the error that ends the retries."""
         attempts.failed += 1
         if not _is_race(error) and not isinstance(error, (Transient, OutcomeUnknown)):
@@ -383,7 +383,7 @@ class Retry:
         )
         await self._sleep(pause)
 
-    async def _escalated(self, failed: int, error: HoldfastError, command: Change | None) -> Escalated:
+    async def _escalated(self, failed: int, error: HoldfastError, command: WriteCommand | None) -> Escalated:
         """Build the error to raise after storing the request as a dead letter."""
         letter = None if command is None else await self._keep(failed, error, command)
         self._tell("escalated", error, kept=letter is not None)
@@ -392,7 +392,7 @@ class Retry:
         _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), message)
         return Escalated(message, error=error, attempts=failed, letter=letter)
 
-    async def _keep(self, failed: int, error: HoldfastError, command: Change) -> int | None:
+    async def _keep(self, failed: int, error: HoldfastError, command: WriteCommand) -> int | None:
         """Store a dead letter, with a write's number of attempts. Returns its number, or None on failure."""
         attempts = Attempts(self._random)
         try:
@@ -425,7 +425,7 @@ class Retry:
             )
             return None
 
-    def _tell_fatal(self, error: HoldfastError, command: Change | None) -> None:
+    def _tell_fatal(self, error: HoldfastError, command: WriteCommand | None) -> None:
         self._tell("fatal", error)
         _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), error.message)
 
@@ -442,7 +442,7 @@ def _is_race(error: HoldfastError) -> bool:
     return isinstance(error, VersionConflict) and error.reason is None
 
 
-def _id(command: Change | None) -> str | None:
+def _id(command: WriteCommand | None) -> str | None:
     return None if command is None else command.origin.request_id
 
 

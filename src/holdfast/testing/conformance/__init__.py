@@ -5,68 +5,68 @@ by the clock it is given, and skips nothing. Where an engine declares fewer capa
 reduced behaviour.
 """
 
-from holdfast.testing.conformance.audit import Audit
-from holdfast.testing.conformance.batches import Batches
-from holdfast.testing.conformance.costs import Costs
-from holdfast.testing.conformance.counters import Counters
-from holdfast.testing.conformance.deadlines import Deadlines
-from holdfast.testing.conformance.envelope import Envelope
-from holdfast.testing.conformance.expiry import Expiry
-from holdfast.testing.conformance.fences import Fences
+from holdfast.testing.conformance.audit import AuditRules
+from holdfast.testing.conformance.batches import BatchRules
+from holdfast.testing.conformance.costs import CostRules
+from holdfast.testing.conformance.counters import CounterRules
+from holdfast.testing.conformance.deadlines import DeadlineRules
+from holdfast.testing.conformance.envelope import EnvelopeRules
+from holdfast.testing.conformance.expiry import ExpiryRules
+from holdfast.testing.conformance.fences import FenceRules
 from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Opened, Reopen
-from holdfast.testing.conformance.journal import Journal
-from holdfast.testing.conformance.keys import Keys
-from holdfast.testing.conformance.letters import Letters
-from holdfast.testing.conformance.listing import Listing
-from holdfast.testing.conformance.locks import Locks
-from holdfast.testing.conformance.many import Many
-from holdfast.testing.conformance.policies import Policies
-from holdfast.testing.conformance.recipes import Recipes
-from holdfast.testing.conformance.requests import Requests
-from holdfast.testing.conformance.semantic import Semantic
-from holdfast.testing.conformance.table_indexes import TableIndexes
-from holdfast.testing.conformance.table_items import TableItems
-from holdfast.testing.conformance.table_queries import TableQueries
-from holdfast.testing.conformance.table_ttl import TableTtl
-from holdfast.testing.conformance.tables import TablesAsWholes
-from holdfast.testing.conformance.trash import Trash
-from holdfast.testing.conformance.upkeep import Upkeep
-from holdfast.testing.conformance.values import Values
-from holdfast.testing.conformance.versions import Versions
-from holdfast.testing.conformance.watching import Watching
+from holdfast.testing.conformance.journal import JournalRules
+from holdfast.testing.conformance.keys import KeyRules
+from holdfast.testing.conformance.letters import LetterRules
+from holdfast.testing.conformance.listing import ListingRules
+from holdfast.testing.conformance.locks import LockRules
+from holdfast.testing.conformance.many import ManyKeysRules
+from holdfast.testing.conformance.policies import PolicyRules
+from holdfast.testing.conformance.recipes import RecipeRules
+from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.semantic import SemanticsRules
+from holdfast.testing.conformance.table_indexes import TableIndexRules
+from holdfast.testing.conformance.table_items import TableItemRules
+from holdfast.testing.conformance.table_queries import TableQueryRules
+from holdfast.testing.conformance.table_ttl import TableTtlRules
+from holdfast.testing.conformance.tables import TableRules
+from holdfast.testing.conformance.trash import TrashRules
+from holdfast.testing.conformance.upkeep import UpkeepRules
+from holdfast.testing.conformance.values import ValueRules
+from holdfast.testing.conformance.versions import VersionRules
+from holdfast.testing.conformance.watching import WatchRules
 
 __all__ = ["Conformance", "Fixtures", "MakeStore", "Opened", "Reopen"]
 
 
 class Conformance(
-    Values,
-    Keys,
-    Envelope,
-    Versions,
-    Counters,
-    Expiry,
-    Listing,
-    Journal,
-    Watching,
-    Batches,
-    Many,
-    Requests,
-    Deadlines,
-    Trash,
-    Fences,
-    Semantic,
-    Upkeep,
-    Policies,
-    Audit,
-    Locks,
-    Recipes,
-    Letters,
-    TablesAsWholes,
-    TableItems,
-    TableQueries,
-    TableIndexes,
-    TableTtl,
-    Costs,
+    ValueRules,
+    KeyRules,
+    EnvelopeRules,
+    VersionRules,
+    CounterRules,
+    ExpiryRules,
+    ListingRules,
+    JournalRules,
+    WatchRules,
+    BatchRules,
+    ManyKeysRules,
+    RequestRules,
+    DeadlineRules,
+    TrashRules,
+    FenceRules,
+    SemanticsRules,
+    UpkeepRules,
+    PolicyRules,
+    AuditRules,
+    LockRules,
+    RecipeRules,
+    LetterRules,
+    TableRules,
+    TableItemRules,
+    TableQueryRules,
+    TableIndexRules,
+    TableTtlRules,
+    CostRules,
 ):
     """All rules of keys and tables. Subclass it, set `scheme`, and supply the fixture `make_store`.
 

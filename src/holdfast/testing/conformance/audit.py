@@ -53,7 +53,7 @@ async def assert_told(store: Store, kv: KV) -> list[AuditEntry]:
     return found
 
 
-class Audit(Fixtures):
+class AuditRules(Fixtures):
     """The rules of the audit."""
 
     async def test_every_change_leaves_a_record(self, store: Store, clock: ManualClock) -> None:

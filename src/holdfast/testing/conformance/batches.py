@@ -56,7 +56,7 @@ ILLEGAL_CHECKS: Final[tuple[tuple[Any, type[HoldfastError], str], ...]] = (
 )
 
 
-class Batches(Fixtures):
+class BatchRules(Fixtures):
     """The rules of batch."""
 
     async def test_all_kinds_of_writes(self, kv: KV, clock: ManualClock) -> None:

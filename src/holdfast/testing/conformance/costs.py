@@ -37,7 +37,7 @@ def shown(item: Item | None) -> bool:
     return isinstance(value, dict)
 
 
-class Costs(Fixtures):
+class CostRules(Fixtures):
     """The rules of what a request may cost."""
 
     async def test_a_condition_that_looks_at_too_much_is_refused(self, tables: Tables) -> None:

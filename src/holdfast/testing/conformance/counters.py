@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
 
 
-class Counters(Fixtures):
+class CounterRules(Fixtures):
     """The rules of incr."""
 
     async def test_a_missing_key_starts_from_zero(self, kv: KV) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BAD: tuple[Any, ...] = (0, -1, True, "1", float("nan"), float("inf"), 2**31)
 
 
-class Deadlines(Fixtures):
+class DeadlineRules(Fixtures):
     """The rules of timeouts."""
 
     async def test_every_verb_takes_a_timeout(self, kv: KV, store: Store) -> None:

@@ -49,7 +49,7 @@ ILLEGAL_SEMANTICS: Final[tuple[tuple[Any, str], ...]] = (
 )
 
 
-class Envelope(Fixtures):
+class EnvelopeRules(Fixtures):
     """The rules of the envelope."""
 
     async def test_writer_request_and_document_are_shown(self, kv: KV) -> None:

@@ -33,7 +33,7 @@ class WrongClock:
         return self.time
 
 
-class Expiry(Fixtures):
+class ExpiryRules(Fixtures):
     """The rules of deadlines and expiry."""
 
     async def test_what_is_no_ttl(self, kv: KV) -> None:

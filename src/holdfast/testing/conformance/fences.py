@@ -24,7 +24,7 @@ async def take(kv: KV, lock: str = "lock") -> dict[str, Any]:
     return {"lock": lock, "token": token}
 
 
-class Fences(Fixtures):
+class FenceRules(Fixtures):
     """The rules of fences."""
 
     async def test_tokens_grow(self, kv: KV) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-class Journal(Fixtures):
+class JournalRules(Fixtures):
     """The rules of changes and history."""
 
     async def test_nothing_has_changed_yet(self, kv: KV) -> None:

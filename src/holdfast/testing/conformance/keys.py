@@ -37,7 +37,7 @@ ILLEGAL: Final[tuple[tuple[Any, str], ...]] = (
 )
 
 
-class Keys(Fixtures):
+class KeyRules(Fixtures):
     """The rules of keys, prefixes and names."""
 
     async def test_legal_keys(self, kv: KV) -> None:

@@ -38,7 +38,7 @@ async def given_up(kv: KV, clock: ManualClock, key: str, value: Any, **more: Any
     return caught.value.letter
 
 
-class Letters(Fixtures):
+class LetterRules(Fixtures):
     """The rules of retries and dead letters."""
 
     async def test_a_retry_waits_for_its_turn(self, kv: KV, clock: ManualClock) -> None:

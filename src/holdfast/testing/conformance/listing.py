@@ -55,7 +55,7 @@ async def found(kv: KV, prefix: str = "", **given: Any) -> list[str]:
     return [key for page in await walk(kv, prefix, **given) for key in page.keys]
 
 
-class Listing(Fixtures):
+class ListingRules(Fixtures):
     """The rules of list."""
 
     async def test_an_empty_namespace(self, kv: KV) -> None:

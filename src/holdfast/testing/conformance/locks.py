@@ -43,7 +43,7 @@ async def held_for_ever(lock: Lock) -> None:
         await asyncio.Event().wait()
 
 
-class Locks(Fixtures):
+class LockRules(Fixtures):
     """The rules of locks."""
 
     async def test_one_holder_at_a_time(self, store: Store) -> None:

@@ -22,7 +22,7 @@ def kinds(results: list[Any]) -> list[Any]:
     return [(type(one), one.field) if isinstance(one, HoldfastError) else one for one in results]
 
 
-class Many(Fixtures):
+class ManyKeysRules(Fixtures):
     """The rules of the verbs that take several keys."""
 
     async def test_get_many(self, kv: KV) -> None:

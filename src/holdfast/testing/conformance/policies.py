@@ -24,7 +24,7 @@ NAME = "kv/trivia"
 MEANT = {"purpose": "config"}
 
 
-class Policies(Fixtures):
+class PolicyRules(Fixtures):
     """The rules of policies; those of quotas are in the engines' own tests."""
 
     async def test_a_default_lifetime(self, kv: KV, store: Store, clock: ManualClock) -> None:

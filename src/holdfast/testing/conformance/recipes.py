@@ -29,7 +29,7 @@ async def seen(flag: CachedFlag[Any], value: object) -> None:
             await asyncio.sleep(0.002)
 
 
-class Recipes(Fixtures):
+class RecipeRules(Fixtures):
     """The rules of recipes other than locks."""
 
     async def test_updates_of_one_key(self, kv: KV) -> None:

@@ -32,7 +32,7 @@ async def prepare(kv: KV) -> dict[str, Any]:
     return calls
 
 
-class Requests(Fixtures):
+class RequestRules(Fixtures):
     """The rules of request ids."""
 
     async def test_every_verb_replays(self, kv: KV, store: Store, clock: ManualClock) -> None:

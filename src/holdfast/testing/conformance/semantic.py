@@ -30,7 +30,7 @@ FOREIGN: Final = (
 )
 
 
-class Semantic(Fixtures):
+class SemanticsRules(Fixtures):
     """The rules of semantic keys."""
 
     @pytest.fixture

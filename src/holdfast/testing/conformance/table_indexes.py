@@ -29,7 +29,7 @@ async def found(tables: Tables, value: Any, index: str = "by") -> list[Any]:
     return [item.value["at"] for item in (await tables.query_index("events", index, value)).items]
 
 
-class TableIndexes(Fixtures):
+class TableIndexRules(Fixtures):
     """The rules of indexes."""
 
     async def test_an_index_is_kept_by_every_write(

@@ -41,7 +41,7 @@ async def events(tables: Tables, **given: Any) -> Tables:
     return tables
 
 
-class TableItems(Fixtures):
+class TableItemRules(Fixtures):
     """The rules of single items."""
 
     async def test_an_item_is_put_got_and_replaced(self, tables: Tables) -> None:

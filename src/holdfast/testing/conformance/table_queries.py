@@ -46,7 +46,7 @@ async def walk(page_after: Callable[..., Awaitable[ItemPage]], **given: Any) -> 
     raise AssertionError("a walk did not end")
 
 
-class TableQueries(Fixtures):
+class TableQueryRules(Fixtures):
     """The rules of walks over items."""
 
     async def test_conditions_on_a_sort_key(self, tables: Tables) -> None:

@@ -55,7 +55,7 @@ async def shrunk(store: Store, keys: int) -> bool:
 ALL = {"get", "query", "scan", "index", "batch"}
 
 
-class TableTtl(Fixtures):
+class TableTtlRules(Fixtures):
     """The rules of deadlines of items."""
 
     async def test_what_the_ttl_attribute_means(self, tables: Tables, clock: ManualClock) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-class TablesAsWholes(Fixtures):
+class TableRules(Fixtures):
     """The rules of tables."""
 
     async def test_tables_come_are_described_and_go(self, tables: Tables, store: Store) -> None:

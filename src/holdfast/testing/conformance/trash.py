@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-class Trash(Fixtures):
+class TrashRules(Fixtures):
     """The rules of soft deletion and restore."""
 
     async def test_restore_after_delete(self, kv: KV, clock: ManualClock) -> None:

@@ -37,7 +37,7 @@ def compact(value: object) -> bytes:
     return b"null" if value is None else f'"{value}"'.encode()
 
 
-class Upkeep(Fixtures):
+class UpkeepRules(Fixtures):
     """The rules of stats, upkeep, order and closing."""
 
     async def test_stats_of_nothing(self, store: Store) -> None:

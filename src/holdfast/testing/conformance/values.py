@@ -57,7 +57,7 @@ def nested_objects(depth: int) -> Any:
     return value
 
 
-class Values(Fixtures):
+class ValueRules(Fixtures):
     """The rules of values."""
 
     async def test_any_json_comes_back_exactly(self, kv: KV) -> None:

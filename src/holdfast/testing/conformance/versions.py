@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NO_VERSION: Final[tuple[Any, ...]] = (-1, 2**63, True, 1.0, "1", b"1", [1])
 
 
-class Versions(Fixtures):
+class VersionRules(Fixtures):
     """The rules of versions and of conditional writes."""
 
     async def test_get_of_nothing(self, kv: KV) -> None:

@@ -35,7 +35,7 @@ async def collect(kv: KV, count: int, prefix: str = "", *, since: int | None) ->
     return found
 
 
-class Watching(Fixtures):
+class WatchRules(Fixtures):
     """The rules of watch."""
 
     async def test_from_the_beginning(self, kv: KV) -> None:

@@ -28,7 +28,7 @@ from holdfast.registry import engine_for
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from holdfast.audit.chain import Keys
+    from holdfast.audit.chain import SigningKeys
     from holdfast.model import AuditEntry, AuditPage
 
 FullName = Annotated[
@@ -42,7 +42,7 @@ _COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose"
 
 @Parameter(name="*", group=Group("Records", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RecordFilters:
     """The filters for records; all that are given must match."""
 
     prefix: Annotated[str, Parameter(name="--key")] = ""
@@ -67,7 +67,7 @@ class Wanted:
     """Only changes before this time."""
 
 
-ANY: Final = Wanted()
+ANY: Final = RecordFilters()
 
 
 async def log(
@@ -76,7 +76,7 @@ async def log(
     *,
     after: Annotated[int, Parameter(converter=number)] = 0,
     limit: Annotated[int, Parameter(converter=number)] = LIMIT,
-    wanted: Wanted = ANY,
+    wanted: RecordFilters = ANY,
     target: Target = HERE,
 ) -> None:
     """Print records in order: number, time, operation, version, key, writer, purpose and request.
@@ -254,7 +254,7 @@ async def _bound(target: Place) -> int | None:
 
 
 async def _pages(
-    store: holdfast.Store, namespace: str, wanted: Wanted, after: int, limit: int | None
+    store: holdfast.Store, namespace: str, wanted: RecordFilters, after: int, limit: int | None
 ) -> AsyncIterator[AuditPage]:
     """Yield pages of records until there are no more, or until the limit is reached."""
     audit, left = store.audit(namespace), limit
@@ -267,7 +267,7 @@ async def _pages(
         left = None if left is None else left - len(page.records)
 
 
-def _keys(target: Place) -> Keys:
+def _keys(target: Place) -> SigningKeys:
     """Return the keys that sign the audit of the store, without opening the store."""
     if target.address.startswith(("nats://", "tls://")):
         raise holdfast.Unsupported("a service keeps its keys to itself: do this where the service runs")

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import destroys
-from holdfast.edges.cli.options import UNNAMED, Origin
+from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
@@ -22,7 +22,7 @@ async def batch(
     content: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Do several writes, all or none, and print the version of each on a line.

@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.commands.revert import CLOSED, ENTRY, LEAVES, Known, past_of
+from holdfast.edges.cli.commands.revert import CLOSED, ENTRY, LEAVES, KnownValue, past_of
 from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
@@ -47,7 +47,7 @@ async def watch(
         kv = target.keys(store)
         async for change in kv.watch(prefix, since=since):
             entry = await kv.get(change.key) if values and change.op in LEAVES else None
-            found = {entry.version: Known(entry.value, ENTRY)} if entry is not None else {}
+            found = {entry.version: KnownValue(entry.value, ENTRY)} if entry is not None else {}
             if target.json:
                 document(_with_value(change, found) if values else change)
             else:
@@ -89,7 +89,7 @@ async def history(
         rows(("time", "op", "version", "key", "writer"), map(_cells, changes))
 
 
-def _with_value(change: holdfast.Change, found: dict[int, Known]) -> dict[str, Any]:
+def _with_value(change: holdfast.Change, found: dict[int, KnownValue]) -> dict[str, Any]:
     """Return a change as a document, with the value that it left, if known."""
     told = msgspec.structs.asdict(change)
     if change.op not in LEAVES or change.version not in found:
@@ -98,7 +98,7 @@ def _with_value(change: holdfast.Change, found: dict[int, Known]) -> dict[str, A
     return told | {"value": value, "value_from": place}
 
 
-def _value(change: holdfast.Change, found: dict[int, Known]) -> str | None:
+def _value(change: holdfast.Change, found: dict[int, KnownValue]) -> str | None:
     if change.op not in LEAVES or change.version not in found:
         return None
     return harmless(msgspec.json.encode(found[change.version].value).decode())

@@ -38,7 +38,7 @@ _OWN: Final = frozenset({"", "Arguments", "Parameters"})
 """The groups of options that belong to a single command."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownCommand(msgspec.Struct, frozen=True):
     """A command: its words, its aliases, and its entry in the parser."""
 
     path: tuple[str, ...]
@@ -113,7 +113,7 @@ def commands(*, json: bool = False) -> None:
         rows(("command", "effect", "what it does"), map(_row, known_commands(app)))
 
 
-def known_commands(group: App, *path: str) -> Iterator[Known]:
+def known_commands(group: App, *path: str) -> Iterator[KnownCommand]:
     """Yield every command, ordered by name."""
     hidden = {*group.help_flags, *group.version_flags}
     known = group.resolved_commands()
@@ -122,11 +122,11 @@ def known_commands(group: App, *path: str) -> Iterator[Known]:
             continue
         if command.default_command is not None:
             aliases = tuple(other for other, one in known.items() if one is command and other != name)
-            yield Known((*path, name), aliases, command)
+            yield KnownCommand((*path, name), aliases, command)
         yield from known_commands(command, *path, name)
 
 
-def shown_command(known: Known) -> ShownCommand:
+def shown_command(known: KnownCommand) -> ShownCommand:
     """Return the description of a command for programs."""
     arguments = tuple(map(_shown, arguments_of(known.app)))
     return ShownCommand(
@@ -187,6 +187,6 @@ def _shown(argument: Argument) -> ShownArgument:
     )
 
 
-def _row(known: Known) -> tuple[str, str | None, str]:
+def _row(known: KnownCommand) -> tuple[str, str | None, str]:
     effect = "destroys" if is_destructive(known.app.default_command) else None
     return " ".join(known.path), effect, description(known.app).partition("\n")[0]

@@ -23,7 +23,7 @@ Json = Annotated[bool, Parameter(alias="-j", help="Print JSON.")]
 
 @Parameter(name="*", group=Group("Logging in to NATS", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
-class Login:
+class LoginFiles:
     """Files to log in with; their paths become options of the URL."""
 
     creds: str | None = None
@@ -42,7 +42,7 @@ class Login:
     """A file with the key of that certificate."""
 
 
-NO_LOGIN: Final = Login()
+NO_LOGIN: Final = LoginFiles()
 
 
 def add(
@@ -53,7 +53,7 @@ def add(
     plugin: Annotated[str | None, Parameter(alias="-p")] = None,
     tenant: str | None = None,
     project: str | None = None,
-    login: Login = NO_LOGIN,
+    login: LoginFiles = NO_LOGIN,
     force: bool = False,
     json: Json = False,
 ) -> None:
@@ -117,9 +117,9 @@ def remove(name: str, /, *, json: Json = False) -> None:
         say(f"context {name} is forgotten" if removed else f"there is no context {name}")
 
 
-def _everywhere(url: str, login: Login) -> str:
+def _everywhere(url: str, login: LoginFiles) -> str:
     """Return the URL with absolute paths."""
-    given = {field.name: getattr(login, field.name) for field in fields(Login)}
+    given = {field.name: getattr(login, field.name) for field in fields(LoginFiles)}
     options = [
         f"{name}={quote(str(Path(path).absolute()))}" for name, path in given.items() if path is not None
     ]

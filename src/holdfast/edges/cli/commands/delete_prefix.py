@@ -12,11 +12,11 @@ from holdfast.edges.cli.output import document, line, say, shown_key
 
 if TYPE_CHECKING:
     import holdfast
-    from holdfast.edges.cli.options import Origin
+    from holdfast.edges.cli.options import WriteOptions
     from holdfast.edges.cli.target import Target
 
 
-async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: Origin, target: Target) -> None:
+async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOptions, target: Target) -> None:
     """Delete the keys with a prefix and print how many there were, or only print the keys."""
     if dry_run:
         async with target.look() as store:
@@ -33,7 +33,7 @@ async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: Origin, t
         line(f"deleted {_keys(count)}")
 
 
-async def _walk(kv: holdfast.KV, prefix: str, origin: Origin, target: Target, *, dry_run: bool) -> int:
+async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Target, *, dry_run: bool) -> int:
     count, cursor = 0, None
     while True:
         page = await kv.delete_prefix(

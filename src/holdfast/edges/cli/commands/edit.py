@@ -19,7 +19,7 @@ import msgspec
 
 import holdfast
 from holdfast.edges.cli.commands.keys import print_stored
-from holdfast.edges.cli.options import UNNAMED, Key, Origin
+from holdfast.edges.cli.options import UNNAMED, Key, WriteOptions
 from holdfast.edges.cli.output import say
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import parse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-async def edit(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
     """Open the value of a key in $VISUAL or $EDITOR as JSON, write it back, and print the new version.
 
     A key that does not exist starts empty. The entry keeps its deadline and its semantics. If another writer
@@ -53,7 +53,7 @@ async def edit(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) 
 
 
 async def _written(
-    key: str, value: Any, entry: holdfast.Entry | None, origin: Origin, target: Target
+    key: str, value: Any, entry: holdfast.Entry | None, origin: WriteOptions, target: Target
 ) -> holdfast.Entry:
     async with target.open() as store:
         return await target.keys(store).set(

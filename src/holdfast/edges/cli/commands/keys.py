@@ -12,7 +12,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys
 from holdfast.edges.cli.commands.delete_prefix import delete_all
-from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Origin, Ttl, number
+from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
@@ -31,7 +31,7 @@ async def set_value(
     if_version: IfVersion = None,
     purpose: str | None = None,
     producer: str | None = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Set a key, and print the entry's version.
@@ -73,7 +73,7 @@ async def delete(
     dry_run: Annotated[bool, Parameter(alias="-n")] = False,
     yes: Yes = False,
     if_version: IfVersion = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Delete a key, or all keys that begin with a prefix. A key that does not exist is no error.
@@ -109,7 +109,7 @@ async def incr(
     /,
     *,
     ttl: Ttl = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Add to a number, and print the sum.
@@ -129,7 +129,9 @@ async def incr(
         document(entry.value)
 
 
-async def restore(key: Key, /, *, ttl: Ttl = None, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def restore(
+    key: Key, /, *, ttl: Ttl = None, origin: WriteOptions = UNNAMED, target: Target = HERE
+) -> None:
     """Restore a key from the trash, and print the entry's new version."""
     async with target.open() as store:
         entry = await target.keys(store).restore(key, ttl=ttl, **origin.fields)

@@ -24,7 +24,7 @@ Order = Literal["key", "size", "version", "ttl", "updated"]
 
 @Parameter(name="*", group=Group("Envelope", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class EntryFilters:
     """The filters for entries, by their envelope; all that are given must match."""
 
     purpose: str | None = None
@@ -43,7 +43,7 @@ class Wanted:
     """Only entries with a deadline before this time, such as 2031-05-01T12:30:00Z."""
 
 
-ANY: Final = Wanted()
+ANY: Final = EntryFilters()
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ async def list_keys(
     long: Annotated[bool, Long] = False,
     sort: Order = "key",
     reverse: bool = False,
-    wanted: Wanted = ANY,
+    wanted: EntryFilters = ANY,
     target: Target = HERE,
 ) -> None:
     """List the keys of a namespace that begin with a prefix.
@@ -131,7 +131,7 @@ async def pages(
     cursor: str | None,
     values: bool,
     follow: bool,
-    wanted: Wanted = ANY,
+    wanted: EntryFilters = ANY,
 ) -> AsyncIterator[holdfast.Page]:
     """Yield a page of a listing; with `follow` also the pages after it."""
     while True:

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.options import UNNAMED, MaybeSeconds, Origin, number
+from holdfast.edges.cli.options import UNNAMED, MaybeSeconds, WriteOptions, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.wire.replies import default_fields
@@ -97,7 +97,7 @@ async def set_policy(
     audit_retention: MaybeSeconds = None,
     clear: tuple[str, ...] = (),
     target: Target = HERE,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
 ) -> None:
     """Change the policy of a namespace. Fields that are not named stay as they are.
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.edges.cli.asking import destroys
 from holdfast.edges.cli.commands.keys import print_stored
-from holdfast.edges.cli.options import UNNAMED, Origin, Ttl, number
+from holdfast.edges.cli.options import UNNAMED, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, value
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
@@ -38,7 +38,7 @@ async def counter_add(
     /,
     *,
     ttl: Ttl = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Add to a counter, and print its new value.
@@ -74,7 +74,7 @@ async def flag_set(
     *,
     text: Text = False,
     ttl: Ttl = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Set a flag, and print its version; programs that watch it follow at once."""
@@ -85,7 +85,7 @@ async def flag_set(
 
 
 @destroys
-async def flag_clear(name: Name, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def flag_clear(name: Name, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
     """Clear a flag, so that programs use their default. A flag that is not set is no error."""
     async with target.open() as store:
         cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
@@ -113,7 +113,7 @@ async def checkpoint_set(
     /,
     *,
     text: Text = False,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
     """Move a checkpoint, and print its version. Fails if another writer has moved it since."""

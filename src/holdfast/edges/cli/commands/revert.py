@@ -13,7 +13,7 @@ import msgspec
 
 import holdfast
 from holdfast.edges.cli.commands.keys import print_stored
-from holdfast.edges.cli.options import UNNAMED, Key, Origin, Whole
+from holdfast.edges.cli.options import UNNAMED, Key, Whole, WriteOptions
 from holdfast.edges.cli.target import HERE, Target
 
 ENTRY: Final = "entry"
@@ -23,7 +23,7 @@ LEAVES: Final = frozenset({"set", "restored"})
 CLOSED: Final = "the trash may have more, but only operators are shown it"
 
 
-class Known(NamedTuple):
+class KnownValue(NamedTuple):
     """A value that still exists, and its place: the entry or the trash."""
 
     value: Any
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 class Past(NamedTuple):
     """The known past of a key: values by version, the entry, and whether the trash was accessible."""
 
-    values: dict[int, Known]
+    values: dict[int, KnownValue]
     entry: holdfast.Entry | None
     trash_seen: bool
 
@@ -41,21 +41,23 @@ class Past(NamedTuple):
 async def past_of(store: holdfast.Store, kv: holdfast.KV, key: str) -> Past:
     """Return everything that the store still has of a key."""
     full = kv.verbs.key(key)
-    values: dict[int, Known] = {}
+    values: dict[int, KnownValue] = {}
     try:
         page = await store.trash(kv.namespace, full, limit=1, values=True)
     except (holdfast.PermissionDenied, holdfast.Unavailable):
         page = None
     for thrown in () if page is None else page.entries:
         if thrown.key == full and thrown.value is not msgspec.UNSET:
-            values[thrown.version] = Known(thrown.value, TRASH)
+            values[thrown.version] = KnownValue(thrown.value, TRASH)
     entry = await kv.get(key)
     if entry is not None:
-        values[entry.version] = Known(entry.value, ENTRY)
+        values[entry.version] = KnownValue(entry.value, ENTRY)
     return Past(values, entry, page is not None)
 
 
-async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def revert(
+    key: Key, version: Whole, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE
+) -> None:
     """Restore the value that a key had at a version, and print the new version.
 
     The store keeps the current value and, in the trash, the value that was last deleted or expired;
@@ -77,7 +79,9 @@ async def revert(key: Key, version: Whole, /, *, origin: Origin = UNNAMED, targe
     print_stored(stored, target)
 
 
-async def _reverted(kv: holdfast.KV, key: str, version: int, past: Past, origin: Origin) -> holdfast.Entry:
+async def _reverted(
+    kv: holdfast.KV, key: str, version: int, past: Past, origin: WriteOptions
+) -> holdfast.Entry:
     there = past.entry
     if there is None:
         return await kv.restore(key, **origin.fields)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import extras
 from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, exit_code
-from holdfast.edges.cli.kept import Kept
+from holdfast.edges.cli.kept import KeptStore
 from holdfast.edges.cli.output import complain, say
 from holdfast.edges.cli.plain import wants_json
 from holdfast.edges.cli.target import HERE, Target, kept_by
@@ -50,7 +50,7 @@ async def shell(*, target: Target = HERE) -> int:
     the first one that failed. Empty lines, and lines that begin with #, are left out.
     """
     by_hand = sys.stdin.isatty() and sys.stdout.isatty()
-    kept = Kept(target.address, say if by_hand else _unheard)
+    kept = KeptStore(target.address, say if by_hand else _unheard)
     commands = Commands(kept, as_json=target.json, by_hand=by_hand)
     with _saying(target), kept_by(kept):
         try:
@@ -68,7 +68,7 @@ class Commands:
         by_hand: Whether Ctrl-C ends only the current command.
     """
 
-    def __init__(self, kept: Kept, *, as_json: bool, by_hand: bool) -> None:
+    def __init__(self, kept: KeptStore, *, as_json: bool, by_hand: bool) -> None:
         self._kept = kept
         self._as_json = as_json
         self._by_hand = by_hand

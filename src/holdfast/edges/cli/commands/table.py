@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
-from holdfast.edges.cli.options import UNNAMED, Origin
+from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line, rows
 from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
 from holdfast.errors import DatabaseError
@@ -22,7 +22,7 @@ async def create(
     sort_key: Definition | None = None,
     ttl_attribute: str | None = None,
     stream: Literal["keys", "new", "old", "both"] = "both",
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Create a table, and print its description.
@@ -49,7 +49,9 @@ async def create(
 
 
 @destroys
-async def drop(table: Table, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE) -> None:
+async def drop(
+    table: Table, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = HERE
+) -> None:
     """Drop a table with all its items."""
     require_yes(f"table {table!a} goes with all its items", yes=yes)
     async with owner.open() as store:
@@ -90,7 +92,7 @@ async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner
 
 
 async def create_index(
-    table: Table, index: str, /, *, key: Definition, origin: Origin = UNNAMED, owner: Owner = HERE
+    table: Table, index: str, /, *, key: Definition, origin: WriteOptions = UNNAMED, owner: Owner = HERE
 ) -> None:
     """Create an index on one attribute, backfill it, and print the table's description.
 
@@ -107,7 +109,7 @@ async def create_index(
 
 @destroys
 async def drop_index(
-    table: Table, index: str, /, *, yes: Yes = False, origin: Origin = UNNAMED, owner: Owner = HERE
+    table: Table, index: str, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = HERE
 ) -> None:
     """Drop an index.
 

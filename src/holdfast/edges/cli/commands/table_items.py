@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import destroys
-from holdfast.edges.cli.options import UNNAMED, Long, Origin, Seconds
+from holdfast.edges.cli.options import UNNAMED, Long, Seconds, WriteOptions
 from holdfast.edges.cli.output import document, item_document, line, rows, shown_time, value
 from holdfast.edges.cli.tables import (
     HERE,
@@ -38,7 +38,7 @@ async def put(
     *,
     if_version: IfVersion = None,
     where: Condition = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Put an item, replacing one with the same key, and print its version.
@@ -103,7 +103,7 @@ async def update(
     remove: tuple[str, ...] = (),
     if_version: IfVersion = None,
     where: Condition = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Change attributes of an item atomically, and print the result. A missing item is created.
@@ -143,7 +143,7 @@ async def delete(
     *,
     if_version: IfVersion = None,
     where: Condition = None,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Delete an item. An item that does not exist is no error."""
@@ -180,7 +180,7 @@ async def set_ttl(
     /,
     *,
     seconds: Seconds,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Expire an item after this many seconds, and print its new version.
@@ -203,7 +203,7 @@ async def remove_ttl(
     sort_key: SortKey = None,
     /,
     *,
-    origin: Origin = UNNAMED,
+    origin: WriteOptions = UNNAMED,
     owner: Owner = HERE,
 ) -> None:
     """Remove an item's deadline, and print its new version."""

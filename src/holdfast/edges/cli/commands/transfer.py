@@ -20,7 +20,7 @@ from holdfast import private
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
 from holdfast.edges.cli.export_format import FORMAT, Header, sorting
-from holdfast.edges.cli.import_entries import Intake
+from holdfast.edges.cli.import_entries import Importer
 from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
@@ -87,7 +87,7 @@ async def import_entries(
         async with target.open() as store:
             keys = target.keys(store) if target.named else _exported_from(store, header.namespace)
             version = (await store.stats(keys.namespace)).version
-            intake = Intake(
+            intake = Importer(
                 store,
                 keys,
                 after=version if resume else 0,
@@ -119,7 +119,7 @@ def _size(name: str) -> int | None:
     return None if name == "-" else Path(name).stat().st_size
 
 
-def _report(intake: Intake, target: Target) -> None:
+def _report(intake: Importer, target: Target) -> None:
     tally = intake.tally
     if target.json:
         document(tally)

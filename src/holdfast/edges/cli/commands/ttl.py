@@ -6,11 +6,13 @@ Law: a command turns its arguments into one call of a verb and prints the answer
 from __future__ import annotations
 
 from holdfast.edges.cli.commands.keys import print_stored
-from holdfast.edges.cli.options import UNNAMED, Key, Origin, Seconds
+from holdfast.edges.cli.options import UNNAMED, Key, Seconds, WriteOptions
 from holdfast.edges.cli.target import HERE, Target
 
 
-async def set_ttl(key: Key, seconds: Seconds, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def set_ttl(
+    key: Key, seconds: Seconds, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE
+) -> None:
     """Expire an entry after this long, and print its new version.
 
     Parameters
@@ -23,7 +25,7 @@ async def set_ttl(key: Key, seconds: Seconds, /, *, origin: Origin = UNNAMED, ta
     print_stored(entry, target)
 
 
-async def remove_ttl(key: Key, /, *, origin: Origin = UNNAMED, target: Target = HERE) -> None:
+async def remove_ttl(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
     """Remove an entry's deadline, and print its new version."""
     async with target.open() as store:
         entry = await target.keys(store).remove_ttl(key, **origin.fields)
