@@ -35,7 +35,6 @@ STILL_LONG: Final = {
     "engines/sqlite/sql.py",
     "handles/keys.py",
     "handles/recipes/retry.py",
-    "handles/table_pages.py",
     "handles/tables.py",
     "model.py",
     "pipeline/pipeline.py",

@@ -23,18 +23,9 @@ from holdfast.handles.table_fields import (
     table_fields,
     written_fields,
 )
-from holdfast.handles.table_pages import (
-    AT_ONCE,
-    PageOptions,
-    check_index,
-    cursor_key,
-    fill_index,
-    page_of_index,
-    page_of_items,
-    schema_at,
-    sweep,
-    tables_at,
-)
+from holdfast.handles.table_pages import PageOptions, cursor_key, page_of_index, page_of_items
+from holdfast.handles.table_reads import AT_ONCE, schema_at, tables_at
+from holdfast.handles.table_upkeep import check_index, fill_index, sweep
 from holdfast.pipeline.watch import changes_after
 from holdfast.rows import Address
 from holdfast.stored import item_of, stored_item
@@ -54,7 +45,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.commands import Result
-    from holdfast.handles.table_pages import Shown
+    from holdfast.handles.table_reads import Shown
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.pipeline.view import View
     from holdfast.rows import Row
@@ -106,7 +97,7 @@ class TableCalls:
     async def list_tables(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """List the names of all tables."""
         async with self._view() as view:
-            return {"tables": [schema.name for schema in await tables_at(view, self._namespace)]}
+            return {"tables": [schema.name for schema in await tables_at(view.scan, self._namespace)]}
 
     async def put_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Put an item."""

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import HoldfastError, TableNotFound
-from holdfast.handles.table_pages import Source, fill_index, sweep, tables_at
+from holdfast.handles.table_reads import tables_at
+from holdfast.handles.table_upkeep import Source, fill_index, sweep
 from holdfast.pipeline.timekeeper import BEAT
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 
@@ -43,7 +44,7 @@ async def finish_indexes(store: Keeper) -> None:
     Several processes may do this at once, which is redundant but harmless.
     """
     for namespace in await _namespaces(store):
-        for schema in await tables_at(store, namespace):
+        for schema in await tables_at(store.scan, namespace):
             for index in schema.indexes:
                 if index.state == "building":
                     _log.debug(
@@ -56,7 +57,7 @@ async def sweep_tables(store: Keeper) -> int:
     """Remove all expired items of every table that has a ttl attribute. Returns the number removed."""
     removed = 0
     for namespace in await _namespaces(store):
-        for schema in await tables_at(store, namespace):
+        for schema in await tables_at(store.scan, namespace):
             if schema.ttl_attribute is None:
                 continue
             with contextlib.suppress(TableNotFound):  # dropped meanwhile

@@ -15,7 +15,7 @@ from holdfast.commands import Removed
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, DatabaseError, Unavailable, ValidationError, ValueTooLarge
-from holdfast.handles import table_pages
+from holdfast.handles import table_pages, table_reads
 from holdfast.rows import DROPPED, Address
 from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.schema import KeyAttribute
@@ -218,7 +218,7 @@ async def test_check_index_is_not_fooled_by_a_write(
 async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page looks at so much and no more; its cursor goes on where it stopped, also if it is empty."""
     await tables.create_index("t", "by", key=("tag", "string"))
-    monkeypatch.setattr(table_pages, "STEP", 4)
+    monkeypatch.setattr(table_reads, "STEP", 4)
     monkeypatch.setattr(table_pages, "PART", 4 * table_pages.LEAST)
     walks: list[Callable[..., Awaitable[ItemPage]]] = [
         partial(tables.query, "t", "a"),
