@@ -52,8 +52,8 @@ PLANTS: Final = (
     Plant(
         "a refusal of what the server sends elsewhere goes unnoticed",
         "engines/remote/mailbox.py",
-        "asked_at(found[2], self._address.prefix).lower()",
-        "found[2].lower()",
+        "asked_at(found.subject, self._address.prefix).lower()",
+        "found.subject.lower()",
         _GRANTS,
     ),
     Plant(

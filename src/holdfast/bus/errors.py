@@ -13,9 +13,12 @@ Law: users of the bus translate these into Holdfast's errors; none of them reach
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 _REFUSALS: Final = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
+_VIOLATION: Final = re.compile(
+    r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
+)
 
 
 class BusError(Exception):
@@ -45,3 +48,16 @@ class Lost(BusError):
 def refusal(words: str) -> BusError:
     """Return the error for a server's message that ends a login. The protocol has no codes, only messages."""
     return LoginRefused(words) if _REFUSALS.search(words) else ServerComplaint(words)
+
+
+class Violation(NamedTuple):
+    """A server's refusal to let this user publish or subscribe: `kind` is `publish` or `subscription`."""
+
+    kind: str
+    subject: str
+
+
+def violation(error: Exception) -> Violation | None:
+    """Return the refusal that an error reports, or None. The protocol has no codes, only messages."""
+    found = _VIOLATION.search(str(error))
+    return None if found is None else Violation(found[1].lower(), found[2])

@@ -17,7 +17,7 @@ from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
 from holdfast.handles.table_fields import (
     change_fields,
-    item_fields,
+    got_fields,
     items_fields,
     page_fields,
     table_fields,
@@ -121,11 +121,11 @@ class TableCalls:
         async with self._view() as view:
             row = await self._row(view, fields)
         if row is None or projection is None:
-            return item_fields(None if row is None else stored_item(row))
+            return got_fields(None if row is None else stored_item(row))
         work = Work()
         work.read(row)
         item = item_of(row)
-        return item_fields(msgspec.structs.replace(item, value=project(item.value, projection, work=work)))
+        return got_fields(msgspec.structs.replace(item, value=project(item.value, projection, work=work)))
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Get items of a partition, in the order of their sort keys."""

@@ -23,6 +23,7 @@ from holdfast.tables.keys import json_key
 from holdfast.tables.schema import KeyAttribute
 from holdfast.tables.updates import plain
 from holdfast.verbs.fields import Provenance
+from holdfast.wire.items import item_fields, item_of_fields
 
 if TYPE_CHECKING:
     from holdfast.rows import Record, Row
@@ -139,20 +140,20 @@ def _body(body: Any) -> Any:
 
 def item_of(answer: Mapping[str, Any]) -> Item:
     """Return the item in a reply that has one."""
-    return _item(answer["item"], answer["version"], answer.get("expires_at"))
+    return item_of_fields(answer["item"], answer["version"], answer.get("expires_at"))
 
 
 def old_item_of(answer: Mapping[str, Any]) -> Item | None:
     """Return the item before a write, from its reply."""
     if answer["item"] is None:
         return None
-    return _item(answer["item"], answer["old_version"], answer.get("old_expires_at"))
+    return item_of_fields(answer["item"], answer["old_version"], answer.get("old_expires_at"))
 
 
 def items_of(answer: Mapping[str, Any]) -> list[Item | None]:
     """Return the items in a reply, by position."""
     rows = zip(answer["items"], answer["versions"], answer["expires_at"], strict=True)
-    return [None if value is None else _item(value, version, at) for value, version, at in rows]
+    return [None if value is None else item_of_fields(value, version, at) for value, version, at in rows]
 
 
 def result_of(answer: dict[str, Any] | HoldfastError) -> dict[str, Any] | HoldfastError:
@@ -183,11 +184,6 @@ def _change(change: Mapping[str, Any]) -> ItemChange:
     return ItemChange(**dict(change) | images | {"at": instant(change["at"])})
 
 
-def _item(value: Any, version: int, expires_at: Any) -> Item:
-    at = None if expires_at is None else instant(expires_at)
-    return Item(value=made(value), version=version, expires_at=at)
-
-
 def table_fields(schema: TableSchema) -> dict[str, Any]:
     """Convert a table's definition to the fields of a reply."""
     return {
@@ -204,11 +200,9 @@ def table_fields(schema: TableSchema) -> dict[str, Any]:
     }
 
 
-def item_fields(item: Item | None) -> dict[str, Any]:
-    """Convert an item to the fields of a reply."""
-    if item is None:
-        return {"item": None}
-    return {"item": item.value, "version": item.version, "expires_at": item.expires_at}
+def got_fields(item: Item | None) -> dict[str, Any]:
+    """Convert an item, or None, to the fields of the reply to a read."""
+    return {"item": None} if item is None else item_fields(item)
 
 
 def items_fields(items: list[Item | None]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.clock import instant
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -20,12 +19,15 @@ from holdfast.errors import (
     error_classes,
     peek,
 )
-from holdfast.model import Conflict, Item, ItemConflict
+from holdfast.model import Conflict, ItemConflict
 from holdfast.stored import SeenItem
+from holdfast.wire.items import item_fields, item_of_fields
 from holdfast.wire.replies import entry_of_fields, seen_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from holdfast.model import Item
 
 ERRORS: Final[dict[str, type[HoldfastError]]] = {kind.code: kind for kind in error_classes()}
 """Every error by its code."""
@@ -119,7 +121,7 @@ def _conflict_of(kind: type[VersionConflict], message: str, fields: Mapping[str,
 def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
     """Return the fields of the current state: an entry or, in a table, an item, which is shown as such."""
     item = peek(error, "item")
-    current = seen_fields(peek(error, "current")) if item is None else _item_fields(item)
+    current = seen_fields(peek(error, "current")) if item is None else _seen_item(item)
     fields: dict[str, Any] = {"current": current}
     if error.reason is not None:
         fields["reason"] = error.reason
@@ -136,33 +138,22 @@ def _conflict_fields(error: VersionConflict) -> dict[str, Any]:
 
 
 def _condition_fields(error: ConditionFailed) -> dict[str, Any]:
-    fields: dict[str, Any] = {"current": _item_fields(peek(error, "current"))}
+    fields: dict[str, Any] = {"current": _seen_item(peek(error, "current"))}
     if conflicts := peek(error, "conflicts"):
         fields["conflicts"] = [
-            {"position": conflict.position, "current": _item_fields(conflict.current)}
-            for conflict in conflicts
+            {"position": conflict.position, "current": _seen_item(conflict.current)} for conflict in conflicts
         ]
     return fields
 
 
-def _item_fields(seen: Item | SeenItem | None) -> dict[str, Any] | None:
+def _seen_item(seen: Item | SeenItem | None) -> dict[str, Any] | None:
     """Convert an item that a conflict saw, without its attributes if it has none."""
     if seen is None:
         return None
-    item = seen.stored if isinstance(seen, SeenItem) else seen
-    value: Any = item.value
-    return ({} if value is msgspec.UNSET else {"item": value}) | {
-        "version": item.version,
-        "expires_at": item.expires_at,
-    }
+    return item_fields(seen.stored if isinstance(seen, SeenItem) else seen)
 
 
 def _item_of(fields: Mapping[str, Any] | None) -> Item | None:
     if fields is None:
         return None
-    at = fields["expires_at"]
-    return Item(
-        value=fields.get("item", msgspec.UNSET),
-        version=fields["version"],
-        expires_at=None if at is None else instant(at),
-    )
+    return item_of_fields(fields.get("item", msgspec.UNSET), fields["version"], fields["expires_at"])

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from holdfast.model import Change, Changes, Policy, Stats, TrashPage
 
 
-def row_fields(key: str, row: Row) -> dict[str, Any]:
-    """Return the fields of an entry in a get: value, version, deadline, and what is set of the envelope."""
+def row_fields(key: str, row: Row | None) -> dict[str, Any]:
+    """Return the fields of the reply to a get: value, version, deadline, and what is set of the envelope."""
+    if row is None:
+        return {"exists": False}
     updated_at = moment(row.updated_at)
     fields: dict[str, Any] = {
         "exists": True,

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     key = kv.verbs.key(required(fields, "key"))
     row, _ = await kv.store.get_at(kv.namespace, key)
-    return _shown(key, row)
+    return row_fields(key, row)
 
 
 async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,14 +84,9 @@ async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(key: str, row: Row | None) -> dict[str, Any]:
-    """Return an entry with its stored value, or `exists: false`."""
-    return {"exists": False} if row is None else row_fields(key, row)
-
-
 def _result(key: str, row: Row | None) -> dict[str, Any]:
     try:
-        return {"success": True, **_shown(key, row)}
+        return {"success": True, **row_fields(key, row)}
     except HoldfastError as error:
         return _refused(error)
 

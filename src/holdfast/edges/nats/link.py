@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast import extras, masking
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused, Untrusted
+from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.bus.login import Login
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.wire.subjects import SERVICE_INBOX
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 10.0
 """Time limit for establishing a connection."""
-_VIOLATION: Final = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 _CREDS: Final = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 
 _log = logging.getLogger("holdfast.nats")
@@ -101,8 +99,9 @@ class Link:
             )
 
     def _on_error(self, error: Exception) -> None:
-        if found := _VIOLATION.search(str(error)):
-            self._denied.append(found[1])
+        found = violation(error)
+        if found is not None and found.kind == "subscription":
+            self._denied.append(found.subject)
         if self.client.is_connected:
             _log.warning("the NATS connection %r reports: %s", self._name, error)
         elif isinstance(error, (Untrusted, LoginRefused)) and str(error) != self._refused:

@@ -384,7 +384,7 @@ class NatsService:
 
     def _answer_get(self, request: Request, row: Row | None) -> None:
         try:
-            fields = {"exists": False} if row is None else row_fields(request.key, row)
+            fields = row_fields(request.key, row)
         except HoldfastError as error:
             self._finish(request, error)
         else:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused, Untrusted
+from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.clock import TICKS
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 from holdfast.wire.subjects import asked_at, ready_subject
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
 
     Late: TypeAlias = Callable[[], HoldfastError]
-
-_VIOLATION: Final = re.compile(
-    r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE
-)
 
 AGAIN_SECONDS: Final = 0.1
 """The interval between retries of a read while the service is reconnecting."""
@@ -260,12 +255,12 @@ class Mailbox:
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, (Untrusted, LoginRefused)):
             self._refused = error
-        found = _VIOLATION.search(str(error))
+        found = violation(error)
         if found is None:
             level = logging.WARNING if self._client.is_connected else logging.DEBUG
             _log.log(level, "the NATS connection reports: %s", error)
             return
-        kind, subject = found[1].lower(), asked_at(found[2], self._address.prefix).lower()
+        kind, subject = found.kind, asked_at(found.subject, self._address.prefix).lower()
         if kind == "subscription" and subject.startswith(self._inbox.lower()):
             self._denied = (
                 f"the NATS server does not let this user listen at {self._inbox}: "
