@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
-from holdfast.bus.outgoing import PATIENCE
 from holdfast.bus.session import Session
+from holdfast.pace import PATIENT_TURNS
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
@@ -58,13 +58,13 @@ async def turns(count: int) -> None:
 async def test_what_is_patient_goes_after_a_few_turns(session: Session, socket: Socket) -> None:
     """Nobody else comes: it is sent all the same, and what came meanwhile with it."""
     session.offer(b"first", patient=True)
-    await turns(PATIENCE)
+    await turns(PATIENT_TURNS)
     assert socket.written == []
     session.offer(b"second", patient=True)
     await turns(1)
     assert socket.written == [b"firstsecond"]
     session.offer(b"third", patient=True)
-    await turns(PATIENCE + 1)
+    await turns(PATIENT_TURNS + 1)
     assert socket.written == [b"firstsecond", b"third"]
 
 

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast.edges.monitoring.metrics import VERBS, Metrics
-from holdfast.edges.nats.lines import IN_COMPANY
 from holdfast.edges.nats.request_log import Operation
 from holdfast.handles.recipes.retry import Retry
+from holdfast.pace import IN_COMPANY
 from tests.edges.measuring import measured
 from tests.edges.running import ask
 

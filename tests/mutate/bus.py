@@ -253,7 +253,7 @@ PLANTS: Final = (
     Plant(
         "one plugin has every turn",
         "edges/nats/lines.py",
-        "if line.begun >= OWN_TURN or",
+        "if line.begun >= OWN_STARTED or",
         "if line.begun < 0 or",
         _INTAKE,
     ),
@@ -322,10 +322,10 @@ PLANTS: Final = (
     ),
     Plant(
         "a turn's time stands still",
-        "edges/nats/turn_clock.py",
+        "pace.py",
         "            asyncio.get_running_loop().call_soon(self._end)\n",
         "",
-        ("tests/edges/nats/test_turn_clock.py",),
+        ("tests/unit/test_pace.py",),
     ),
     Plant(
         "an answer too large for the server is sent",

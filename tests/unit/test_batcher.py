@@ -26,7 +26,8 @@ from holdfast.commands import (
     SetPolicy,
 )
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
-from holdfast.pipeline.batcher import ALONE, MAX_GROUP, MAX_GROUP_BYTES, Batcher, Done
+from holdfast.pace import ALONE, MAX_GROUP
+from holdfast.pipeline.batcher import MAX_GROUP_BYTES, Batcher, Done
 from holdfast.rows import Row
 
 if TYPE_CHECKING:

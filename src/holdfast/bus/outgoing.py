@@ -10,12 +10,12 @@ import asyncio
 import sys
 from typing import Final
 
+from holdfast.pace import PATIENT_TURNS
+
 MOST_UNSENT: Final = 16 * 1024 * 1024
 """The maximum number of bytes pending for a server that does not read them."""
 AT_ONCE: Final = 512 * 1024
 """The approximate number of bytes to write per turn of the loop: joining all pending data would take long."""
-PATIENCE: Final = 4
-"""The number of turns of the loop for which a patient command waits for others."""
 
 
 class Outgoing:
@@ -64,7 +64,7 @@ class Outgoing:
         self._send()
 
     def _push(self) -> None:
-        if self._unsent and not self._hurry and self._waited < PATIENCE:
+        if self._unsent and not self._hurry and self._waited < PATIENT_TURNS:
             self._waited += 1
             self._loop.call_soon(self._push)
         else:

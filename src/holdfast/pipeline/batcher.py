@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.commands import ExpireRun, KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.pace import ALONE, MAX_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast")
 
-MAX_GROUP: Final = 512
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
-ALONE: Final = 4
-"""Number of single-command groups in a row that make their caller count as alone."""
 
 
 class Done(msgspec.Struct, frozen=True):

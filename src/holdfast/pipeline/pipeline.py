@@ -16,6 +16,7 @@ from holdfast.clock import SystemClock
 from holdfast.commands import Get, Got
 from holdfast.engine import Later, Remover
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
+from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.batcher import Batcher
 from holdfast.pipeline.commits import Groups
 from holdfast.pipeline.listing import select
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 GET_AT_ONCE = 128
 """Number of a call's keys that are read at a time, since each value may be large."""
-GETS_PER_TURN = 64
-"""Number of gets after which the event loop gets a turn; a caller that only reads would block it."""
 CLOSED = "the store is not open"
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.lines import COMPANY_SECONDS, IN_COMPANY, OWN_TURN, Intake, Limits, Request
+from holdfast.edges.nats.lines import Intake, Limits, Request
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
+from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED
 from holdfast.pipeline.rates import Bucket
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
@@ -102,7 +103,7 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     for line in ["busy"] * 100 + ["quiet"] * 3:
         assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing, nothing))
     await asyncio.sleep(0)
-    assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_TURN - 3)
+    assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_STARTED - 3)
     await intake.drained()
     assert len(begun) == 103
 

@@ -14,7 +14,7 @@ from holdfast.edges.nats import service
 from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.pipeline.batcher import ALONE
+from holdfast.pace import ALONE
 from tests.edges.nats.ground import PATIENCE, Answer, Gated, calling, serving, until
 
 REQUESTS = 500

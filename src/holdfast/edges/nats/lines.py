@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED, STARTED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,29 +22,9 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.discovery import Endpoint
     from holdfast.wire.subjects import Route
 
-TURN: Final = 128
-OWN_TURN: Final = 8
-"""Maximum number of requests, in total and of one plugin, that are started before the loop does other work.
-
-A request takes several rounds of the loop to be read and answered. So other plugins wait several times for a
-busy plugin's share of a round.
-"""
 LARGE: Final = 13
 """A request counts as one more for every 8 KB (a power of two) of its payload, because decoding and executing
 a large one takes as long as many small ones."""
-
-IN_COMPANY: Final = 8
-"""Maximum number of requests of one plugin under way while other plugins send requests too."""
-COMPANY_SECONDS: Final = 0.25
-"""Time during which a plugin counts as active after a request."""
-
-IN_A_GROUP: Final = 64
-"""Maximum number of writes in a commit. Callers whose writes share a commit are answered together and send
-their next requests together. If all writes shared one, callers and service would take turns waiting."""
-TO_GATHER: Final = 6
-"""Number of loop turns during which concurrent writes are gathered: requests that were sent together arrive
-piece by piece, and so do the requests that follow replies."""
-
 
 ALL_WAITING: Final = 65_536
 """Maximum number of pending requests in total. Without payloads they would never reach the limit of bytes."""
@@ -191,11 +173,11 @@ class Intake:
         held: list[Line] = []
         begun: list[Line] = []
         turns, most, all_most = self._turns, self._most, self._limits.all_under_way
-        for _ in range(TURN):
+        for _ in range(STARTED):
             if not turns or self._under_way >= all_most:
                 break
             line = turns.popleft()
-            if line.begun >= OWN_TURN or (line.reading and line.waiting[0].writes):
+            if line.begun >= OWN_STARTED or (line.reading and line.waiting[0].writes):
                 held.append(line)
                 continue
             begun.append(line)

@@ -28,17 +28,17 @@ from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.discovery import Micro
-from holdfast.edges.nats.lines import IN_A_GROUP, TO_GATHER, Intake, Limits, Request
+from holdfast.edges.nats.lines import Intake, Limits, Request
 from holdfast.edges.nats.replies import KNOWN_NAMES, Answers
 from holdfast.edges.nats.reply_guard import reply_guard
 from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.slow import KEPT
 from holdfast.edges.nats.subscriptions import Listening
-from holdfast.edges.nats.turn_clock import Turn
 from holdfast.edges.nats.users import user_of
 from holdfast.engine import Later
 from holdfast.errors import Busy, HoldfastError, InvalidSubject, RateLimited, ValueTooLarge
 from holdfast.handles.kv import KV
+from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Buckets
 from holdfast.verbs.fields import required
 from holdfast.wire import subjects

@@ -49,6 +49,7 @@ from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
+from holdfast.pace import LOOKS_PER_TURN, PART_ROWS, TURNS_BEFORE_PART
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
@@ -65,15 +66,8 @@ T = TypeVar("T")
 INLINE_ROWS: Final = 128
 INLINE_BYTES: Final = 524_288
 """The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
-LOOKS_PER_TURN: Final = 32
-"""The number of queries on the loop after which other tasks get a turn."""
-PART_ROWS: Final = 25
-"""The number of rows of a group to load and decide before other tasks get a turn."""
 FEW_ROWS: Final = {True: 16, False: 64}
 """The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
-TURNS: Final = {True: 1, False: 3}
-"""The number of turns that other tasks get before a part with changes (True) or upkeep (False). Upkeep is not
-urgent, so it yields for as many turns as an answer may take."""
 STALE_ATTEMPTS: Final = 10
 
 
@@ -319,7 +313,7 @@ class SqliteEngine:
         most = loadable(commands)
         self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else reads.Room(most)
         for number, part in enumerate(_parts(commands)):
-            for _ in range(TURNS[isinstance(part[0], WriteCommand)] if number else 0):
+            for _ in range(TURNS_BEFORE_PART[isinstance(part[0], WriteCommand)] if number else 0):
                 await asyncio.sleep(0)
             wanted = decide.needs(part)
             await self._load(wanted, loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.turn_clock import Turn
+from holdfast.pace import Turn
 
 
 async def test_a_turn_has_one_time_and_the_next_one_another() -> None:

@@ -1,0 +1,129 @@
+"""The pace of work on one event loop: how much is done in a turn, and how long work waits for company.
+
+The numbers were found on a machine with two cores, which the service, the NATS server and the callers share.
+There, each message that travels alone wakes a process that takes a core from another one. A turn is one
+round of the event loop over everything that is ready. Waits are counted in turns, not in time: an idle loop
+finishes them at once, so nothing waits while there is nothing to wait for.
+
+Law: each number says what it does and how it was found. Limits that bound memory stay with what they bound.
+This module is at the root because the bus, the engines, the pipeline and the service all need it, and none of
+them may import another's modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Groups of commands that share a commit (`pipeline.batcher`).
+
+MAX_GROUP: Final = 512
+"""Maximum number of commands in a group of an embedded store.
+
+With 128 callers in one process, groups of 64 made a tenth fewer sets (ADR 0021): callers in one process can't
+continue before the loop lets them, so a large group keeps none of them idle. 512 was chosen, not measured.
+"""
+IN_A_GROUP: Final = 64
+"""Maximum number of commands in a group of the service.
+
+Callers that share a commit are answered together and send their next requests together. With unbounded groups
+and 128 requests in flight, groups of 116 and of 12 alternated, callers and service waited for each other, and
+of two cores 1.4 were in use. 64 made an eighth more sets with 10 plugins and a quarter more with 1,000
+(ADR 0021). 32 and 48 made 2 to 5 % more, but a quiet plugin waited longer beside a flood.
+"""
+TO_GATHER: Final = 6
+"""Number of turns for which writes of the service wait for others if they are not alone.
+
+Requests that were sent at once arrive piece by piece, one piece for each connection, so the first of them
+would be committed alone while all others wait. It was found together with `IN_A_GROUP`. 8 to 32 made 2 to 5
+% more sets, but a quiet plugin waited longer beside a flood. Embedded stores don't wait: with two callers,
+waiting made 5 % fewer sets.
+"""
+ALONE: Final = 4
+"""Number of groups of one command in a row after which their caller counts as alone.
+
+Its reply is then sent one turn before listeners are notified, which makes a lone set over the bus a tenth
+faster. Groups of one also occur among many callers; with 1 instead of 4, the 70/30 mix lost a tenth, since
+events were sent in pieces of their own (ADR 0021).
+"""
+
+# Requests that the service has in progress (`edges.nats.lines`).
+
+STARTED: Final = 128
+OWN_STARTED: Final = 8
+"""Maximum number of requests, in total and of one plugin, that are started in a turn.
+
+A request takes several turns to be read and answered, and beside a busy plugin a turn takes as long as the
+work that is done for that plugin in it (ADR 0009). So the bound on one plugin is small, and the bound on all
+of them is not: many plugins with one request each are served in one turn. 128 was chosen, not measured.
+"""
+IN_COMPANY: Final = 8
+"""Maximum number of requests of one plugin in progress while other plugins send requests too.
+
+Requests that are written together are also committed and answered together. Beside 1,000 requests in flight
+of another plugin, a set took twice as long with 32 of them in a group as with 8 (ADR 0009). 12 and 16 made 2
+to 5 % more sets, but a quiet plugin waited longer.
+"""
+COMPANY_SECONDS: Final = 0.25
+"""Time for which a plugin counts as active after a request. It spans the pauses of a caller that sends a few
+requests a second; it was chosen, not measured."""
+PATIENT_TURNS: Final = 4
+"""Number of turns for which the replies to gets wait for the results of a commit that is running.
+
+They are then sent in one piece, which took a fifth off the CPU time of a 70/30 mix in all processes together.
+Making all replies wait for a turn or two saved a tenth of the CPU time of gets, but answered no more gets and
+fewer sets, so only these wait (ADR 0020).
+"""
+
+# Work on the loop that would keep other tasks waiting (`pipeline.pipeline`, `engines.sqlite`).
+
+GETS_PER_TURN: Final = 64
+LOOKS_PER_TURN: Final = 32
+"""Number of gets, and of other quick queries of SQLite, after which other tasks get a turn.
+
+Such a read is answered without a wait, so a caller that only reads would never let another task run. A get
+takes some 25 µs, which makes a turn of 1 to 2 ms. Both numbers were chosen, not measured.
+"""
+PART_ROWS: Final = 25
+"""Number of rows of a group that SQLite loads and decides before other tasks get a turn.
+
+A part of 25 entries takes 0.45 ms, and one of 16 items with an index 1 ms (ADR 0010, ADR 0018). A whole group
+would hold up every get for several milliseconds.
+"""
+TURNS_BEFORE_PART: Final = {True: 1, False: 3}
+"""Number of turns that other tasks get before the next part with changes (True) or upkeep (False).
+
+Upkeep is not urgent, so it yields for as many turns as a reply takes. With that and runs, the p99 of gets
+during a sweep of items fell from 4.4 to at most 1.8 times that of a quiet store (ADR 0018).
+"""
+
+
+class Turn:
+    """The store's time, read once per turn of the event loop.
+
+    The first caller in a turn reads the store's clock; later callers in that turn get the same time. A
+    returned time is never in the future, and is stale by at most one turn. It saves the service two readings
+    of the clock for each request.
+
+    Args:
+        now: Returns the store's time.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._look = now
+        self._time = 0
+        self._over = True
+
+    def now(self) -> int:
+        """Return the time of this turn."""
+        if self._over:
+            self._time = self._look()
+            self._over = False
+            asyncio.get_running_loop().call_soon(self._end)
+        return self._time
+
+    def _end(self) -> None:
+        self._over = True
