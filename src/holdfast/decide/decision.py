@@ -12,12 +12,13 @@ from msgspec import UNSET
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.commands import Batch, Fence, Many, WriteCommand
-from holdfast.decide import keys, letters, upkeep
+from holdfast.decide import items, keys, letters, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused
 from holdfast.decide.requests import once, request_address
 from holdfast.errors import Fenced
 from holdfast.rows import GUARD, Address
+from holdfast.tables.commands import TransactWrite, WriteItems
 from holdfast.work import SLICE, too_much_loaded
 
 if TYPE_CHECKING:
@@ -28,20 +29,6 @@ if TYPE_CHECKING:
     from holdfast.decide.draft import Loaded, Outcome
     from holdfast.errors import HoldfastError
     from holdfast.model import Policy
-
-
-class _Verbs(dict[type, Any]):
-    """A table of functions by command. Those for tables are added on first use, as few stores have any."""
-
-    def __missing__(self, kind: type) -> Any:
-        from holdfast.decide import items, tables
-        from holdfast.tables.commands import TransactWrite, WriteItems
-
-        _NEEDS.update(tables.NEEDS | items.NEEDS)
-        _APPLY.update(tables.APPLY | items.APPLY)
-        _FURTHER.update(items.FURTHER)
-        _APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (TransactWrite, WriteItems)})
-        return dict(self)[kind]
 
 
 def _weighed(apply: Callable[[Draft, Any], Any]) -> Callable[[Draft, Any], Any]:
@@ -63,10 +50,10 @@ def _weigh(draft: Draft, command: Command) -> None:
         raise too_much_loaded()
 
 
-_NEEDS = _Verbs(keys.NEEDS | letters.NEEDS | upkeep.NEEDS)
-_APPLY = _Verbs(keys.APPLY | letters.APPLY | upkeep.APPLY)
-_APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many)})
-_FURTHER: dict[type, Any] = keys.FURTHER | upkeep.FURTHER
+_NEEDS: dict[type, Any] = keys.NEEDS | letters.NEEDS | upkeep.NEEDS | tables.NEEDS | items.NEEDS
+_APPLY: dict[type, Any] = keys.APPLY | letters.APPLY | upkeep.APPLY | tables.APPLY | items.APPLY
+_APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many, TransactWrite, WriteItems)})
+_FURTHER: dict[type, Any] = keys.FURTHER | upkeep.FURTHER | items.FURTHER
 
 
 def needs(commands: Iterable[Command]) -> Needs:

@@ -11,11 +11,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from importlib import import_module
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from holdfast import rules
+from holdfast import decide, rules
 from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
 from holdfast.bounded import Bounded
 from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
@@ -225,7 +224,7 @@ class Reaper:
         """Read the namespaces once at the start. If that fails, the next upkeep does it."""
         if self._engine.capabilities.owns_reaper:
             return
-        import_module("holdfast.decide.decision")  # load it now, so that the first write need not wait
+        decide.load()
         try:
             await self._namespaces()
         except HoldfastError as error:
