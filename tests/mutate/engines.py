@@ -193,7 +193,7 @@ PLANTS: Final = (
     ),
     Plant(
         "the journal's last page is never complete",
-        "engine/__init__.py",
+        "engine/queries.py",
         "    return given, True\n",
         "    return given, len(given) < query.limit\n",
         _SQLITE,

@@ -1,0 +1,90 @@
+"""Abilities that only some engines have, each a protocol of its own.
+
+Law: a store asks with `isinstance` whether an engine has the methods. An engine without them lacks the
+ability and imitates nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast.engine.contract import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.audit.keyring import Keyring
+    from holdfast.model import Rescued
+
+
+@runtime_checkable
+class Rescuer(Protocol):
+    """An optional interface for engines that can copy their whole storage while it is in use."""
+
+    async def rescue(self, path: str) -> Rescued:
+        """Copy everything from the open storage into a new file, whatever is at its own path now.
+
+        Raises:
+            ValidationError: The path can't be used: a file exists there, or its folder does not exist.
+            Busy: Another long read of the storage is under way.
+        """
+        ...
+
+
+@runtime_checkable
+class Onlooker(Protocol):
+    """An optional interface for engines that would create files when opened, but can do without."""
+
+    def look_on(self) -> None:
+        """Make `start` open the storage read-only: it then creates and changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Announcer(Protocol):
+    """An optional interface for engines that can tell other local processes where their store is served."""
+
+    def announce(self, url: str) -> None:
+        """Publish the URL, which must not contain secrets."""
+        ...
+
+
+class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check of the storage: its scope, the problems found, and whether it was complete."""
+
+    checked: str
+    troubles: list[str] = []
+    complete: bool = True
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """An optional interface for engines that can check the integrity of their storage."""
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup:
+        """Check for corruption: thoroughly, or as far as a quick check gets in this many seconds."""
+        ...
+
+
+@runtime_checkable
+class KeyKeeper(Engine, Protocol):
+    """An optional interface for engines whose storage outlives the process and may be opened with other keys.
+
+    The storage keeps the names of the keys that have signed its audit, with the current one last. Names are
+    not secret.
+    """
+
+    @property
+    def keys(self) -> Keyring:
+        """The keys that sign the audit."""
+        ...
+
+    async def kept_keys(self) -> list[str]:
+        """Return the names that are kept; none if the store has never signed."""
+        ...
+
+    async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
+        """Replace the kept names if they equal `before`. Returns the names kept afterwards."""
+        ...

@@ -1,0 +1,153 @@
+"""The abilities of an engine whose other side is a service.
+
+Law: these methods pass a whole call on, because the service answers it better than its rows would: with its
+keys, its clock and its filters. An engine has all of them or none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.commands import Origin
+    from holdfast.engine.queries import Filter, Scan, Selected
+    from holdfast.model import AuditPage, LetterPage, Page, SlowPage, TrashPage
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of keys to remove: those with a prefix, after a cursor. `dry_run` only lists them."""
+
+    namespace: str
+    prefix: str
+    limit: int
+    cursor: str | None
+    dry_run: bool
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query of an audit: records after number `after` that match all the other fields."""
+
+    after: int = 0
+    limit: int
+    prefix: str = ""
+    writer: str | None = None
+    op: str | None = None
+    purpose: str | None = None
+    request_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of verifying a part of an audit: the last valid record, and what is wrong after it.
+
+    `floor` is the number of the newest record that was pruned. `complete` means that nothing is left to
+    verify.
+    """
+
+    number: int
+    signature: str
+    floor: int
+    complete: bool
+    broken_at: int | None = None
+    reason: str | None = None
+
+
+@runtime_checkable
+class Housekeeper(Protocol):
+    """An optional interface for engines whose other side sweeps by itself, and also on request."""
+
+    async def sweep(self) -> int:
+        """Remove expired entries. Returns the number removed."""
+        ...
+
+    async def upkeep(self) -> None:
+        """Drop everything that is past its retention."""
+        ...
+
+    async def recount(self, namespace: str) -> int:
+        """Recount the contents of a namespace. Returns the number of wrong counters."""
+        ...
+
+
+@runtime_checkable
+class Selector(Protocol):
+    """An optional interface for engines whose other side filters, so that only matching entries are sent."""
+
+    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+        """Return the entries of a page that pass a filter, or all of them without one."""
+        ...
+
+
+@runtime_checkable
+class Remover(Protocol):
+    """An optional interface for engines whose other side removes keys by prefix. Keys are sent once."""
+
+    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
+        """Remove a page of keys."""
+        ...
+
+
+@runtime_checkable
+class TrashKeeper(Protocol):
+    """An optional interface for engines whose other side shows operators the trash."""
+
+    async def trash(self, query: Scan) -> TrashPage:
+        """Return the entries in a range of the trash, with their values if the query asks for them."""
+        ...
+
+
+@runtime_checkable
+class SlowKeeper(Protocol):
+    """An optional interface for engines whose other side keeps slow requests."""
+
+    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
+        """Return a page of them, the newest first: before a number, and of one instance if given."""
+        ...
+
+
+@runtime_checkable
+class TableDoor(Protocol):
+    """An optional interface for engines whose other side answers calls about tables."""
+
+    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the reply to a call; see `holdfast.handles.table_calls`."""
+        ...
+
+
+@runtime_checkable
+class Auditor(Protocol):
+    """An optional interface for engines whose other side reads and verifies the audit with its keys."""
+
+    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
+        """Return records of an audit."""
+        ...
+
+    async def audits(self) -> list[str]:
+        """Return the namespaces that have an audit or should have one, by name."""
+        ...
+
+    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
+        """Verify one part of the audit, starting after the record whose signature is `anchor`."""
+        ...
+
+
+@runtime_checkable
+class LetterBox(Protocol):
+    """An optional interface for engines whose other side handles dead letters, which are stored there."""
+
+    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
+        """Return the dead letters of a namespace after a number."""
+        ...
+
+    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
+        """Execute the request of a dead letter and drop it. Returns the fields of the reply."""
+        ...
+
+    async def drop_letter(self, namespace: str, number: int) -> bool:
+        """Remove a dead letter. Returns whether it was there."""
+        ...
