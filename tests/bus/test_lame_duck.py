@@ -16,8 +16,8 @@ from holdfast.bus import servers
 from holdfast.bus.connection import Connection
 from tests.bus.scribe import scribe
 from tests.edges.nats.ground import PATIENCE, Gated, serving, until
-from tests.edges.running import free_port
 from tests.nats import nats_server
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ async def test_no_call_in_flight_is_lost(monkeypatch: pytest.MonkeyPatch) -> Non
     async with (
         cluster() as (first, second),
         serving(first.url, engine=engine) as running,
-        holdfast.open(f"{first.url}?timeout=60") as store,
+        holdfast.open(f"{first.url}?timeout=600") as store,
     ):
         gone: list[str] = []
         monkeypatch.setattr(running.client, "_on_disconnected", lambda: gone.append("service"))
@@ -91,7 +91,7 @@ async def test_calls_go_on_while_servers_stop_in_turn(monkeypatch: pytest.Monkey
     async with (
         cluster() as (first, second),
         serving(first.url) as running,
-        holdfast.open(f"{first.url}?timeout=10") as store,
+        holdfast.open(f"{first.url}?timeout=600") as store,
     ):
         kv, done = store.kv("trivia"), 0
         os.kill(first.process.pid, signal.SIGUSR2)

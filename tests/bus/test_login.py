@@ -21,9 +21,9 @@ from holdfast.bus.protocol import Info
 from holdfast.edges.nats.server_config import new_credentials
 from holdfast.errors import Unsupported
 from tests.bus.scribe import scribe
-from tests.edges.running import free_port
 from tests.edges.test_link import CERTIFICATE, KEY
 from tests.nats import nats_server
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

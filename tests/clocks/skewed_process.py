@@ -74,7 +74,7 @@ async def skewed_process(url: str, storage: str, skew: Skew, *, prefix: str = "d
         await ready(process)
         yield
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await process.wait()
     finally:
         await kill(process)

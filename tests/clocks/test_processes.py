@@ -62,7 +62,7 @@ async def fill(kv: holdfast.KV) -> None:
 async def gone(kv: holdfast.KV) -> None:
     """Write an entry and wait until it is gone."""
     await kv.set("gone", 1, ttl=1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await kv.get("gone") is not None:  # noqa: ASYNC110 - time has no event
             await asyncio.sleep(0.05)
 

@@ -129,7 +129,7 @@ class TestRounds:
 
         instead("first")
         service._cleanup_task = asyncio.create_task(service._kv_cleanup_loop())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await enough.wait()
         assert not service._cleanup_task.done()
         await service.stop()

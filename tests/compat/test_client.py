@@ -101,22 +101,22 @@ async def test_the_connection_of_a_service(service: DatabaseService, client: Cli
 
     subscription = await lent(service).subscribe("bot.*", cb=hear)
     await client.publish("bot.a", b"fail")
-    reply = await client.request("bot.b", b"ping", timeout=10)
+    reply = await client.request("bot.b", b"ping", timeout=60)
     await done.wait()
     assert (reply.data, heard) == (b"pong", [b"fail", b"ping"])
     await subscription.unsubscribe()
     listening = await lent(service).subscribe("bot.c")
     await lent(service).publish("bot.c", b"x", headers={"A": "b"})
-    message = await listening.next_msg(timeout=10)
+    message = await listening.next_msg(timeout=60)
     assert (message.subject, message.data, message.headers) == ("bot.c", b"x", {"A": "b"})
     await lent(service).publish("bot.c", b"y")
     async for message in listening.messages:
         assert message.data == b"y"
         break
-    stored = await lent(service).request("db.kv.trivia.set", b'{"key":"k","value":1}', timeout=10)
+    stored = await lent(service).request("db.kv.trivia.set", b'{"key":"k","value":1}', timeout=60)
     assert json.loads(stored.data)["success"] is True
     with pytest.raises(ConnectionError, match="nobody listens"):
-        await lent(service).request("bot.nobody", timeout=10)
+        await lent(service).request("bot.nobody", timeout=60)
     with pytest.raises(TimeoutError):
         await lent(service).request("bot.c", timeout=0.05)
     with pytest.raises(ValueError, match="no subject"):

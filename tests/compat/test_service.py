@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def ask(client: Client, subject: str, request: Any) -> dict[str, Any]:
     """A request's reply; text is sent as it is, anything else as JSON."""
     payload = request if isinstance(request, bytes) else json.dumps(request).encode()
-    answer: dict[str, Any] = json.loads((await client.request(subject, payload, timeout=10)).data)
+    answer: dict[str, Any] = json.loads((await client.request(subject, payload, timeout=60)).data)
     return answer
 
 
@@ -155,7 +155,7 @@ async def test_the_service_cleans_up(db: BotDatabase, nats_server: NatsServer) -
     service = DatabaseService(db, nats_server.url, cleanup_interval_seconds=0.01)
     await service.start()
     assert service._cleanup_task is not None
-    async with asyncio.timeout(30), library_client(nats_server.url) as client:
+    async with asyncio.timeout(60), library_client(nats_server.url) as client:
         await removed.wait()
         assert (await ask(client, "rosey.db.kv.get", {"plugin_name": "trivia", "key": "key0"}))["data"] == {
             "exists": False

@@ -45,7 +45,7 @@ class Ground:
         service = NatsService(behind, connection, Settings())
         await service.start()
         self._service.push_async_callback(service.stop)
-        store = holdfast.open(self._url, clock=clock, writer="embedded")
+        store = holdfast.open(f"{self._url}?timeout=60", clock=clock, writer="embedded")
         await store.start()
         return store
 

@@ -34,7 +34,8 @@ from tests.deploy.files import (
 )
 from tests.distribution.environments import build, pins
 from tests.distribution.test_contents import project
-from tests.edges.running import free_port, holdfast_up
+from tests.edges.running import holdfast_up
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,11 +19,12 @@ import pytest
 from holdfast.edges.nats.server import find
 from tests.docs.test_examples import ROOT, blocks_of
 from tests.edges.running import COMPILED
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -33,9 +34,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._serving: dict[str, subprocess.Popen[bytes]] = {}
         programs = folder / "programs"
         programs.mkdir()

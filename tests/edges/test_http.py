@@ -19,7 +19,8 @@ from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.link import Link
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import Unavailable, ValidationError
-from tests.edges.running import free_port, get, until_status
+from tests.edges.running import get, until_status
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

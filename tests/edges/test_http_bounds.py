@@ -16,7 +16,8 @@ from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
-from tests.edges.running import free_port, get, holdfast_up
+from tests.edges.running import get, holdfast_up
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ HALF_SENT = int(os.environ.get("HOLDFAST_HALF_SENT", "600"))
 """How many clients begin a request and do not end it."""
 FILES = 512
 """How many files and connections a service may have open that is attacked."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 HALF = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]

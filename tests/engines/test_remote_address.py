@@ -21,11 +21,12 @@ LOCKED = "authorization { user: trivia, password: t }"
 
 async def test_opening_without_a_server_fails_soon(nats_server: NatsServer) -> None:
     """open() of a server that is not there is UNAVAILABLE, without the password; the next one is tried."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with refusal(Unavailable, says="127.0.0.1:1") as caught:
-            await holdfast.open("nats://me:secret@127.0.0.1:1").start()
+            await holdfast.open("nats://me:secret@127.0.0.1:1?timeout=600").start()
     assert "secret" not in caught.value.message
-    async with asyncio.timeout(5), holdfast.open(f"nats://127.0.0.1:1,{nats_server.url}") as store:
+    two = f"nats://127.0.0.1:1,{nats_server.url}?timeout=600"
+    async with asyncio.timeout(60), holdfast.open(two) as store:
         with refusal(Unavailable, says="no Holdfast service"):
             await store.kv("trivia").get("k")
 
@@ -33,10 +34,12 @@ async def test_opening_without_a_server_fails_soon(nats_server: NatsServer) -> N
 async def test_a_wrong_password_is_permission_denied(nats_server_with: StartServer) -> None:
     """A user whom the server does not let in is told so at once, not that there is no server."""
     server = await nats_server_with(LOCKED)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for login in ("trivia:wrong", "nobody:t"):
             with refusal(PermissionDenied, says="does not let this user in"):
-                await holdfast.open(server.url.replace("nats://", f"nats://{login}@")).start()
+                await holdfast.open(
+                    f"{server.url.replace('nats://', f'nats://{login}@')}?timeout=600"
+                ).start()
 
 
 def test_the_options_of_a_url(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def _let_go(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
-        process.communicate("\n", timeout=30)
+        process.communicate("\n", timeout=60)
 
 
 async def test_another_process_may_read_but_not_write(path: Path, holder: subprocess.Popen[str]) -> None:
@@ -180,7 +180,7 @@ async def test_idle_writer_empties_the_log(path: Path) -> None:
 
         engine._writer.checkpoint = and_tell  # type: ignore[method-assign]
         await store.kv("p").set("k", 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await done.wait()
         assert engine._writer._log_pages == 0
 

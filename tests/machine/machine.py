@@ -38,7 +38,7 @@ ROOTS = {"plugin": "", "project": "tenant/acme/project/web/"}
 LIVE, NUMBER, TRASHED = "live", "number", "trashed"
 """What a key can be for a call to succeed on it."""
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 T = TypeVar("T")
 Call = tuple[str, str, tuple[Any, ...], Plain]

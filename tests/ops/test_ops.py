@@ -14,7 +14,7 @@ from holdfast.commands import Escalate, Origin
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
 from tests.edges.measuring import Measured, measured
-from tests.edges.running import PATIENCE, ask, free_port, get
+from tests.edges.running import PATIENCE, ask, get
 from tests.ops.files import (
     ROOT,
     RULE_TESTS,
@@ -28,6 +28,7 @@ from tests.ops.files import (
 )
 from tests.ops.promql import Expression
 from tests.ops.scrape import Scrape
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

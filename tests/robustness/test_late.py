@@ -132,7 +132,7 @@ async def _stopped_once(process: Process, kv: holdfast.KV, storage: str, dice: r
         finally:
             process.send_signal(signal.SIGCONT)
         known = len(load.acknowledged)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(load.acknowledged) < known + CALLERS:  # noqa: ASYNC110 - many tasks count together
                 await asyncio.sleep(0.01)
     await asyncio.sleep(2 * MARGIN)

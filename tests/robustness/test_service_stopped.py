@@ -74,7 +74,7 @@ async def _time_out(kv: holdfast.KV, number: int) -> None:
 async def _nothing_was_done(store: holdfast.Store) -> None:
     """Ask behind what was sent before, on the same connection: there is nothing but the first write."""
     kv = store.kv("trivia")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 page = await kv.list()

@@ -62,7 +62,7 @@ class Load:
 
     async def seen(self, acknowledged: int, refused: int = 0) -> None:
         """Wait until so many writes were acknowledged and refused."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.acknowledged) < acknowledged or len(self.refused) < refused:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 

@@ -54,7 +54,7 @@ FORGED: Final = "forged"
 """The table that attempts are about. Like the honest one each plugin has it, so that they could succeed."""
 ROUNDS: Final = 2
 """How often everybody asks before the count: an answer that went astray has then been taken for a request."""
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 
 
 def verb_subjects(pattern: str) -> list[str]:

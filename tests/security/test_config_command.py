@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 import shlex
-import socket
 import stat
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from holdfast.edges import cli
 from holdfast.edges.nats.server import find
 from holdfast.errors import PermissionDenied
 from tests.edges.test_link import CERTIFICATE, KEY
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,7 +212,7 @@ def up(
     said = config(*USERS, *options, "--out", tmp_path / "bus")
     [step] = re.findall(r"next: (.*)", said.err)
     [address] = re.findall(r"trivia then opens (.*)", said.err)
-    port = _free_port()
+    port = free_port()
     run = step.replace("holdfast up", f"exec {shlex.quote(sys.executable)} -m holdfast up")
     settings = f"--nats-port {port} --http-port 0 --data-dir {shlex.quote(str(tmp_path / 'data'))}"
     process = subprocess.Popen(["sh", "-c", f"{run} {settings}"], stdout=subprocess.PIPE, env=_bare())
@@ -222,7 +222,7 @@ def up(
         yield {"trivia": _filled(address, tmp_path / "bus").replace("4222", str(port))}
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 async def test_what_comes_next_works(up: dict[str, str]) -> None:
@@ -233,7 +233,7 @@ async def test_what_comes_next_works(up: dict[str, str]) -> None:
         entry = await store.kv("trivia").get("k")
         assert entry is not None
         assert entry.value == 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises((PermissionDenied, holdfast.Unavailable)):
                 await store.kv("quote-db").get("k")
 
@@ -246,10 +246,3 @@ def _filled(address: str, folder: Path) -> str:
     """The address with the password that its user would put there."""
     path = folder / "plugins/trivia.password"
     return address.replace("PASSWORD", path.read_text().strip()) if path.exists() else address
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PLUGINS: Final = ("trivia", "trivia:read", "audit:get,list", "quote-db")
 TENANTS: Final = ("acme/web", "acme/web:read,set", "globex/app:read")
 FEW: Final = ("trivia:read", "audit:get,list", "acme/web:read,set", "globex/app:read")
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 
 
 class Place:
@@ -55,7 +55,7 @@ class Place:
         """Where a user finds the service."""
         shown = self.credentials[user]
         login = f"{shown.entry()['user']}:{shown.secret}"
-        return f"{self.url.replace('nats://', f'nats://{login}@')}?timeout=60&inbox={shown.inbox}"
+        return f"{self.url.replace('nats://', f'nats://{login}@')}?timeout=600&inbox={shown.inbox}"
 
     async def said(self, user: str, subject: str, *, reply: str = "") -> str:
         """What the server says to a user who sends a request that every verb would take for a good one."""

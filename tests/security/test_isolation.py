@@ -110,7 +110,7 @@ async def test_wrong_subjects_of_ones_own_are_answered(mode: Mode) -> None:
 async def test_operators_see_who_serves(bus: Bus) -> None:
     """An operator finds the service as NATS tools do."""
     async with library_client(bus.url, bus.credentials[OPERATOR]) as client:
-        reply = await client.request("$SRV.PING.holdfast", b"", timeout=20)
+        reply = await client.request("$SRV.PING.holdfast", b"", timeout=60)
     assert b'"holdfast"' in reply.data
 
 

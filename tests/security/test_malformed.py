@@ -71,6 +71,7 @@ class Sender:
     def __init__(self, client: Client) -> None:
         self.codes: Counter[str] = Counter()
         self.wrong: list[tuple[Malformed, dict[str, Any]]] = []
+        self.late: list[Malformed] = []
         self._client = client
         self._inbox = client.new_inbox()
         self._number = 0
@@ -83,7 +84,7 @@ class Sender:
 
     async def send(self, message: Malformed) -> None:
         """Send a message as soon as there is room for it."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self._room.acquire()
         self._number += 1
         self._waiting[str(self._number)] = message
@@ -91,9 +92,20 @@ class Sender:
 
     async def all_answered(self) -> None:
         """Wait until each message has been answered."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for _ in range(AT_ONCE):
                 await self._room.acquire()
+        for _ in range(AT_ONCE):
+            self._room.release()
+
+    async def again(self) -> None:
+        """Send what a busy machine was late with once more, a few at a time."""
+        late, self.late = self.late, []
+        for number, message in enumerate(late):
+            if number % 16 == 0:
+                await self.all_answered()
+            await self.send(message)
+        await self.all_answered()
 
     async def hear(self, reply: Msg) -> None:
         """Judge a reply."""
@@ -101,6 +113,8 @@ class Sender:
         fields = json.loads(reply.data)
         code = str(fields.get("error_code") or fields.get("errorCode") or fields.get("error", {}).get("code"))
         code = "success" if fields["success"] else code.upper()
+        if code in LATE:
+            self.late.append(message)
         self.codes[code] += 1
         allowed = verdict(message.payload)
         if code not in allowed | LATE and not (code == "success" and len(allowed) > 1):
@@ -133,6 +147,7 @@ async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> No
                 if number == MESSAGES // 5:
                     before = resident(process.pid)
             await sender.all_answered()
+            await sender.again()
             grown = resident(process.pid) - before
         async with calling(nats_server.url) as caller:
             assert (await caller.ask("db.kv.usable.set", {"key": "k", "value": 1}))["version"] == 1
@@ -141,7 +156,7 @@ async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> No
         await kill(process)
     assert sender.wrong[:3] == []
     assert sum(sender.codes.values()) >= MESSAGES
-    assert sum(sender.codes[code] for code in LATE) < MESSAGES / 4
+    assert len(sender.late) < MESSAGES / 100
     assert (
         min(sender.codes[code] for code in ("success", "INVALID_JSON", "VALIDATION_ERROR", "MISSING_FIELD"))
         > 100

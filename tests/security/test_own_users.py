@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.server_config import Credentials, Mode
 
 USERS: Final = ("trivia", "quote-db", "acme/web", OPERATOR)
-PATIENCE: Final = 20.0
+PATIENCE: Final = 60.0
 
 
 class Place:
@@ -46,7 +46,7 @@ class Place:
         seed = self._folder / user.replace("/", ".")
         seed.write_text(self.credentials[user].secret)
         named = f"&inbox={self.credentials[user].inbox}" if inbox else ""
-        return f"{self.url}?nkey={seed}&timeout=60{named}"
+        return f"{self.url}?nkey={seed}&timeout=600{named}"
 
     @contextlib.asynccontextmanager
     async def serving(self, tally: Tally, plugin: str | None = None) -> AsyncIterator[None]:

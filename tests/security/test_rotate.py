@@ -234,7 +234,7 @@ async def test_a_running_server_that_reloads(
             assert not await _lets_in(server, old[user])
             assert await _is_served(server, shown(folder, user, kind), "db.kv.trivia.get")
         with pytest.raises(ConnectionError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await ended.settle()
         assert await _is_served(other, old["quote-db"], "db.kv.quote-db.set")
         assert (other.is_connected, other.reconnects) == (True, 0)
@@ -278,7 +278,7 @@ async def test_a_client_with_the_file_comes_back(config: Callable[..., Said], tm
         assert config("--rotate", "trivia", "--out", folder).code == 0
         server.process.send_signal(signal.SIGHUP)
         await until(lambda: b"Reloaded server configuration" in server.log.read_bytes())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await _unreachable(store):  # noqa: ASYNC110 - the store tells nobody when it is back
                 await asyncio.sleep(0.02)
         await store.kv("trivia").set("k", 2)
@@ -307,7 +307,7 @@ async def _is_served(where: NatsServer | Connection, credentials: Credentials, s
     inbox = where.new_inbox()
     where.listen(inbox, lambda message: answers.put_nowait(message.data))
     assert where.send(subject, b'{"key":"k","value":1}', reply=inbox)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return bool(json.loads(await answers.get())["success"])
 
 

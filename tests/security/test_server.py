@@ -19,6 +19,7 @@ from holdfast.edges.nats import server as module
 from holdfast.edges.nats.server import LEAST_VERSION, NatsServer, defaults_on, find, version
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 from tests.nats import library_client
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +44,7 @@ asyncio.run(abandon())
 @pytest.fixture
 def port() -> int:
     """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    return free_port()
 
 
 @pytest.fixture
@@ -177,7 +175,7 @@ async def test_a_file_is_read_again(tmp_path: Path) -> None:
         assert await _max_payload(server) == 1000
         file.write_text("max_payload: 2000")
         server.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await _max_payload(server) != 2000:  # noqa: ASYNC110 - the server tells nobody
                 await asyncio.sleep(0.01)
         await server.stop()

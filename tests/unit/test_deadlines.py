@@ -160,7 +160,7 @@ class _Locked:
 
 async def _begun(engine: SqliteEngine) -> None:
     """Wait until the writer's thread has taken up the job that it was given."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not engine._writer._jobs.empty():  # noqa: ASYNC110 - a thread tells nobody
             await asyncio.sleep(0.01)
 
@@ -236,7 +236,7 @@ async def _waiting(url: str) -> None:
         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await connection.fetchval(asking):  # noqa: ASYNC110 - the server tells nobody
                 await asyncio.sleep(0.01)
     finally:

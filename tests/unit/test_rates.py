@@ -55,7 +55,7 @@ async def test_a_watch_is_no_request() -> None:
     async with holdfast.open("memory://", clock=ManualClock(), reap=False) as store:
         kv = store.kv("p")
         await store.set_policy("kv/p", {"rate_limit": 3})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             changes = kv.watch(since=0)
             for version in (1, 2, 3):
                 await kv.set("k", version)
@@ -113,7 +113,7 @@ async def test_it_is_learnt_when_a_store_is_opened(tmp_path: Path) -> None:
 
 async def _ask_on(kv: holdfast.KV) -> None:
     """Ask until it is refused."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             await kv.get("k")
             await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from holdfast.tables.commands import Defined, FillIndex, Purge
 from holdfast.upkeep.tables import finish_indexes, reap_tables, sweep_tables
 from holdfast.verbs.tables import TableVerbs
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOW = 1_700_000_000
 
 

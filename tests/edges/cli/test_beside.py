@@ -84,7 +84,7 @@ def test_a_person_is_asked(program: Program, url: str, answer: bytes, left: str)
     while part := read(terminal):
         shown += part
     os.close(terminal)
-    assert process.wait(timeout=30) == (2 if left else 0)
+    assert process.wait(timeout=60) == (2 if left else 0)
     assert program("table", "list").stdout == left
 
 
@@ -99,5 +99,5 @@ def test_ctrl_c_at_a_question_destroys_nothing(program: Program) -> None:
     while read(terminal):
         pass
     os.close(terminal)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     assert program("table", "list").stdout == "t\n"

@@ -79,7 +79,7 @@ async def test_values_without_the_trash(cli: Cli) -> None:
 
 def _address(url: str, shown: Credentials) -> str:
     login = f"{shown.entry()['user']}:{shown.secret}"
-    return f"{url.replace('nats://', f'nats://{login}@')}?timeout=60&inbox={shown.inbox}"
+    return f"{url.replace('nats://', f'nats://{login}@')}?timeout=600&inbox={shown.inbox}"
 
 
 def _revert(cli: Cli, url: str) -> None:

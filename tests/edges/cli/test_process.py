@@ -68,7 +68,7 @@ def test_a_watch_follows_and_ends_with_ctrl_c(program: Program, url: str) -> Non
         assert watching.stdout is not None
         changes = [json.loads(watching.stdout.readline()) for _ in range(3)]
         watching.send_signal(signal.SIGINT)
-        rest, complained = watching.communicate(timeout=30)
+        rest, complained = watching.communicate(timeout=60)
     assert [(change["op"], change["key"]) for change in changes] == [
         ("set", "a"),
         ("set", "b"),
@@ -84,7 +84,7 @@ def test_a_watch_shows_lines(program: Program, url: str) -> None:
         assert watching.stdout is not None
         line = watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=30)
+        watching.communicate(timeout=60)
     assert line.rstrip("\n").split("\t")[1:] == ["set", "2", "b:1", "me"]
 
 
@@ -95,7 +95,7 @@ def test_top_ends_with_ctrl_c(program: Program, url: str) -> None:
         assert running.stdout is not None
         shown = [running.stdout.readline() for _ in range(3)]
         running.send_signal(signal.SIGINT)
-        _, complained = running.communicate(timeout=30)
+        _, complained = running.communicate(timeout=60)
     assert shown == ["kv/jobs\t1\t2\t0.0\n", "\n", "kv/jobs\t1\t2\t0.0\n"]
     assert (running.returncode, complained) == (130, "")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PROMPT = b"holdfast jobs>"
 BEGUN = b"\x1b[?2004h"
 """What a terminal is told when a line begins."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 NASTY = (
     "a b",
     "a'quote",

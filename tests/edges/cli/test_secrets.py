@@ -15,7 +15,8 @@ import holdfast
 from holdfast import masking
 from holdfast.edges.cli import checks
 from holdfast.edges.settings.read import shown
-from tests.edges.running import Up, free_port
+from tests.edges.running import Up
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

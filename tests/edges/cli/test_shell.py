@@ -138,7 +138,7 @@ def test_ctrl_c_ends_a_pipe(program: Program) -> None:
         process.stdin.flush()
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=60) == 130
         _, complaints = process.communicate()
         assert complaints == ""
 
@@ -153,7 +153,7 @@ def test_a_pipe_that_is_read_as_it_comes(program: Program) -> None:
         process.stdin.flush()
         assert process.stdout.readline() == f"{number}\n"
     process.stdin.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     process.stdout.close()
     assert process.stderr is not None
     process.stderr.close()

@@ -44,7 +44,7 @@ class Terminal:
         while part := read(reader):
             shown += part
         os.close(reader)
-        assert process.wait(timeout=30) == code
+        assert process.wait(timeout=60) == code
         return shown.decode()
 
 
@@ -148,7 +148,7 @@ def test_top_is_drawn_anew(terminal: Terminal) -> None:
     while part := read(reader):
         shown += part
     os.close(reader)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     assert shown.startswith(b"\x1b[?1049h")
     assert b"\x1b[?1049l" in shown
     assert b"Traceback" not in shown
@@ -169,5 +169,5 @@ def test_a_watch_in_columns(terminal: Terminal) -> None:
     while read(reader):
         pass
     os.close(reader)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     assert b"  set             2  b  embedded" in shown

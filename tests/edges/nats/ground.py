@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from holdfast.engine import Engine, Scan, Scanned
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How many seconds a reply may take before a test gives up."""
 START = "2023-11-14T22:13:20Z"
 """The time at which a manual clock begins, as replies show it."""

@@ -97,7 +97,7 @@ def credentials(permissions: Permissions) -> dict[str, Credentials]:
 async def count(server: NatsServer, known: dict[str, Credentials], plugin: str) -> list[int]:
     """Have a plugin increment many times in a pipeline; what came back, in the order of asking."""
     shown = known[plugin]
-    url = f"{server.url.replace('//', f'//{shown.user}:{shown.secret}@')}?inbox={shown.inbox}&timeout=60"
+    url = f"{server.url.replace('//', f'//{shown.user}:{shown.secret}@')}?inbox={shown.inbox}&timeout=600"
     async with holdfast.open(url) as remote, asyncio.timeout(PATIENCE):
         kv = remote.kv(plugin)
         return [entry.value for entry in await asyncio.gather(*(kv.incr("n") for _ in range(TIMES)))]

@@ -52,7 +52,7 @@ async def test_control_a_service_that_reads_all(
 async def test_a_value_at_its_limit_fits_however_it_is_spelled(caller: Caller) -> None:
     """Six bytes for each letter and as much white space are no reason to refuse a value of 64 KB."""
     request = b'{"key": "k",%b "value": "%b"}' % (b" " * 100_000, rb"\u0061" * 65_534)
-    answer = json.loads((await caller.client.request("db.kv.trivia.set", request, timeout=30)).data)
+    answer = json.loads((await caller.client.request("db.kv.trivia.set", request, timeout=60)).data)
     assert answer["success"]
     assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["value"] == "a" * 65_534
 

@@ -104,7 +104,7 @@ async def test_the_user_of_the_connection(told: bool) -> None:
                     ("db.kv.set", payload[:-1] + b',"plugin_name":"trivia"}'),
                     ("db.table.trivia.create_table", table),
                 ):
-                    reply = await client.request(subject, body, headers=forged, timeout=20)
+                    reply = await client.request(subject, body, headers=forged, timeout=60)
                     assert json.loads(reply.data)["success"], reply.data
         suffix = (":alice", ":bob") if told else ("", "")
         keys, tables = [await principals(running.store, f"{family}/trivia") for family in ("kv", "table")]

@@ -98,7 +98,7 @@ async def test_each_instance_has_its_own(nats_server: NatsServer) -> None:
         serving(nats_server.url, settings=settings),
         serving(nats_server.url, settings=settings),
         holdfast.open(nats_server.url) as store,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         seen: set[str] = set()
         while len(seen) < 2:

@@ -140,12 +140,13 @@ async def test_stopping_twice_or_without_work(nats_server: NatsServer) -> None:
             await running.service.stop()
 
 
-async def test_stopping_without_a_server(nats_server: NatsServer) -> None:
-    """A service whose NATS server is gone stops all the same, and soon."""
+async def test_stopping_without_a_server(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service whose NATS server is gone stops all the same, without waiting for requests."""
+    monkeypatch.setattr(service, "GRACE", 600.0)
     async with serving(nats_server.url, clock=SystemClock()) as running:
         nats_server.process.kill()
         await until(lambda: not running.client.is_connected)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await running.service.stop()
 
 

@@ -77,13 +77,13 @@ async def steps(number: int) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - every single step is looked at
             await asyncio.sleep(0)
 
 
 async def waiting(kv: KV, number: int) -> None:
     """Wait until so many wait for the lock `a`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len((await kv.list("lock/a/waiting/")).keys) != number:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0)

@@ -162,7 +162,7 @@ async def test_a_waiter_outlasts_an_outage(kv: KV, engine: Faulty, clock: Manual
     await until(lambda: not engine.faults)
     assert (await kv.list("lock/a/waiting/")).keys == places
     await holder.release()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await waiter
     await lock.release()
 
@@ -183,7 +183,7 @@ async def test_a_waiter_that_lost_its_place(kv: KV, clock: ManualClock) -> None:
     await waiting(kv, 2)
     assert (await kv.list("lock/a/waiting/")).keys[0] == last
     await lock.release()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.wait({sleeper, follower}, return_when=asyncio.FIRST_COMPLETED)
         first, second = (late, other) if sleeper.done() else (other, late)
         await first.release()
@@ -211,7 +211,7 @@ async def test_a_journal_that_does_not_reach_back(
     await steps(200)
     assert engine.walks == looked
     await kv.delete("lock/a")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await waiter
     await lock.release()
 
@@ -250,7 +250,7 @@ async def test_a_store_that_is_closed(kv: KV, store: Store) -> None:
     await waiting(kv, 1)
     await steps(50)
     await store.aclose()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with refusal(Unavailable):
             await waiter
 
@@ -275,7 +275,7 @@ async def test_a_journal_that_fails(kv: KV, engine: Faulty, monkeypatch: pytest.
     waiter = asyncio.create_task(last.acquire())
     await waiting(kv, 1)
     await holder.release()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await waiter
     await last.release()
 
@@ -293,7 +293,7 @@ async def test_a_lock_that_somebody_removed(kv: KV, clock: ManualClock) -> None:
 async def test_a_gap_wakes_whoever_waits(kv: KV, engine: Faulty) -> None:
     """Where changes may have been missed, everybody who waits for one looks for themselves."""
     await kv.set("lock/a", 1)
-    async with asyncio.timeout(20), news_of(kv, "lock/a", since=1) as news:
+    async with asyncio.timeout(60), news_of(kv, "lock/a", since=1) as news:
         left = news.leaving("lock/a")
         await steps(20)
         assert not left.done()
@@ -306,7 +306,7 @@ async def test_what_left_before_anybody_listened(kv: KV) -> None:
     """News tell of what was removed since the version that they begin at, though nobody listened then."""
     entry = await kv.set("lock/a", 1)
     await kv.delete("lock/a")
-    async with asyncio.timeout(20), news_of(kv, "lock/a", since=entry.version) as news:
+    async with asyncio.timeout(60), news_of(kv, "lock/a", since=entry.version) as news:
         await news.leaving("lock/a")
 
 

@@ -68,7 +68,7 @@ async def test_waiters_far_apart_stand_in_order(between: int, monkeypatch: pytes
         async with kv.lock("l", ttl=600):
             for number, name in enumerate(("first", "second", "third"), start=1):
                 tasks.append(asyncio.create_task(wait(name)))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while len(awaited) < number:  # noqa: ASYNC110 - a place has no event of its own
                         await asyncio.sleep(0)
                 for _ in range(between):

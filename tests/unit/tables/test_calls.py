@@ -314,7 +314,7 @@ async def test_a_reaper_outlives_an_error(
     monkeypatch.setattr(tables, "list_tables", failing)
     with caplog.at_level(logging.ERROR, "holdfast.tables"):
         reaper = tables.start_reaper(interval=0.001)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await swept.wait()
         await reaper.stop()
     assert [record.getMessage() for record in caplog.records] == [

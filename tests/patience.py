@@ -1,0 +1,36 @@
+"""The library waits longer in tests than for people, so that a busy machine is not mistaken for a broken one.
+
+Law: only limits that guard against a part that never answers. A test of such a limit sets its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECONDS: Final = 60.0
+LIMITS: Final = (
+    "holdfast.bus.servers.ATTEMPT_SECONDS",
+    "holdfast.compat.rosey.STORE_PATIENCE",
+    "holdfast.edges.cli.checks.PATIENCE",
+    "holdfast.edges.cli.completing.PATIENCE",
+    "holdfast.edges.http.app.PATIENCE",
+    "holdfast.edges.monitoring.gauges.PATIENCE",
+    "holdfast.edges.monitoring.outage.PATIENCE",
+    "holdfast.edges.nats.server._START_SECONDS",
+    "holdfast.edges.nats.server._STOP_SECONDS",
+    "holdfast.engines.postgres.connections._CONNECT_SECONDS",
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Raise the limits for the length of the run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in LIMITS:
+            patch.setattr(limit, SECONDS)
+        yield
