@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -22,9 +23,19 @@ import pytest
 
 from holdfast.edges import cli
 from holdfast.edges.cli.app import app, command_first
-from tests.docs.test_examples import PAGES, ROOT, SERVICE, Block, blocks_of, compiled, run, served
+from tests.docs.test_examples import (
+    DATABASE_VARIABLE,
+    PAGES,
+    ROOT,
+    SERVICE,
+    Block,
+    blocks_of,
+    compiled,
+    run,
+    served,
+)
 
-STARTED: Final = frozenset({"holdfast", "export", "cat", "head", "echo"})
+STARTED: Final = frozenset({"holdfast", "export", "cat", "head", "echo", "sqlite3", "psql"})
 """The programs that are run. Others that pages name set up a machine, or need one of the reader's own."""
 
 NOT_RUN: Final = {
@@ -107,7 +118,8 @@ class Shell:
         """Run a command; all that it shows."""
         shown, given = "", b""
         for words in stages_of(text):
-            given, told = self._run([word.replace("$?", str(self._code)) for word in words], given)
+            told_of = (os.path.expandvars(word.replace("$?", str(self._code))) for word in words)
+            given, told = self._run(list(told_of), given)
             shown += told
         return shown + given.decode()
 
@@ -157,12 +169,16 @@ def pages_with(*, run: bool) -> list[Path]:
 
 
 @pytest.mark.parametrize("page", pages_with(run=True), ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_do_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """A reader who types the commands of a page sees what it shows; `…` stands for anything."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path))
     shell, names = Shell(monkeypatch), {"__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
+    if DATABASE_VARIABLE in text:
+        monkeypatch.setenv(DATABASE_VARIABLE, request.getfixturevalue("pg_url"))
     with asyncio.Runner() as runner, served(text, tmp_path, runner) as service:
         for block in blocks_of(text):
             if block.info == "python":

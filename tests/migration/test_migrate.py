@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER = (
-    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0003): upgrade Holdfast"
+    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0004): upgrade Holdfast"
 )
 EVERYTHING = {
     "alembic_version",
@@ -127,7 +127,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.mark.parametrize(
     ("found", "need"),
-    [(None, Need.CREATE), ("0003", Need.NOTHING), ("0002", Need.MIGRATE), ("0001", Need.MIGRATE)],
+    [(None, Need.CREATE), ("0004", Need.NOTHING), ("0003", Need.MIGRATE), ("0001", Need.MIGRATE)],
 )
 def test_what_a_store_needs(found: str | None, need: Need) -> None:
     """An empty store is created, an older one migrated, and one of this version is left alone."""
@@ -216,7 +216,7 @@ async def test_a_failed_downgrade_leaves_everything(database: Database) -> None:
     await database.create()
     await database.execute(ROW)
     await database.execute("ALTER TABLE plugin_kv_storage RENAME TO kept")
-    await database.execute("CREATE VIEW plugin_kv_storage AS SELECT 1")
+    await database.execute("CREATE VIEW plugin_kv_storage AS SELECT * FROM kept")
     with pytest.raises((sqlite3.OperationalError, asyncpg.WrongObjectTypeError)):
         await database.downgrade()
     assert await database.names() == EVERYTHING | {"kept"}
@@ -274,7 +274,7 @@ def test_a_connection_is_left_as_it_was(isolation_level: Literal["DEFERRED", "IM
         assert connection.row_factory is sqlite3.Row
         assert not connection.in_transaction
         assert (
-            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0003"
+            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0004"
         )
 
 

@@ -95,7 +95,7 @@ def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -
         migrate.upgrade_sqlite(migrated)
         assert sqlite_catalog(migrated) == sqlite_catalog(created)
         version = "SELECT version_num FROM alembic_version"
-        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0003",)]
+        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0004",)]
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         schema.metadata.create_all(connection)
@@ -112,12 +112,12 @@ async def test_postgres_script_migrations_and_model_agree(
     """In PostgreSQL a created store, a migrated store and the model have the same catalogue."""
     created = await pg_catalog(pg_created)
     version = "SELECT version_num FROM alembic_version"
-    assert await pg_created.fetchval(version) == "0003"
+    assert await pg_created.fetchval(version) == "0004"
 
     await empty(pg_created)
     await migrate.upgrade_postgres(pg_url)
     assert await pg_catalog(pg_created) == created
-    assert await pg_created.fetchval(version) == "0003"
+    assert await pg_created.fetchval(version) == "0004"
 
     await empty(pg_created)
     engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})
@@ -231,34 +231,6 @@ async def test_postgres_namespaces_leave_room_in_their_pages(pg_created: asyncpg
         "SELECT reloptions FROM pg_class WHERE relname = 'holdfast_namespaces'"
     )
     assert options == ["fillfactor=20"]
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "readable"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (1, "1970-01-01T00:00:00.001Z"),
-        (1_700_000_000_999, "2023-11-14T22:13:20.999Z"),
-        (1_798_761_599_007, "2026-12-31T23:59:59.007Z"),
-        (4_102_444_800_000, "2100-01-01T00:00:00.000Z"),
-    ],
-)
-async def test_view_shows_readable_times(
-    milliseconds: int, readable: str, created: sqlite3.Connection, pg_created: asyncpg.Connection
-) -> None:
-    """Operators read times as UTC text with milliseconds, the same on both databases."""
-    insert = (
-        "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at, created_at, updated_at) "
-        "VALUES ('trivia', 'k', '1', {0}, {0}, {0})"
-    )
-    query = "SELECT plugin_name, key, value_json, expires_at, created_at, updated_at, version FROM plugin_kv"
-    expected = ("trivia", "k", "1", readable, readable, readable, 0)
-
-    created.execute(insert.format(milliseconds))
-    assert created.execute(query).fetchone() == expected
-
-    await pg_created.execute(insert.format(f"to_timestamp({milliseconds} / 1000.0)"))
-    assert [tuple(row) for row in await pg_created.fetch(query)] == [expected]
 
 
 async def test_view_has_the_columns_of_the_table(

@@ -41,16 +41,27 @@ async def prepare(connection: Connection, dsn: str) -> None:
     """Make sure that the database holds a store of this version.
 
     Raises:
-        Unsupported: The store is newer than this version, or Holdfast did not create the tables.
+        Unsupported: The store is newer than this version, Holdfast did not create the tables, or an object of
+            the operator's stands in the way of a migration.
     """
     match needed(await _revision(connection)):
         case Need.CREATE:
             await _create(connection)
         case Need.MIGRATE:
-            await upgrade_postgres(dsn)
+            await _migrate(dsn)
         case Need.NOTHING:
             pass
     await connection.execute(_ADD_EPOCH, secrets.token_hex(8))
+
+
+async def _migrate(dsn: str) -> None:
+    try:
+        await upgrade_postgres(dsn)
+    except asyncpg.DependentObjectsStillExistError as error:
+        raise Unsupported(
+            "the migration has to replace something on which objects of yours depend: drop them, "
+            f"open the store, and create them again ({error.detail})"
+        ) from error
 
 
 async def _revision(connection: Connection) -> str | None:

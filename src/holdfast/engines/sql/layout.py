@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KNOWN_REVISIONS: Final = ("0001", "0002", "0003")
+KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004")
 """All migrations, oldest first."""
 
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]

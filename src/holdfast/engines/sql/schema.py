@@ -121,36 +121,36 @@ meta = Table(
 it answered with, and `audit_key` holds the names of the keys that signed its audit."""
 
 
-class Readable(FunctionElement[str]):
-    """An `Instant` in readable form: ISO 8601 in UTC with milliseconds and a Z."""
+class ViewTime(FunctionElement[Any]):
+    """An `Instant` as the view shows it: comparable with the CURRENT_TIMESTAMP of its database."""
 
-    type = Text()
     inherit_cache = True
 
 
-@compiles(Readable, "sqlite")
-def _readable_sqlite(element: Readable, compiler: SQLCompiler, **kwargs: Any) -> str:
+# SQLite compares times as text. A fraction only where there is one sorts rightly against CURRENT_TIMESTAMP,
+# which has none: '12:00:00' < '12:00:00.250', and a whole second equals itself.
+@compiles(ViewTime, "sqlite")
+def _view_time_sqlite(element: ViewTime, compiler: SQLCompiler, **kwargs: Any) -> str:
     time = compiler.process(element.clauses, **kwargs)
-    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {time} / 1000.0, 'unixepoch')"
+    return f"replace(strftime('%Y-%m-%d %H:%M:%f', {time} / 1000.0, 'unixepoch'), '.000', '')"
 
 
-@compiles(Readable, "postgresql")
-def _readable_postgresql(element: Readable, compiler: SQLCompiler, **kwargs: Any) -> str:
-    time = compiler.process(element.clauses, **kwargs)
-    return f"""to_char({time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
+@compiles(ViewTime, "postgresql")
+def _view_time_postgresql(element: ViewTime, compiler: SQLCompiler, **kwargs: Any) -> str:
+    return compiler.process(element.clauses, **kwargs)
 
 
 plugin_kv = CreateView(
     select(
         *(
-            Readable(column).label(column.name) if isinstance(column.type, Instant) else column
+            ViewTime(column).label(column.name) if isinstance(column.type, Instant) else column
             for column in PluginKVStorage.__table__.columns
         )
     ),
     "plugin_kv",
     metadata=metadata,
 ).table
-"""The view of `plugin_kv_storage` with readable times."""
+"""The view of `plugin_kv_storage` whose times compare with CURRENT_TIMESTAMP."""
 
 _alembic_version = Table(
     "alembic_version",

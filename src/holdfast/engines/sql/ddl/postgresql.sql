@@ -78,7 +78,7 @@ CREATE TABLE holdfast_meta (
     PRIMARY KEY (name)
 );
 
-CREATE VIEW plugin_kv AS SELECT plugin_kv_storage.plugin_name, plugin_kv_storage.key, plugin_kv_storage.value_json, to_char(plugin_kv_storage.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at, to_char(plugin_kv_storage.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at, to_char(plugin_kv_storage.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS updated_at, plugin_kv_storage.version, plugin_kv_storage.last_writer, plugin_kv_storage.semantics, plugin_kv_storage.request_id, plugin_kv_storage.spec_ref
+CREATE VIEW plugin_kv AS SELECT plugin_kv_storage.plugin_name, plugin_kv_storage.key, plugin_kv_storage.value_json, plugin_kv_storage.expires_at AS expires_at, plugin_kv_storage.created_at AS created_at, plugin_kv_storage.updated_at AS updated_at, plugin_kv_storage.version, plugin_kv_storage.last_writer, plugin_kv_storage.semantics, plugin_kv_storage.request_id, plugin_kv_storage.spec_ref
 FROM plugin_kv_storage;
 
 CREATE TABLE IF NOT EXISTS alembic_version (
@@ -86,4 +86,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0003');
+INSERT INTO alembic_version (version_num) VALUES ('0004');

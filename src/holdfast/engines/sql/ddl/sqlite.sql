@@ -87,7 +87,7 @@ CREATE TABLE holdfast_meta (
  WITHOUT ROWID,
  STRICT;
 
-CREATE VIEW plugin_kv AS SELECT plugin_kv_storage.plugin_name, plugin_kv_storage."key", plugin_kv_storage.value_json, strftime('%Y-%m-%dT%H:%M:%fZ', plugin_kv_storage.expires_at / 1000.0, 'unixepoch') AS expires_at, strftime('%Y-%m-%dT%H:%M:%fZ', plugin_kv_storage.created_at / 1000.0, 'unixepoch') AS created_at, strftime('%Y-%m-%dT%H:%M:%fZ', plugin_kv_storage.updated_at / 1000.0, 'unixepoch') AS updated_at, plugin_kv_storage.version, plugin_kv_storage.last_writer, plugin_kv_storage.semantics, plugin_kv_storage.request_id, plugin_kv_storage.spec_ref
+CREATE VIEW plugin_kv AS SELECT plugin_kv_storage.plugin_name, plugin_kv_storage."key", plugin_kv_storage.value_json, replace(strftime('%Y-%m-%d %H:%M:%f', plugin_kv_storage.expires_at / 1000.0, 'unixepoch'), '.000', '') AS expires_at, replace(strftime('%Y-%m-%d %H:%M:%f', plugin_kv_storage.created_at / 1000.0, 'unixepoch'), '.000', '') AS created_at, replace(strftime('%Y-%m-%d %H:%M:%f', plugin_kv_storage.updated_at / 1000.0, 'unixepoch'), '.000', '') AS updated_at, plugin_kv_storage.version, plugin_kv_storage.last_writer, plugin_kv_storage.semantics, plugin_kv_storage.request_id, plugin_kv_storage.spec_ref
 FROM plugin_kv_storage;
 
 CREATE TABLE IF NOT EXISTS alembic_version (
@@ -95,4 +95,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0003');
+INSERT INTO alembic_version (version_num) VALUES ('0004');
