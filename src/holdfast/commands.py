@@ -143,18 +143,30 @@ class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
 
 
 class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
-    """Add to a number. `ttl` applies if this creates the key."""
+    """Add to a number. `ttl` applies if this creates the key, which `only_if_exists` forbids.
+
+    `only_if_exists` is True or unset, so that requests remembered before it existed keep their content.
+    """
 
     verb: ClassVar[str] = "incr"
 
     by: int | float
     ttl: int | None = None
+    only_if_exists: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class SetTtl(KeyChange, frozen=True, kw_only=True, gc=False):
     """Set the deadline of a key; None removes it."""
 
     ttl: int | None
+
+
+class Touch(KeyChange, frozen=True, kw_only=True, gc=False):
+    """Set the deadline of a key if it exists."""
+
+    verb: ClassVar[str] = "touch"
+
+    ttl_seconds: int
 
 
 class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
@@ -377,6 +389,10 @@ class Stored(Result, frozen=True, tag=True, gc=False):
 
     key: str
     row: Row
+
+
+class Missed(Result, frozen=True, tag=True, gc=False):
+    """There was no entry, and nothing has changed."""
 
 
 class Got(Result, frozen=True, tag=True, gc=False):

@@ -256,6 +256,13 @@ def anchor(text: object) -> str:
     return _text(text, field="anchor", most=MAX_IDENTITY_CHARACTERS)
 
 
+def boolean(given: object, *, field: str) -> bool:
+    """Return a switch, which is on or off and nothing else."""
+    if not isinstance(given, bool):
+        raise ValidationError(f"{field} must be true or false, not {shown(given)}", field=field)
+    return given
+
+
 def increment(by: object) -> int | float:
     """Return the number to add to another."""
     if type(by) is not int and type(by) is not float:

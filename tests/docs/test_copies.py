@@ -40,6 +40,7 @@ async def write_with_every_verb(store: holdfast.Store) -> None:
     kv, tables = store.kv("p"), store.tables("p")
     await kv.set("a", SECRET, semantics={"purpose": "note"}, request_id="set")
     await kv.set_ttl("a", 50, request_id="set_ttl")
+    await kv.touch("a", 50, request_id="touch")
     await kv.remove_ttl("a", request_id="remove_ttl")
     await kv.delete("a", request_id="delete")
     await kv.restore("a", request_id="restore")

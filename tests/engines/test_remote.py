@@ -83,6 +83,7 @@ async def test_a_write_without_a_reply_is_unknown_and_a_read_unavailable(nats_se
             kv.delete("k"),
             kv.incr("k"),
             kv.set_ttl("k", 5),
+            kv.touch("k", 5),
             kv.remove_ttl("k"),
             kv.restore("k"),
             kv.set_many([{"key": "k", "value": 1}]),
@@ -93,6 +94,7 @@ async def test_a_write_without_a_reply_is_unknown_and_a_read_unavailable(nats_se
         ]
         reads: list[Any] = [
             kv.get("k"),
+            kv.exists("k"),
             kv.get_ttl("k"),
             kv.list(),
             kv.changes(),

@@ -102,6 +102,12 @@ class Machine(RuleBasedStateMachine):
         self._tick()
         self._write("set_ttl", name, (self._aimed(name, key, LIVE), ttl), how, given)
 
+    @rule(name=steps.NAMES, key=steps.KEYS, ttl=steps.TTLS, how=steps.EXPECTED, given=steps.PROVENANCE)
+    def touch(self, name: str, key: str, ttl: int, how: Plain, given: Plain) -> None:
+        """Move a deadline, if there is an entry."""
+        self._tick()
+        self._write("touch", name, (key, ttl), how, given)
+
     @rule(name=steps.NAMES, key=steps.KEYS, how=steps.EXPECTED, given=steps.PROVENANCE)
     def remove_ttl(self, name: str, key: str, how: Plain, given: Plain) -> None:
         """Take a deadline away."""
@@ -216,6 +222,7 @@ class Machine(RuleBasedStateMachine):
     def look(self, name: str, key: str) -> None:
         """Ask for a key in every way."""
         self._ask(name, "get", key)
+        self._ask(name, "exists", key)
         self._ask(name, "get_ttl", key)
         self._ask(name, "get_many", [key, "b", key])
         self._ask(name, "history", key, limit=3)

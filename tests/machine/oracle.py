@@ -106,6 +106,15 @@ class Oracle(Ledger):
         legal_ttl(ttl_seconds, "ttl_seconds")
         return self._write("set_ttl", {"key": key, "ttl": ttl_seconds, **given}, self._set_ttl)
 
+    def exists(self, key: str) -> bool:
+        """Whether there is an entry."""
+        return self.get(key) is not None
+
+    def touch(self, key: str, ttl_seconds: int, **given: Any) -> Any:
+        """Move a deadline, if there is an entry."""
+        legal_ttl(ttl_seconds, "ttl_seconds")
+        return self._write("touch", {"key": key, "ttl": ttl_seconds, **given}, self._touch)
+
     def remove_ttl(self, key: str, **given: Any) -> Any:
         """Take a deadline away."""
         return self._write("remove_ttl", {"key": key, "ttl": None, **given}, self._set_ttl)
@@ -226,6 +235,8 @@ class Oracle(Ledger):
     def _incr(self, call: Plain, given: Plain) -> Plain:
         key = self._root + call["key"]
         before = self._expect(key, call.get("expected_version"))
+        if before is None and call.get("only_if_exists"):
+            raise Refusal("KeyNotFound", "key")
         if before is None:
             made = {"created_at": self._now(), "semantics": None, "spec_ref": None}
             deadline = self._deadline(call.get("ttl"))
@@ -242,6 +253,10 @@ class Oracle(Ledger):
             raise Refusal("KeyNotFound", "key")
         value, deadline = json.loads(before["value"]), self._deadline(call["ttl"])
         return self._change(key, given, old=before, value=value, deadline=deadline)
+
+    def _touch(self, call: Plain, given: Plain) -> Plain | None:
+        missing = self._expect(self._root + call["key"], call.get("expected_version")) is None
+        return None if missing else self._set_ttl({**call, "expected_version": None}, given)
 
     def _restore(self, call: Plain, given: Plain) -> Plain:
         key = self._root + call["key"]

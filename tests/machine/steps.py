@@ -32,7 +32,7 @@ SEMANTICS: st.SearchStrategy[Any] = st.sampled_from(
 )
 EXPECTED: st.SearchStrategy[Plain] = st.fixed_dictionaries({"expected_version": VERSIONS})
 INCRS: st.SearchStrategy[Plain] = st.fixed_dictionaries(
-    {"by": ADDENDS, "expected_version": VERSIONS}, optional={"ttl": TTLS}
+    {"by": ADDENDS, "expected_version": VERSIONS}, optional={"ttl": TTLS, "only_if_exists": st.booleans()}
 )
 RESTORES: st.SearchStrategy[Plain] = st.fixed_dictionaries(
     {"expected_version": VERSIONS}, optional={"ttl": TTLS}

@@ -257,6 +257,7 @@ def _list(dice: Dice) -> Fields:
 KEY_REQUESTS: Final[dict[str, Callable[[Dice], Fields]]] = {
     "get": _get_key,
     "get_many": lambda dice: {"keys": keys(dice)},
+    "exists": _get_key,
     "get_ttl": _get_key,
     "history": lambda dice: _get_key(dice) | {"limit": dice.one_of([10_000, 1])},
     "list": _list,
@@ -270,6 +271,7 @@ KEY_REQUESTS: Final[dict[str, Callable[[Dice], Fields]]] = {
     "delete_prefix": lambda dice: {"prefix": dice.one_of(("z", "k", "k1")), "limit": 10_000},
     "incr": _change_key,
     "set_ttl": lambda dice: _change_key(dice) | {"ttl_seconds": 100_000},
+    "touch": lambda dice: _change_key(dice) | {"ttl_seconds": 100_000},
     "remove_ttl": _change_key,
     "restore": _change_key,
     "batch": _batch,

@@ -35,8 +35,8 @@ FEW: Final = ("trivia:read", "acme/web:get,list")
 """Users of two owners who may use few verbs."""
 
 _KEYS: Final = (
-    "set get delete list incr get_ttl set_ttl remove_ttl get_many set_many delete_many batch changes history "
-    "restore stats put delete_prefix"
+    "set get delete list incr exists get_ttl set_ttl touch remove_ttl get_many set_many delete_many batch "
+    "changes history restore stats put delete_prefix"
 )
 _TABLES: Final = (
     "create_table drop_table describe_table list_tables put_item get_item update_item delete_item query scan "

@@ -150,6 +150,7 @@ def every_command() -> list[Command]:
         VERBS.delete("k", expected_version=3, **given),
         VERBS.incr("k", **given),
         VERBS.set_ttl("k", 5, **given),
+        VERBS.touch("k", 5, **given),
         VERBS.remove_ttl("k", **given),
         VERBS.restore("k", **given),
         VERBS.restore("gone", **given),

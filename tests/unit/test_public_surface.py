@@ -43,14 +43,16 @@ NAMES: Final = {
 VERBS: Final = {
     "set": "key, value, *, ttl=None, expected_version=None, semantics=None, **provenance",
     "get": "key",
+    "exists": "key",
     "delete": "key, *, expected_version=None, **provenance",
     "list": (
         "prefix='', *, limit=None, cursor=None, values=False, purpose=None, producer=None, writer=None, "
         "spec_ref=None, expires_before=None"
     ),
-    "incr": "key, by=1, *, ttl=None, expected_version=None, **provenance",
+    "incr": "key, by=1, *, ttl=None, only_if_exists=False, expected_version=None, **provenance",
     "get_ttl": "key",
     "set_ttl": "key, ttl_seconds, *, expected_version=None, **provenance",
+    "touch": "key, ttl_seconds, *, expected_version=None, **provenance",
     "remove_ttl": "key, *, expected_version=None, **provenance",
     "get_many": "keys",
     "set_many": "items, **provenance",

@@ -11,7 +11,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands import Batch, Check, Delete, Fence, Guard, Incr, Many, Origin, Restore, Set, SetTtl
+from holdfast.commands import (
+    Batch,
+    Check,
+    Delete,
+    Fence,
+    Guard,
+    Incr,
+    Many,
+    Origin,
+    Restore,
+    Set,
+    SetTtl,
+    Touch,
+)
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Semantics
 from holdfast.testing.exact import refusal
@@ -85,8 +98,16 @@ def test_the_other_verbs(verbs: Verbs) -> None:
     assert verbs.incr("k") == Incr(**key, by=1)
     assert verbs.incr("k", 0.5, ttl=5, expected_version=2) == Incr(**key, by=0.5, ttl=5, expected=2)
     assert verbs.set_ttl("k", 5, expected_version=2) == SetTtl(**key, ttl=5, expected=2)
+    assert verbs.incr("k", only_if_exists=True) == Incr(**key, by=1, only_if_exists=True)
+    assert verbs.touch("k", 5, expected_version=2) == Touch(**key, ttl_seconds=5, expected=2)
     assert verbs.remove_ttl("k") == SetTtl(**key, ttl=None)
     assert verbs.restore("k", ttl=5, expected_version=0) == Restore(**key, ttl=5, expected=0)
+
+
+def test_an_incr_remembered_by_an_older_version_is_still_the_same_request(verbs: Verbs) -> None:
+    """A plain incr has the content that it had before only_if_exists, so that a retry finds its reply."""
+    assert b"only_if_exists" not in msgspec.json.encode(verbs.incr("k", only_if_exists=False))
+    assert b'"only_if_exists":true' in msgspec.json.encode(verbs.incr("k", only_if_exists=True))
 
 
 def test_whoever_names_a_request_may_repeat_it(verbs: Verbs) -> None:

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Deleted, Expire, Kept, Many, Results, Stored, Versions, WriteCommand
+from holdfast.commands import (
+    Deleted,
+    Expire,
+    Kept,
+    Many,
+    Missed,
+    Results,
+    Stored,
+    Versions,
+    WriteCommand,
+)
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.handles.key_calls import WRITES, write_of
 from holdfast.model import KEEP
@@ -64,7 +74,9 @@ ITEMS = st.fixed_dictionaries(
 IN_BATCH = (
     st.fixed_dictionaries({"key": TEXT, "value": VALUES}, optional={"ttl": TTLS, "semantics": SEMANTICS})
     | st.fixed_dictionaries({"key": TEXT, "delete": st.just(True)})
-    | st.fixed_dictionaries({"key": TEXT, "incr": NUMBERS}, optional={"ttl": TTLS})
+    | st.fixed_dictionaries(
+        {"key": TEXT, "incr": NUMBERS}, optional={"ttl": TTLS, "only_if_exists": st.booleans()}
+    )
     | st.fixed_dictionaries({"guard": NAMES})
 )
 CHECKS = st.fixed_dictionaries({"key": TEXT, "version": st.integers(0, 2**63 - 1)})
@@ -118,9 +130,12 @@ def plain(
         case "delete":
             return known.delete(key, **own)
         case "incr":
-            return known.incr(key, draw(NUMBERS), ttl=draw(st.none() | TTLS), **own)
+            only = draw(st.booleans())
+            return known.incr(key, draw(NUMBERS), ttl=draw(st.none() | TTLS), only_if_exists=only, **own)
         case "set_ttl":
             return known.set_ttl(key, draw(TTLS), **own)
+        case "touch":
+            return known.touch(key, draw(TTLS), **own)
         case "remove_ttl":
             return known.remove_ttl(key, **own)
         case _:
@@ -224,12 +239,18 @@ def test_every_entry_survives_its_reply(row: Row, key: str) -> None:
         msgspec.structs.replace(known.set(key, 1), value=row.value, size=row.size),
         known.incr(key),
         known.set_ttl(key, 5),
+        known.touch(key, 5),
         known.remove_ttl(key),
         known.restore(key),
     ]
     for command in made:
         for dialect in (PLUGIN, SEMANTIC):
             assert answered(command, Stored(key, row), dialect) == Stored(key, row)
+
+
+def test_a_touch_of_nothing_survives_its_reply() -> None:
+    """A client learns that there was no entry to touch."""
+    assert answered(verbs().touch("k", 5), Missed(), PLUGIN) == Missed()
 
 
 @EXAMPLES

@@ -24,12 +24,14 @@ from holdfast.commands import (
     KeyChange,
     Load,
     Many,
+    Missed,
     Origin,
     Restore,
     Results,
     Set,
     SetTtl,
     Stored,
+    Touch,
     Versions,
     Written,
 )
@@ -87,6 +89,8 @@ def _delete(draft: Draft, command: Delete) -> Deleted:
 def _incr(draft: Draft, command: Incr) -> Stored:
     before = _expected(draft, command)
     if before is None:
+        if command.only_if_exists is True:
+            raise KeyNotFound(f"key {command.key!r} does not exist", field="key")
         value, size = rules.encode_value(command.by)
         expires_at, semantics, spec_ref = deadline(draft, command.ttl), None, None
     else:
@@ -121,6 +125,16 @@ def _set_ttl(draft: Draft, command: SetTtl) -> Stored:
         raise KeyNotFound(f"key {command.key!r} does not exist", field="key")
     if command.ttl is None:
         check_endless(draft.namespace)
+    return _expiring(draft, command, before, command.ttl)
+
+
+def _touch(draft: Draft, command: Touch) -> Stored | Missed:
+    before = _expected(draft, command)
+    return Missed() if before is None else _expiring(draft, command, before, command.ttl_seconds)
+
+
+def _expiring(draft: Draft, command: KeyChange, before: Row, ttl: int | None) -> Stored:
+    """Store an entry again with another deadline."""
     return _store(
         draft,
         command.key,
@@ -128,7 +142,7 @@ def _set_ttl(draft: Draft, command: SetTtl) -> Stored:
         command.origin,
         value=before.value,
         size=before.size,
-        expires_at=None if command.ttl is None else deadline(draft, command.ttl),
+        expires_at=None if ttl is None else deadline(draft, ttl),
         semantics=before.semantics,
         spec_ref=command.origin.spec_ref or before.spec_ref,
     )
@@ -358,6 +372,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Delete: _needs_key,
     Incr: _needs_key,
     SetTtl: _needs_key,
+    Touch: _needs_key,
     Restore: _needs_restore,
     Guard: _needs_guard,
     Batch: _needs_batch,
@@ -378,6 +393,7 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Delete: _delete,
     Incr: _incr,
     SetTtl: _set_ttl,
+    Touch: _touch,
     Restore: _restore,
     Guard: _guard,
     Batch: _batch,

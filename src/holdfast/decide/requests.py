@@ -18,6 +18,7 @@ from holdfast.commands import (
     Kept,
     KeyChange,
     Many,
+    Missed,
     Results,
     Set,
     Stored,
@@ -48,7 +49,19 @@ class Memory(msgspec.Struct, frozen=True):
     """The stored memory of a request: a digest of its content, and the reply."""
 
     content: str
-    reply: Stored | Deleted | Versions | Kept | Written | Done | Several | Defined | ItemDone | Transacted
+    reply: (
+        Stored
+        | Missed
+        | Deleted
+        | Versions
+        | Kept
+        | Written
+        | Done
+        | Several
+        | Defined
+        | ItemDone
+        | Transacted
+    )
 
 
 def request_address(command: WriteCommand) -> Address:

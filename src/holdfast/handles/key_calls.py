@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Deleted, Results, Stored, WriteCommand
+from holdfast.commands import Deleted, Missed, Results, Stored, WriteCommand
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 from holdfast.stored import look_over
 from holdfast.verbs.fields import Several, as_object, required, ttl_field
@@ -78,6 +78,7 @@ def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         required(fields, "key"),
         fields.get("by", 1),
         ttl=ttl_field(fields),
+        only_if_exists=fields.get("only_if_exists", False),
         expected_version=fields.get("expected_version"),
         **provenance(fields),
     )
@@ -86,14 +87,34 @@ def _incr(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
 
 
 def _set_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    seconds = ttl_field(fields)
     command = verbs.set_ttl(
         required(fields, "key"),
-        required(fields, "ttl_seconds") if seconds is None else seconds,
+        _seconds(fields),
         expected_version=fields.get("expected_version"),
         **provenance(fields),
     )
     return Write(command, _shown_stored(fields))
+
+
+def _touch(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
+    command = verbs.touch(
+        required(fields, "key"),
+        _seconds(fields),
+        expected_version=fields.get("expected_version"),
+        **provenance(fields),
+    )
+    shown = _shown_stored(fields)
+    return Write(
+        command,
+        lambda result: (
+            {"touched": False} if isinstance(result, Missed) else {"touched": True, **shown(result)}
+        ),
+    )
+
+
+def _seconds(fields: Mapping[str, Any]) -> Any:
+    seconds = ttl_field(fields)
+    return required(fields, "ttl_seconds") if seconds is None else seconds
 
 
 def _remove_ttl(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
@@ -203,6 +224,7 @@ WRITES: Final[dict[str, Callable[[Verbs, Mapping[str, Any]], Write]]] = {
     "delete": _delete,
     "incr": _incr,
     "set_ttl": _set_ttl,
+    "touch": _touch,
     "remove_ttl": _remove_ttl,
     "restore": _restore,
     "set_many": _set_many,

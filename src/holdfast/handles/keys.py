@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
-from holdfast.commands import Deleted, Results, Stored, Versions
+from holdfast.commands import Deleted, Missed, Results, Stored, Versions
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.model import BatchResult, Changes, Entry, Keep, Page
@@ -97,6 +97,18 @@ class Keys:
         row, _ = await self.store.get_at(self.namespace, key)
         return None if row is None else _read(key, row)
 
+    async def exists(self, key: str) -> bool:
+        """Find out if there is an entry.
+
+        Args:
+            key: The entry's key.
+
+        Returns:
+            True if there is one that has not expired.
+        """
+        row, _ = await self.store.get_at(self.namespace, self.verbs.key(key))
+        return row is not None
+
     async def delete(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> bool:
@@ -176,6 +188,7 @@ class Keys:
         by: int | float = 1,
         *,
         ttl: int | None = None,
+        only_if_exists: bool = False,
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
@@ -186,6 +199,7 @@ class Keys:
             by: What to add, which may be negative.
             ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
                 deadline.
+            only_if_exists: Whether to refuse a missing key instead of creating it.
             expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
 
@@ -194,10 +208,18 @@ class Keys:
 
         Raises:
             ValidationError: The stored value is not a number, or the sum is too large.
+            KeyNotFound: There is no entry, and `only_if_exists` is given.
             VersionConflict: The entry does not have the expected version; `current` is what is there.
         """
         return await self._stored(
-            self.verbs.incr(key, by, ttl=ttl, expected_version=expected_version, **provenance)
+            self.verbs.incr(
+                key,
+                by,
+                ttl=ttl,
+                only_if_exists=only_if_exists,
+                expected_version=expected_version,
+                **provenance,
+            )
         )
 
     async def get_ttl(self, key: str) -> int | None:
@@ -259,6 +281,38 @@ class Keys:
             VersionConflict: The entry does not have the expected version; `current` is what is there.
         """
         return await self._stored(self.verbs.remove_ttl(key, expected_version=expected_version, **provenance))
+
+    async def touch(
+        self,
+        key: str,
+        ttl_seconds: int,
+        *,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry | None:
+        """Expire an entry a number of seconds from now, if there is one.
+
+        This is `set_ttl` for a caller to whom a missing entry is no error.
+
+        Args:
+            key: The entry's key.
+            ttl_seconds: Whole seconds, from 1.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version, or None if there is none.
+
+        Raises:
+            VersionConflict: The entry does not have the expected version; `current` is what is there.
+
+        Example:
+            `alive = await kv.touch("session:ada", 1800) is not None`
+        """
+        result = await self.store.execute(
+            self.verbs.touch(key, ttl_seconds, expected_version=expected_version, **provenance)
+        )
+        return None if isinstance(result, Missed) else _entry(result)
 
     async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
         """Get several entries.

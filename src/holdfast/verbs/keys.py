@@ -34,6 +34,7 @@ from holdfast.commands import (
     Set,
     SetPolicy,
     SetTtl,
+    Touch,
     WriteCommand,
 )
 from holdfast.errors import ValidationError, ValueTooLarge
@@ -120,11 +121,13 @@ class Verbs:
         by: object = 1,
         *,
         ttl: object = None,
+        only_if_exists: object = False,
         expected_version: object = None,
         **provenance: Any,
     ) -> Incr:
         """Make a command that adds to a number."""
-        return self._incr(self.origin(**provenance), key, by, ttl, expected_version)
+        origin = self.origin(**provenance)
+        return self._incr(origin, key, by, ttl, only_if_exists=only_if_exists, expected=expected_version)
 
     def set_ttl(
         self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
@@ -136,6 +139,18 @@ class Verbs:
     def remove_ttl(self, key: object, *, expected_version: object = None, **provenance: Any) -> SetTtl:
         """Make a command that removes a deadline."""
         return self._set_ttl(key, None, expected_version, provenance)
+
+    def touch(
+        self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
+    ) -> Touch:
+        """Make a command that sets the deadline of a key if it exists."""
+        return Touch(
+            namespace=self.namespace,
+            origin=self.origin(**provenance),
+            key=self.key(key),
+            expected=_expected(expected_version),
+            ttl_seconds=rules.required_ttl(ttl_seconds, field="ttl_seconds"),
+        )
 
     def restore(
         self, key: object, *, ttl: object = None, expected_version: object = None, **provenance: Any
@@ -309,14 +324,24 @@ class Verbs:
             namespace=self.namespace, origin=origin, key=self.key(key), expected=_expected(expected_version)
         )
 
-    def _incr(self, origin: Origin, key: object, by: object, ttl: object, expected_version: object) -> Incr:
+    def _incr(
+        self,
+        origin: Origin,
+        key: object,
+        by: object,
+        ttl: object,
+        *,
+        only_if_exists: object,
+        expected: object = None,
+    ) -> Incr:
         return Incr(
             namespace=self.namespace,
             origin=origin,
             key=self.key(key),
-            expected=_expected(expected_version),
+            expected=_expected(expected),
             by=rules.increment(by),
             ttl=rules.ttl(ttl),
+            only_if_exists=rules.boolean(only_if_exists, field="only_if_exists") or UNSET,
         )
 
     def _set_ttl(
@@ -363,7 +388,14 @@ class Verbs:
         if kinds == ["value"]:
             return self._set_item(origin, fields)
         if kinds == ["incr"]:
-            return self._incr(origin, required(fields, "key"), fields["incr"], ttl_field(fields), None)
+            only_if_exists = fields.get("only_if_exists", False)
+            return self._incr(
+                origin,
+                required(fields, "key"),
+                fields["incr"],
+                ttl_field(fields),
+                only_if_exists=only_if_exists,
+            )
         if fields["delete"] is not True:
             raise ValidationError("delete must be true", field="delete")
         return self._delete(origin, required(fields, "key"), None)

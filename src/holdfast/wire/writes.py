@@ -21,11 +21,13 @@ from holdfast.commands import (
     Kept,
     KeyChange,
     Many,
+    Missed,
     Origin,
     Results,
     Set,
     SetTtl,
     Stored,
+    Touch,
     Versions,
     WriteCommand,
 )
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 BARE: Final = "bare"
 """The `envelope` that asks for the written entry without its value (the caller already has it)."""
+_NOT_GIVEN: Final = (None, msgspec.UNSET)
 _VALUE_GIVEN: Final = frozenset({"set", "set_many"})
 """The verbs whose caller already has the value."""
 
@@ -123,7 +126,7 @@ def _key_fields(command: Any) -> dict[str, Any]:
 def _own_fields(command: KeyChange) -> dict[str, Any]:
     """Return the fields of a command beyond those that every change of a key has."""
     own = (name for name in command.__struct_fields__ if name not in KeyChange.__struct_fields__)
-    return {name: field for name in own if (field := getattr(command, name)) is not None}
+    return {name: field for name in own if (field := getattr(command, name)) not in _NOT_GIVEN}
 
 
 def _ttl_fields(ttl: int | None) -> dict[str, Any]:
@@ -147,7 +150,8 @@ def _write_fields(write: Set | Delete | Incr | Guard) -> dict[str, Any]:
         case Delete():
             return {"key": write.key, "delete": True}
         case Incr():
-            return {"key": write.key, "incr": write.by} | _ttl_fields(write.ttl)
+            fields = {"key": write.key, "incr": write.by} | _ttl_fields(write.ttl)
+            return fields | {"only_if_exists": True} if write.only_if_exists is True else fields
         case Guard():
             return {"guard": write.lock}
 
@@ -157,6 +161,8 @@ def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
     match command:
         case Delete():
             return Deleted(reply.get("version"))
+        case Touch() if not reply["touched"]:
+            return Missed()
         case Escalate():
             return Kept(reply["letter"])
         case Batch():

@@ -50,6 +50,7 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("get", {"key": "a"}),
     ("get", {"key": "nothing"}),
     ("get_many", {"keys": ["a", "nothing", ""]}),
+    ("exists", {"key": "a"}),
     ("get_ttl", {"key": "a"}),
     (
         "list",
@@ -76,6 +77,7 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
             "ttl": 5,
             "ttl_seconds": 5,
             "keep_ttl": False,
+            "only_if_exists": False,
             "expected_version": 0,
             "envelope": True,
             "request_id": "r-incr",
@@ -98,10 +100,25 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
         },
     ),
     (
+        "touch",
+        {
+            "key": "a",
+            "ttl": 9,
+            "ttl_seconds": 9,
+            "keep_ttl": False,
+            "expected_version": 7,
+            "envelope": True,
+            "request_id": "r-touch",
+            "fence": {"lock": "l", "token": 3},
+            **PROVENANCE,
+        },
+    ),
+    ("touch", {"key": "nothing", "ttl_seconds": 9}),
+    (
         "remove_ttl",
         {
             "key": "a",
-            "expected_version": 7,
+            "expected_version": 8,
             "envelope": True,
             "request_id": "r-endless",
             "fence": {"lock": "l", "token": 3},
@@ -112,7 +129,7 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
         "delete",
         {
             "key": "a",
-            "expected_version": 8,
+            "expected_version": 9,
             "envelope": True,
             "request_id": "r-delete",
             "fence": {"lock": "l", "token": 3},
@@ -172,7 +189,7 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
             "checks": [{"key": "d", "version": 0}],
             "writes": [
                 {"key": "d", "value": 1, "ttl": 5, "ttl_seconds": 5, "keep_ttl": False},
-                {"key": "d", "incr": 1},
+                {"key": "d", "incr": 1, "only_if_exists": True},
                 {"key": "d", "delete": True},
             ],
             "envelope": True,

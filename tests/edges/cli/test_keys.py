@@ -203,3 +203,30 @@ def test_keys_on_postgresql(cli: Cli, pg_url: str) -> None:
     assert cli.did("stats", *on).out.startswith("kv/jobs\t2\t")
     assert cli.did("delete", "k", *on).out == "deleted\n"
     assert cli.did("history", "k", "--json", *on).json["changes"][0]["op"] == "deleted"
+
+
+def test_exists(cli: Cli) -> None:
+    """`exists` prints true or false, and its exit code tells a script the same."""
+    missing = cli("exists", "k")
+    assert (missing.code, missing.out, missing.err) == (3, "false\n", "")
+    cli.did("set", "k", "null")
+    assert cli.did("exists", "k").out == "true\n"
+    assert cli.did("exists", "k", "--json").out == '{"key":"k","exists":true}\n'
+    assert cli("exists", "no", "--json").out == '{"key":"no","exists":false}\n'
+
+
+def test_touch(cli: Cli) -> None:
+    """`touch` moves the deadline of an entry and prints its version; a missing key is no error."""
+    assert cli.did("touch", "k", "1h").out == "not there\n"
+    assert cli.did("touch", "k", "1h", "--json").out == '{"key":"k","touched":false}\n'
+    cli.did("set", "k", "1")
+    assert cli.did("touch", "k", "1h").out == "2\n"
+    assert cli.did("ttl", "k").out in ("3600\n", "3599\n")
+    assert cli.did("touch", "k", "1h", "--json").out.startswith('{"key":"k","touched":true,"version":3,')
+
+
+def test_incr_of_what_must_exist(cli: Cli) -> None:
+    """`incr --only-if-exists` makes no entry: a missing one is an error with exit code 3."""
+    assert cli("incr", "n", "--only-if-exists").code == 3
+    assert cli.did("incr", "n").out == "1\n"
+    assert cli.did("incr", "n", "--only-if-exists").out == "2\n"

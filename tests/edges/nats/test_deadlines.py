@@ -23,6 +23,7 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("db.kv.trivia.delete", {"key": "k"}),
     ("db.kv.trivia.incr", {"key": "k"}),
     ("db.kv.trivia.set_ttl", {"key": "k", "ttl_seconds": 5}),
+    ("db.kv.trivia.touch", {"key": "k", "ttl_seconds": 5}),
     ("db.kv.trivia.remove_ttl", {"key": "k"}),
     ("db.kv.trivia.restore", {"key": "gone"}),
     ("db.kv.trivia.set_many", {"items": [{"key": "k", "value": 2}]}),

@@ -95,6 +95,7 @@ async def test_a_lost_race_shows_what_won(ask: Ask) -> None:
         "delete": {},
         "incr": {},
         "set_ttl": {"ttlSeconds": 5},
+        "touch": {"ttlSeconds": 5},
         "remove_ttl": {},
         "restore": {},
     }

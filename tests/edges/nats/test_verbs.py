@@ -174,6 +174,32 @@ async def test_set_ttl_and_remove_ttl(ask: Trivia) -> None:
     assert (await ask("set_ttl", key="k"))["error_code"] == "MISSING_FIELD"
 
 
+async def test_exists_and_touch(ask: Trivia) -> None:
+    """exists answers whether the key is there; touch answers as set_ttl, or `touched: false` for nothing."""
+    assert await ask("exists", key="k") == {"success": True, "exists": False}
+    assert await ask("touch", key="k", ttl_seconds=60) == {"success": True, "touched": False}
+    await ask("set", key="k", value=None)
+    assert await ask("exists", key="k") == {"success": True, "exists": True}
+    assert await ask("touch", key="k", ttl_seconds=60) == {
+        "success": True,
+        "touched": True,
+        "version": 2,
+        "expires_at": "2023-11-14T22:14:20Z",
+    }
+    assert (await ask("touch", key="k", ttl=60, envelope=True))["value"] is None
+    assert (await ask("touch", key="k"))["error_code"] == "MISSING_FIELD"
+    assert (await ask("touch", key="k", ttl_seconds=0))["field"] == "ttl_seconds"
+
+
+async def test_incr_of_what_must_exist(ask: Trivia) -> None:
+    """With only_if_exists, an incr of a missing key is KEY_NOT_FOUND; anything but a boolean is refused."""
+    refused = await ask("incr", key="n", only_if_exists=True)
+    assert (refused["error_code"], refused["field"]) == ("KEY_NOT_FOUND", "key")
+    assert (await ask("incr", key="n"))["value"] == 1
+    assert (await ask("incr", key="n", only_if_exists=True))["value"] == 2
+    assert (await ask("incr", key="n", only_if_exists="yes"))["field"] == "only_if_exists"
+
+
 async def test_several_at_once(ask: Trivia) -> None:
     """get_many, set_many and delete_many answer results by position, each as its single verb does."""
     items = [{"key": "a", "value": 1}, {"key": "", "value": 2}, {"key": "b", "value": 3, "ttl": 60}]

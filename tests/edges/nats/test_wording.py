@@ -19,7 +19,7 @@ FIELDS: Final = (
 )
 VERBS: Final = (
     *("set", "get", "delete", "list", "incr", "get_ttl", "set_ttl", "remove_ttl", "get_many", "set_many"),
-    *("delete_many", "batch", "changes", "history", "restore", "escalate"),
+    *("exists", "touch", "delete_many", "batch", "changes", "history", "restore", "escalate"),
 )
 USUAL: Final = {"key": "k", "value": 1, "ttl_seconds": 5, "keys": ["k"], "items": [], "writes": []}
 PYTHON: Final = re.compile(r"\b(None|True|False|NoneType|dict|str|int|float|bool|tuple)\b")

@@ -15,6 +15,7 @@ from holdfast.errors import (
     Escalated,
     Fenced,
     HoldfastError,
+    KeyNotFound,
     OutcomeUnknown,
     QuotaExceeded,
     RateLimited,
@@ -363,12 +364,18 @@ async def test_the_handle_has_it(kv: KV) -> None:
     """`kv.retry` is at hand without setting anything up."""
     assert (await kv.retry.set("k", 1, ttl=60)).value == 1
     assert (await kv.retry.set_ttl("k", 90)).expires_at is not None
+    assert (await kv.retry.touch("nothing", 90)) is None
+    touched = await kv.retry.touch("k", 90)
+    assert touched is not None
+    assert touched.expires_at is not None
     assert (await kv.retry.remove_ttl("k")).expires_at is None
+    with pytest.raises(KeyNotFound):
+        await kv.retry.incr("nothing", only_if_exists=True)
     await kv.set("s", 1, semantics={"purpose": "config"})
     assert await kv.retry.delete("s") is True
     assert (await kv.retry.restore("s")).value == 1
     made = {change.request_id for change in (await kv.changes()).changes}
-    assert len(made) == 6
+    assert len(made) == 7
 
 
 def test_an_escalation_survives_copying() -> None:

@@ -113,10 +113,14 @@ class SetFields(TtlFields, kw_only=True):
     semantics: Meaning | UnsetType = UNSET
 
 
+OnlyIfExists = Annotated[bool, Meta(description="Refuse to add to a key that does not exist.")]
+
+
 class IncrFields(TtlFields, kw_only=True):
     """The fields of `incr`."""
 
     by: Annotated[float | int | UnsetType, Meta(description="What to add; 1 if not given.")] = UNSET
+    only_if_exists: OnlyIfExists | UnsetType = UNSET
 
 
 class SetItem(Struct, kw_only=True):
@@ -167,6 +171,7 @@ class BatchWrite(Struct, kw_only=True):
     incr: Annotated[float | int | UnsetType, Meta(description="Add this to a number.")] = UNSET
     delete: Annotated[Literal[True] | UnsetType, Meta(description="Remove the key.")] = UNSET
     guard: Annotated[str | UnsetType, Meta(description="Give this lock a new token.")] = UNSET
+    only_if_exists: OnlyIfExists | UnsetType = UNSET
     ttl: Ttl | UnsetType = UNSET
     ttl_seconds: TtlSeconds | UnsetType = UNSET
     keep_ttl: KeepTtl | UnsetType = UNSET
@@ -210,6 +215,12 @@ class EntryReply(Struct, kw_only=True, forbid_unknown_fields=True):
     semantics: Annotated[Semantics | UnsetType, Meta(description="Why it exists and for whom.")] = UNSET
     request_id: Annotated[str | UnsetType, Meta(description="The request that wrote it.")] = UNSET
     spec_ref: Annotated[str | UnsetType, Meta(description="The document that the write followed.")] = UNSET
+
+
+class ExistsReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `exists`."""
+
+    exists: Annotated[bool, Meta(description="Whether the key is there.")]
 
 
 class GetManyReply(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -274,11 +285,9 @@ class HistoryReply(Struct, kw_only=True, forbid_unknown_fields=True):
     changes: Annotated[list[Change], Meta(description="Records of the journal, newest first.")]
 
 
-class StoredReply(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The reply to a write that leaves an entry."""
+class EnvelopeReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to a write with `envelope`."""
 
-    version: Version
-    expires_at: Deadline
     key: Annotated[str | UnsetType, Meta(description="With `envelope`, the key.")] = UNSET
     exists: Annotated[Literal[True] | UnsetType, Meta(description="With `envelope`, always true.")] = UNSET
     value: Annotated[Any, Meta(description="With `envelope`, the value.")] = UNSET
@@ -288,6 +297,21 @@ class StoredReply(Struct, kw_only=True, forbid_unknown_fields=True):
     semantics: Annotated[Semantics | UnsetType, Meta(description="With `envelope`.")] = UNSET
     request_id: Annotated[str | UnsetType, Meta(description="With `envelope`.")] = UNSET
     spec_ref: Annotated[str | UnsetType, Meta(description="With `envelope`.")] = UNSET
+
+
+class StoredReply(EnvelopeReply, kw_only=True):
+    """The reply to a write that leaves an entry."""
+
+    version: Version
+    expires_at: Deadline
+
+
+class TouchReply(EnvelopeReply, kw_only=True):
+    """The reply to `touch`."""
+
+    touched: Annotated[bool, Meta(description="Whether the key was there.")]
+    version: Annotated[int | UnsetType, Meta(description="If it was, the version of the entry.")] = UNSET
+    expires_at: Deadline | UnsetType = UNSET
 
 
 class IncrReply(StoredReply, kw_only=True):

@@ -30,6 +30,7 @@ from holdfast.edges.calls.key_fields import (
     EntryReply,
     EscalateFields,
     EscalateReply,
+    ExistsReply,
     ExpectingFields,
     GetManyFields,
     GetManyReply,
@@ -45,6 +46,7 @@ from holdfast.edges.calls.key_fields import (
     SetManyFields,
     SetManyReply,
     StoredReply,
+    TouchReply,
     TtlFields,
 )
 from holdfast.errors import HoldfastError, ValidationError
@@ -69,6 +71,10 @@ async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     key = kv.verbs.key(required(fields, "key"))
     row, _ = await kv.store.get_at(kv.namespace, key)
     return row_fields(key, row)
+
+
+async def _exists(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"exists": await kv.exists(required(fields, "key"))}
 
 
 async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,6 +213,13 @@ VERBS: Final = catalogue(
         walks=True,
     ),
     Verb(
+        name="exists",
+        help="Return whether there is an entry.",
+        fields=KeyFields,
+        reply=ExistsReply,
+        answer=_exists,
+    ),
+    Verb(
         name="get_ttl",
         help="Return the seconds that an entry has left.",
         fields=KeyFields,
@@ -254,6 +267,7 @@ VERBS: Final = catalogue(
     _writing("set", "Put a value.", SetFields, StoredReply),
     _writing("incr", "Add to a number.", IncrFields, IncrReply),
     _writing("set_ttl", "Expire an entry after this many seconds.", TtlFields, StoredReply),
+    _writing("touch", "Expire an entry after this many seconds, if it is there.", TtlFields, TouchReply),
     _writing("remove_ttl", "Let an entry live for ever.", ExpectingFields, StoredReply),
     _writing("restore", "Bring a key back from the trash.", TtlFields, StoredReply),
     _writing("delete", "Remove a key.", ExpectingFields, DeletedReply, destroys=True),

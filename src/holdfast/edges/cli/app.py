@@ -57,9 +57,11 @@ _commands(
     KEYS,
     {
         "get": "get:get",
+        "exists": "get:exists",
         "set put": "keys:set_value",
         "delete rm": "keys:delete",
         "incr": "keys:incr",
+        "touch": "ttl:touch",
         "list ls": "list:list_keys",
         "tree": "tree:tree",
         "edit": "edit:edit",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.commands import Kept
+from holdfast.commands import Kept, Missed
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
 from holdfast.model import KEEP, BatchResult, Entry, Keep
 from holdfast.rules import MAX_REASON_CHARACTERS
@@ -207,6 +207,7 @@ class Retry:
         by: int | float = 1,
         *,
         ttl: int | None = None,
+        only_if_exists: bool = False,
         expected_version: int | None = None,
         **provenance: Unpack[Provenance],
     ) -> Entry:
@@ -217,6 +218,7 @@ class Retry:
             by: What to add, which may be negative.
             ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
                 deadline.
+            only_if_exists: Whether to refuse a missing key instead of creating it.
             expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
 
@@ -226,8 +228,8 @@ class Retry:
         Raises:
             Escalated: A conflict or a transient error has not passed.
         """
-        verb = partial(self._kv.verbs.incr, key, by, ttl=ttl, expected_version=expected_version)
-        return _entry(await self._write(verb, provenance))
+        verb = partial(self._kv.verbs.incr, key, by, ttl=ttl, only_if_exists=only_if_exists)
+        return _entry(await self._write(partial(verb, expected_version=expected_version), provenance))
 
     async def set_ttl(
         self,
@@ -253,6 +255,32 @@ class Retry:
         """
         verb = partial(self._kv.verbs.set_ttl, key, ttl_seconds, expected_version=expected_version)
         return _entry(await self._write(verb, provenance))
+
+    async def touch(
+        self,
+        key: str,
+        ttl_seconds: int,
+        *,
+        expected_version: int | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry | None:
+        """Expire an entry a number of seconds from now, if there is one, as `KV.touch`.
+
+        Args:
+            key: The entry's key.
+            ttl_seconds: Whole seconds, from 1.
+            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The entry with its new version, or None if there is none.
+
+        Raises:
+            Escalated: A conflict or a transient error has not passed.
+        """
+        verb = partial(self._kv.verbs.touch, key, ttl_seconds, expected_version=expected_version)
+        result: Stored | Missed = await self._write(verb, provenance)
+        return None if isinstance(result, Missed) else _entry(result)
 
     async def remove_ttl(
         self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]

@@ -19,10 +19,12 @@ def on_key(kv: KV) -> dict[str, Callable[[Any], Awaitable[object]]]:
     return {
         "set": lambda key: kv.set(key, 1),
         "get": kv.get,
+        "exists": kv.exists,
         "delete": kv.delete,
         "incr": kv.incr,
         "get_ttl": kv.get_ttl,
         "set_ttl": lambda key: kv.set_ttl(key, 60),
+        "touch": lambda key: kv.touch(key, 60),
         "remove_ttl": kv.remove_ttl,
         "history": kv.history,
         "restore": kv.restore,
@@ -40,6 +42,7 @@ def conditional(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[object]]]
         "delete": lambda **given: kv.delete(key, **given),
         "incr": lambda **given: kv.incr(key, **given),
         "set_ttl": lambda **given: kv.set_ttl(key, 60, **given),
+        "touch": lambda **given: kv.touch(key, 60, **given),
         "remove_ttl": lambda **given: kv.remove_ttl(key, **given),
         "restore": lambda **given: kv.restore(key, **given),
     }

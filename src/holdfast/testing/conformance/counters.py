@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import moment
-from holdfast.errors import ValidationError, VersionConflict
+from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import present, refusal, same
 
@@ -69,6 +69,23 @@ class CounterRules(Fixtures):
         clock.advance(1)
         anew = await kv.incr("n", ttl=60)
         assert (anew.value, anew.created_at) == (1, moment(clock.now()))
+
+    async def test_only_if_it_exists(self, kv: KV) -> None:
+        """With only_if_exists, incr of a missing key raises KeyNotFound and makes nothing; else it adds."""
+        with refusal(KeyNotFound, field="key", says="'n'"):
+            await kv.incr("n", only_if_exists=True)
+        with refusal(KeyNotFound, field="key"):
+            await kv.batch(
+                writes=[{"key": "m", "value": 1}, {"key": "n", "incr": 1, "only_if_exists": True}],
+            )
+        assert (await kv.list()).keys == []
+        await kv.set("n", 1)
+        assert (await kv.incr("n", 2, only_if_exists=True)).value == 3
+        await kv.batch(writes=[{"key": "n", "incr": 1, "only_if_exists": True}])
+        assert present(await kv.get("n")).value == 4
+        wrong: Any = "yes"
+        with refusal(ValidationError, field="only_if_exists", says="true or false"):
+            await kv.incr("n", only_if_exists=wrong)
 
     async def test_what_is_no_number_stays(self, kv: KV) -> None:
         """An incr of anything but a number is refused and changes nothing; a boolean is not a number."""

@@ -71,10 +71,12 @@ class ExpiryRules(Fixtures):
         await kv.set("other", 1)
         clock.advance(59.999)
         assert await kv.get("k") == entry
+        assert await kv.exists("k") is True
         assert (await kv.list()).keys == ["k", "other"]
         assert await kv.get_many(["k"]) == [entry]
         clock.advance(0.001)
         assert await kv.get("k") is None
+        assert await kv.exists("k") is False
         assert await kv.get_ttl("k") == 0
         assert (await kv.list()).keys == ["other"]
         assert (await kv.list(values=True, limit=1)).keys == ["other"]
@@ -83,7 +85,19 @@ class ExpiryRules(Fixtures):
 
     async def test_an_expired_entry_is_gone_for_every_writer(self, kv: KV, clock: ManualClock) -> None:
         """Checks, conditional writes, incr and the ttl verbs treat an expired entry as absent."""
-        for key in ("cas", "zero", "incr", "delete", "delete_many", "set_ttl", "remove_ttl", "keep", "check"):
+        keys = (
+            "cas",
+            "zero",
+            "incr",
+            "delete",
+            "delete_many",
+            "set_ttl",
+            "touch",
+            "remove_ttl",
+            "keep",
+            "check",
+        )
+        for key in keys:
             await kv.set(key, 7, ttl=60)
         old = present(await kv.get("cas")).version
         clock.advance(60)
@@ -96,6 +110,9 @@ class ExpiryRules(Fixtures):
         assert await kv.delete_many(["delete_many"]) == [False]
         with refusal(KeyNotFound, field="key", says="'set_ttl'"):
             await kv.set_ttl("set_ttl", 60)
+        with refusal(KeyNotFound, field="key", says="'set_ttl'"):
+            await kv.incr("set_ttl", only_if_exists=True)
+        assert await kv.touch("touch", 60) is None
         with refusal(KeyNotFound, field="key", says="'remove_ttl'"):
             await kv.remove_ttl("remove_ttl")
         assert (await kv.set("keep", 1, ttl=KEEP)).expires_at is None
@@ -135,6 +152,35 @@ class ExpiryRules(Fixtures):
         assert (await kv.set_ttl("k", 1)).expires_at == moment(clock.now() + 1000)
         clock.advance(1)
         assert await kv.get("k") is None
+
+    async def test_touch(self, kv: KV, clock: ManualClock) -> None:
+        """Touch does to an entry what set_ttl does: only the deadline changes, under a new version."""
+        first = await kv.set("k", {"a": 1}, ttl=5, semantics={"purpose": "flag"}, spec_ref="doc", writer="a")
+        clock.advance(1)
+        entry = present(await kv.touch("k", 60, writer="b", request_id="r"))
+        assert entry.expires_at == moment(clock.now() + 60_000)
+        assert (entry.value, entry.semantics, entry.spec_ref) == (first.value, first.semantics, "doc")
+        assert (entry.created_at, entry.updated_at) == (first.created_at, moment(clock.now()))
+        assert (entry.version, entry.last_writer, entry.request_id) == (first.version + 1, "b", "r")
+        assert await kv.get("k") == entry
+
+    async def test_touch_of_a_missing_key(self, kv: KV) -> None:
+        """Touch of a missing key returns None, makes nothing and is no change."""
+        await kv.set("other", 1)
+        before = (await kv.changes()).next
+        assert await kv.touch("k", 60) is None
+        assert await kv.touch("k", 60, expected_version=0) is None
+        assert (await kv.changes()).next == before
+        assert await kv.exists("k") is False
+
+    async def test_exists(self, kv: KV) -> None:
+        """Exists is True of any entry, whatever its value, and False of a missing or deleted key."""
+        assert await kv.exists("k") is False
+        for value in (None, False, 0, ""):
+            await kv.set("k", value)
+            assert await kv.exists("k") is True
+        await kv.delete("k")
+        assert await kv.exists("k") is False
 
     async def test_remove_ttl(self, kv: KV, clock: ManualClock) -> None:
         """remove_ttl removes the deadline. Without a deadline it is still a change."""

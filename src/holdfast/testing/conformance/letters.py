@@ -147,6 +147,7 @@ class LetterRules(Fixtures):
             lambda: retry.delete("k", expected_version=9_999),
             lambda: retry.incr("k", 2, ttl=5, expected_version=9_999),
             lambda: retry.set_ttl("k", 5, expected_version=9_999),
+            lambda: retry.touch("k", 5, expected_version=9_999),
             lambda: retry.remove_ttl("k", expected_version=9_999),
             lambda: retry.restore("s"),
             lambda: retry.batch(
@@ -158,20 +159,20 @@ class LetterRules(Fixtures):
             with pytest.raises(Escalated):
                 await call()
         kept = (await letters.list()).letters
-        verbs = ["set", "delete", "incr", "set_ttl", "remove_ttl", "restore", "batch"]
+        verbs = ["set", "delete", "incr", "set_ttl", "touch", "remove_ttl", "restore", "batch"]
         assert [letter.verb for letter in kept] == verbs
-        assert [letter.key for letter in kept] == ["k", "k", "k", "k", "k", "s", "b"]
+        assert [letter.key for letter in kept] == ["k", "k", "k", "k", "k", "k", "s", "b"]
         assert kept[-1].request["writes"] == [
             {"key": "b", "value": "x"},
             {"key": "c", "incr": 2},
             {"guard": "l"},
         ]
         await kv.delete("s")
-        assert (await letters.retry(kept[5].number))["version"] == present(await kv.get("s")).version
-        for letter in kept[:5]:
+        assert (await letters.retry(kept[6].number))["version"] == present(await kv.get("s")).version
+        for letter in kept[:6]:
             with pytest.raises(VersionConflict):
                 await letters.retry(letter.number)
-        assert len((await letters.list()).letters) == 6
+        assert len((await letters.list()).letters) == 7
 
     async def test_pages_of_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
         """Letters are listed in the order in which they were stored, each once; each can be dropped."""

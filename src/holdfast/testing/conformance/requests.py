@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 async def prepare(kv: KV) -> dict[str, Any]:
     """Create a key for every writing verb on which it succeeds. Returns the calls by the verb's name."""
-    for verb in ("incr", "set_ttl", "remove_ttl", "delete", "delete_many", "restore"):
+    for verb in ("incr", "set_ttl", "touch", "remove_ttl", "delete", "delete_many", "restore"):
         await kv.set(verb, 7, ttl=60, semantics={"purpose": "flag"})
     await kv.delete("restore")
     calls = {verb: writing(kv, verb)[verb] for verb in writing(kv, "")}
     calls["delete of nothing"] = writing(kv, "nothing")["delete"]
+    calls["touch of nothing"] = writing(kv, "nothing")["touch"]
     calls["incr that makes the key"] = writing(kv, "fresh")["incr"]
     return calls
 
@@ -108,6 +109,8 @@ class RequestRules(Fixtures):
             "delete": kv.delete("k", request_id="r"),
             "incr": kv.incr("k", request_id="r"),
             "set_ttl": kv.set_ttl("k", 60, request_id="r"),
+            "touch": kv.touch("k", 60, request_id="r"),
+            "only_if_exists": kv.incr("k", only_if_exists=True, request_id="r"),
             "remove_ttl": kv.remove_ttl("k", request_id="r"),
             "restore": kv.restore("k", request_id="r"),
             "set_many": kv.set_many([{"key": "k", "value": 1}], request_id="r"),

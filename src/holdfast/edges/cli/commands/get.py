@@ -1,4 +1,4 @@
-"""`holdfast get` and `ttl get`: the verbs that read one key.
+"""`holdfast get`, `exists` and `ttl get`: the verbs that read one key.
 
 Law: a command turns its arguments into one call of a verb and prints the answer. Scripts call these most, so
 this module imports nothing that they do not need.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 import holdfast
+from holdfast.edges.cli.exit_codes import NOT_FOUND, OK
 from holdfast.edges.cli.output import document, line, raw_value, rows, shown_key, shown_time, value
 from holdfast.edges.cli.target import HERE, Target
 
@@ -43,6 +44,23 @@ async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Tar
         document(entry)
     else:
         rows(("field", "content"), _described(entry))
+
+
+async def exists(key: str, /, *, target: Target = HERE) -> int:
+    """Print whether a key exists. If it does not, the exit code is 3.
+
+    Parameters
+    ----------
+    key
+        The key.
+    """
+    async with target.look() as store:
+        found = await target.keys(store).exists(key)
+    if target.json:
+        document({"key": key, "exists": found})
+    else:
+        line("true" if found else "false")
+    return OK if found else NOT_FOUND
 
 
 async def get_ttl(key: str, /, *, target: Target = HERE) -> None:

@@ -109,6 +109,7 @@ async def incr(
     /,
     *,
     ttl: Ttl = None,
+    only_if_exists: bool = False,
     origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
@@ -120,9 +121,12 @@ async def incr(
         Amount to add; 1 if not given.
     ttl
         How long until the entry is gone, if this makes it: seconds, or 30s, 1h, 2d.
+    only_if_exists
+        Do not make the entry. If it does not exist, the exit code is 3.
     """
     async with target.open() as store:
-        entry = await target.keys(store).incr(key, by, ttl=ttl, **origin.fields)
+        keys = target.keys(store)
+        entry = await keys.incr(key, by, ttl=ttl, only_if_exists=only_if_exists, **origin.fields)
     if target.json:
         document({"key": entry.key, "value": entry.value, **_stored(entry)})
     else:
