@@ -21,7 +21,8 @@ from holdfast import rules
 from holdfast.commands import KeyChange, Stored
 from holdfast.decide import decision
 from holdfast.decide.draft import Draft
-from holdfast.decide.keys import _expected, _needs_key, _store
+from holdfast.decide.key_needs import _needs_key
+from holdfast.decide.keys import _expected, _store
 from holdfast.edges.calls import Verb, asyncapi, keys, pages, reading
 from holdfast.edges.calls.key_fields import DeleteManyReply, ExpectingFields, KeyFields, StoredReply
 from holdfast.edges.calls.keys import _writing
@@ -118,7 +119,7 @@ class MultiplyFields(ExpectingFields, kw_only=True):
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verb is there, as it would be if these lines stood in the files that the page names."""
-    monkeypatch.setitem(decision._NEEDS, Multiply, _needs_key)  # which has all of `decide.keys.NEEDS`
+    monkeypatch.setitem(decision._NEEDS, Multiply, _needs_key)  # which has all of `decide.key_needs.NEEDS`
     monkeypatch.setitem(decision._APPLY, Multiply, _multiply)
     monkeypatch.setattr(Verbs, "multiply", InVerbs.multiply, raising=False)
     monkeypatch.setattr(KV, "multiply", InKV.multiply, raising=False)
