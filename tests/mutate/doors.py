@@ -139,6 +139,13 @@ PLANTS: Final = (
         _UNKNOWN,
     ),
     Plant(
+        "a misspelt name in a member is ignored",
+        "verbs/unknown.py",
+        "if isinstance(member, Mapping) and not known.issuperset(member):",
+        "if member is None:",
+        ("tests/unit/test_unknown_names.py",),
+    ),
+    Plant(
         "strict fields refuse nothing",
         "edges/nats/service.py",
         "if self._settings.strict_fields:",

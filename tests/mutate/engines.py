@@ -213,6 +213,20 @@ PLANTS: Final = (
         _SQLITE,
     ),
     Plant(
+        "the times of a migrated view sort after the present",
+        "engines/sql/migrations/versions/0004_comparable.py",
+        "    _replace_view(_COMPARABLE)",
+        "    _replace_view(_ISO)",
+        ("tests/migration/test_view.py",),
+    ),
+    Plant(
+        "a migrated view forgets who may read it",
+        "engines/sql/migrations/versions/0004_comparable.py",
+        "LOOP EXECUTE given; END LOOP;",
+        "LOOP NULL; END LOOP;",
+        ("tests/migration/test_view.py",),
+    ),
+    Plant(
         "a listing shows an entry at its deadline",
         "engines/sqlite/sql.py",
         "(expires_at IS NULL OR expires_at > ?)",

@@ -106,7 +106,8 @@ it could not be kept.
 ## Errors that are returned
 
 `get_many`, `set_many` and `delete_many` return the error of a single member in its place instead of raising
-it. What concerns the whole call is raised.
+it. What concerns the whole call is raised, and so is a misspelt name in a member, such as `ttl_second`: it is
+an error in the program, not in its data.
 """
 
 

@@ -20,6 +20,7 @@ from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
 from holdfast.stored import change_of, entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
+from holdfast.verbs.unknown import BATCH_CHECK, BATCH_WRITE, SET_ITEM, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -345,10 +346,12 @@ class Keys:
 
         Raises:
             ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
+            ValidationError: An item has an unknown field, such as `ttl_second`; nothing is written.
 
         Example:
             `await kv.set_many([{"key": "a", "value": 1}, {"key": "b", "value": 2, "ttl": 60}])`
         """
+        refuse_unknown(items, SET_ITEM, field="items")
         command, members = self.verbs.set_many(items, **provenance)
         results = await self._results(command)
         return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
@@ -394,10 +397,13 @@ class Keys:
             VersionConflict: A check failed; `conflicts` lists every one that did.
             ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
             MissingField: A check or a write lacks a field.
+            ValidationError: A check or a write has an unknown field.
 
         Example:
             `await kv.batch(checks=[{"key": "a", "version": 0}], writes=[{"key": "a", "value": 1}])`
         """
+        refuse_unknown(checks, BATCH_CHECK, field="checks")
+        refuse_unknown(writes, BATCH_WRITE, field="writes")
         result = await self.store.execute(self.verbs.batch(checks=checks, writes=writes, **provenance))
         assert isinstance(result, Versions)
         return BatchResult(versions=list(result.versions))

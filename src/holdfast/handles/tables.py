@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles import table_fields
 from holdfast.handles.table_reaper import ReaperHandle, reap
 from holdfast.tables.updates import plain
+from holdfast.verbs.unknown import ITEM_KEY, refuse_unknown, refuse_unknown_writes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -451,6 +452,7 @@ class Tables:
         Example:
             `items = await tables.batch_get_item("scores", [("alice", 7), ("bob", 1)])`
         """
+        refuse_unknown(keys, ITEM_KEY, field="keys")
         fields = {"keys": [table_fields.key(key) for key in keys]}
         return table_fields.items_of(await self._call("batch_get_item", table, fields))
 
@@ -470,7 +472,9 @@ class Tables:
 
         Raises:
             ValueTooLarge: The writes have more than 524,288 bytes together.
+            ValidationError: A write has an unknown field, such as `conditions`; nothing is written.
         """
+        refuse_unknown_writes(writes, field="writes")
         fields = {"writes": [table_fields.write(write) for write in writes]}
         answer = await self._call("batch_write_item", table, fields, provenance)
         return [table_fields.result_of(result) for result in answer["results"]]
@@ -491,12 +495,13 @@ class Tables:
 
         Raises:
             ConditionFailed: `conflicts` lists every write that did not find what it expects.
-            ValidationError: Two writes are about the same item.
+            ValidationError: Two writes are about the same item, or a write has an unknown field.
             ValueTooLarge: The writes have more than 524,288 bytes together.
 
         Example:
             `await tables.transact_write([{"put": {"table": "scores", "item": {"user": "carol", "at": 1}}}])`
         """
+        refuse_unknown_writes(writes, field="writes")
         fields = {"writes": [table_fields.write(write) for write in writes]}
         answer = await self._ask("transact_write", fields | table_fields.options(provenance))
         versions: builtins.list[int | None] = answer["versions"]

@@ -187,17 +187,14 @@ async def test_strict_fields_let_known_ones_pass(nats_server: NatsServer) -> Non
 async def test_our_client_passes_a_warning_on_once(
     nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A Python program with a mistyped field in a write to tables finds one warning in its log."""
+    """A Python program whose calls have a field unknown to the service finds one warning in its log."""
     async with serving(nats_server.url), holdfast.open(nats_server.url) as store:
-        tables = store.tables("trivia")
-        await tables.create_table("t", partition_key=("id", "string"))
+        newer: Any = {"name": "id", "type": "string", "order": "random"}
         for number in range(3):
-            await tables.transact_write(
-                [{"put": {"table": "t", "item": {"id": str(number)}, "conditon": {}}}]
-            )
+            await store.tables("trivia").create_table(f"t{number}", partition_key=newer)
     told = [one for one in caplog.records if one.name == "holdfast.remote"]
     assert [(one.levelname, one.getMessage()) for one in told] == [
-        ("WARNING", "db.table.trivia.transact_write: unknown field writes[0].put.conditon")
+        ("WARNING", "db.table.trivia.create_table: unknown field partition_key.order")
     ]
 
 

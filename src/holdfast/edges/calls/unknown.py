@@ -6,25 +6,23 @@ control characters.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.errors import ValidationError
+from holdfast.verbs import unknown as verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.edges.calls.catalogue import Shape, Verb
+    from holdfast.errors import ValidationError
 
 MOST: Final = 100
 """Maximum number of unknown fields counted in one request."""
 NAMED: Final = 5
 """Maximum number of unknown fields that a warning names."""
-_LONGEST: Final = 100
-"""Maximum number of characters shown of a name."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -36,7 +34,7 @@ class Unknown(msgspec.Struct, frozen=True):
 
 def unknown_fields(verb: Verb, fields: Mapping[str, Any]) -> list[Unknown]:
     """Return the fields of a request, including those of members, that its verb does not know."""
-    return [Unknown(_plain(path), shape) for path, shape in islice(verb.shape.unknown(fields), MOST)]
+    return [Unknown(verbs.plain(path), shape) for path, shape in islice(verb.shape.unknown(fields), MOST)]
 
 
 def warning(found: list[Unknown], spelled: Callable[[str], str]) -> str:
@@ -47,12 +45,5 @@ def warning(found: list[Unknown], spelled: Callable[[str], str]) -> str:
 
 
 def unknown_field(found: Unknown, spelled: Callable[[str], str]) -> ValidationError:
-    """Return the error that rejects an unknown field. It names the closest known field, or else all."""
-    name, names = found.path.rpartition(".")[2], sorted(found.shape.names)
-    near = get_close_matches(name, names, n=1)
-    told = f"did you mean {spelled(near[0])}?" if near else f"known are {', '.join(map(spelled, names))}"
-    return ValidationError(f"unknown field {spelled(found.path)}; {told}", field=found.path)
-
-
-def _plain(path: str) -> str:
-    return ascii(path[-_LONGEST:])[1:-1]
+    """Return the error that rejects an unknown field."""
+    return verbs.unknown_field(found.path, found.shape.names, spelled)

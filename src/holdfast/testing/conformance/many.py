@@ -55,7 +55,7 @@ class ManyKeysRules(Fixtures):
             {"key": "f", "value": 1, "ttl": 0},
             {"key": "a", "value": 2, "expected_version": first.version},
             {"key": "g", "value": None, "expected_version": 0},
-            {"key": "a", "value": 3, "unknown": "field"},
+            {"key": "a", "value": 3},
         ]
         results = await kv.set_many(items, writer="agent", spec_ref="doc")
         assert [type(result) for result in results] == [
