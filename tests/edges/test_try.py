@@ -64,7 +64,9 @@ async def test_the_command_is_found(tmp_path: Path, with_scripts: bool) -> None:
     """On the PATH it is called by its name; where the PATH has it not, as with `./dev up`, by its place."""
     variables = {"PATH": path(with_scripts=with_scripts)}
     async with holdfast_up(tmp_path, **variables) as up:
-        assert to_try(up.said).startswith("holdfast " if with_scripts else f"{SCRIPTS / 'holdfast'} ")
+        program = "holdfast" if with_scripts else SCRIPTS / "holdfast"
+        assert to_try(up.said).startswith(f"{program} ")
+        assert any(line.strip().startswith(f"({program} nats config ") for line in up.said)
         await tried(up, **variables)
         assert await stored(up, "demo") == "hello"
 

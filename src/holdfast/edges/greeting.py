@@ -56,7 +56,7 @@ def greeting(
     exposed = open_mode(config)
     if exposed is not None:
         yield f"Open  {exposed}"
-        yield "      (holdfast nats config writes a configuration that keeps callers apart)"
+        yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
     if config.http_port:
         yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
     yield from _to_try(config, url)
