@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import docstring_parser
 import msgspec
 import pytest
 
@@ -31,6 +33,22 @@ def test_every_command_is_listed(cli: Cli, told: dict[str, dict[str, Any]]) -> N
     assert {error: one["code"] for one in codes for error in one["errors"]} == EXIT_CODES
     assert {0, 130, 141} <= {one["code"] for one in codes}
     assert all(one["meaning"] for one in codes)
+
+
+def test_each_docstring_is_parsed_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of commands is quick: options that commands share are read from their source once."""
+    parsed: Counter[object] = Counter()
+    parse = docstring_parser.parse_from_object
+
+    def counting(thing: Any) -> Any:
+        parsed[thing] += 1
+        return parse(thing)
+
+    monkeypatch.setattr(docstring_parser, "parse_from_object", counting)
+    cli.did("commands", "--json")
+    assert len(parsed) > 50
+    assert set(parsed.values()) == {1}
+    assert docstring_parser.parse_from_object is counting
 
 
 def test_a_command_says_what_it_takes(told: dict[str, dict[str, Any]]) -> None:

@@ -6,9 +6,12 @@ from the same.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
+import docstring_parser
 import msgspec
 
 from holdfast.edges.cli.asking import is_destructive
@@ -107,7 +110,8 @@ def commands(*, json: bool = False) -> None:
     from holdfast.edges.cli.app import app
 
     if json:
-        shown = [shown_command(known) for known in known_commands(app)]
+        with _docstrings_parsed_once():
+            shown = [shown_command(known) for known in known_commands(app)]
         document({"commands": shown, "exit_codes": exit_codes()})
     else:
         rows(("command", "effect", "what it does"), map(_row, known_commands(app)))
@@ -173,6 +177,17 @@ def value_of(argument: Argument) -> str | None:
     if argument.is_positional_only() or argument.is_flag() or argument.parameter.negative:
         return None
     return str(argument.field_info.name).upper().replace("_", "-")
+
+
+@contextlib.contextmanager
+def _docstrings_parsed_once() -> Iterator[None]:
+    """Keep parsed docstrings: cyclopts parses those of shared options from their source for every command."""
+    parse = docstring_parser.parse_from_object
+    docstring_parser.parse_from_object = functools.cache(parse)
+    try:
+        yield
+    finally:
+        docstring_parser.parse_from_object = parse
 
 
 def _shown(argument: Argument) -> ShownArgument:
