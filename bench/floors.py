@@ -36,6 +36,7 @@ KEYS_IN_ALL: Final = 10_000
 LISTED: Final = (100, 1_000, 10_000)
 COVERAGE: Final = Path(__file__).resolve().parents[1] / ".dev" / "coverage.json"
 VERBS: Final = (
+    "handles/key_writes.py",
     "handles/keys.py",
     "handles/kv.py",
     "verbs/keys.py",

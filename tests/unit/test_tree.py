@@ -33,8 +33,6 @@ STILL_LONG: Final = {
     "engines/remote/engine.py",
     "engines/sqlite/engine.py",
     "engines/sqlite/sql.py",
-    "handles/keys.py",
-    "handles/recipes/retry.py",
     "handles/tables.py",
     "model.py",
     "pipeline/pipeline.py",

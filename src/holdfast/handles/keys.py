@@ -11,24 +11,25 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
-from holdfast.commands import Deleted, Missed, Results, Stored, Versions
+from holdfast.commands import Deleted, Results, Stored
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
-from holdfast.model import BatchResult, Changes, Entry, Keep, Page
+from holdfast.handles.key_writes import KeyWrites, P, entry_in, removed_in
+from holdfast.model import Changes, Entry, Page
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
 from holdfast.stored import change_of, entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
-from holdfast.verbs.unknown import BATCH_CHECK, BATCH_WRITE, SET_ITEM, refuse_unknown
+from holdfast.verbs.unknown import SET_ITEM, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast.commands import Command
+    from holdfast.commands import Result, WriteCommand
     from holdfast.engine import Filter, Selected
-    from holdfast.model import Change, Semantics
+    from holdfast.model import Change
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
     from holdfast.verbs.fields import Provenance
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 
 
-class Keys:
+class Keys(KeyWrites):
     """The verbs on the keys of one namespace; see `holdfast.KV`, which adds the recipes."""
 
     def __init__(self, store: Pipeline, verbs: Verbs) -> None:
@@ -45,42 +46,6 @@ class Keys:
         self.verbs = verbs
         self.namespace = verbs.namespace
         """The namespace's full name."""
-
-    async def set(
-        self,
-        key: str,
-        value: Any,
-        *,
-        ttl: int | Keep | None = None,
-        expected_version: int | None = None,
-        semantics: Semantics | Mapping[str, Any] | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Set a key to a JSON value, replacing its value, ttl and semantics.
-
-        Args:
-            key: Key of 1 to 255 characters.
-            value: Any JSON value of at most 65,536 bytes in its compact form.
-            ttl: Seconds until the entry expires; None for never; `holdfast.KEEP` keeps the deadline it has.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            semantics: Why the entry exists and for whom.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The new entry.
-
-        Raises:
-            ValueTooLarge: The value has more than 65,536 bytes.
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-
-        Example:
-            `await kv.set("game:42", {"turn": "alice"}, ttl=1800)`
-        """
-        return await self._stored(
-            self.verbs.set(
-                key, value, ttl=ttl, expected_version=expected_version, semantics=semantics, **provenance
-            )
-        )
 
     async def get(self, key: str) -> Entry | None:
         """Get an entry.
@@ -109,27 +74,6 @@ class Keys:
         """
         row, _ = await self.store.get_at(self.namespace, self.verbs.key(key))
         return row is not None
-
-    async def delete(
-        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
-    ) -> bool:
-        """Remove a key.
-
-        Args:
-            key: The key.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            True if the key was there.
-
-        Raises:
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-        """
-        result = await self.store.execute(
-            self.verbs.delete(key, expected_version=expected_version, **provenance)
-        )
-        return _deleted(result)
 
     async def list(
         self,
@@ -183,46 +127,6 @@ class Keys:
             entries=list(map(_read, found.keys, found.rows)) if values else None,
         )
 
-    async def incr(
-        self,
-        key: str,
-        by: int | float = 1,
-        *,
-        ttl: int | None = None,
-        only_if_exists: bool = False,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Add to a number.
-
-        Args:
-            key: The number's key. A missing key starts from 0.
-            by: What to add, which may be negative.
-            ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
-                deadline.
-            only_if_exists: Whether to refuse a missing key instead of creating it.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new value.
-
-        Raises:
-            ValidationError: The stored value is not a number, or the sum is too large.
-            KeyNotFound: There is no entry, and `only_if_exists` is given.
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-        """
-        return await self._stored(
-            self.verbs.incr(
-                key,
-                by,
-                ttl=ttl,
-                only_if_exists=only_if_exists,
-                expected_version=expected_version,
-                **provenance,
-            )
-        )
-
     async def get_ttl(self, key: str) -> int | None:
         """Get the time that an entry has left.
 
@@ -236,84 +140,6 @@ class Keys:
         if row is None:
             return 0
         return None if row.expires_at is None else -((now - row.expires_at) // 1000)
-
-    async def set_ttl(
-        self,
-        key: str,
-        ttl_seconds: int,
-        *,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Expire an entry a number of seconds from now.
-
-        Args:
-            key: The entry's key.
-            ttl_seconds: Whole seconds, from 1.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version.
-
-        Raises:
-            KeyNotFound: There is no entry.
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-        """
-        return await self._stored(
-            self.verbs.set_ttl(key, ttl_seconds, expected_version=expected_version, **provenance)
-        )
-
-    async def remove_ttl(
-        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
-    ) -> Entry:
-        """Remove an entry's deadline, so that it never expires.
-
-        Args:
-            key: The entry's key.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version.
-
-        Raises:
-            KeyNotFound: There is no entry.
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-        """
-        return await self._stored(self.verbs.remove_ttl(key, expected_version=expected_version, **provenance))
-
-    async def touch(
-        self,
-        key: str,
-        ttl_seconds: int,
-        *,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry | None:
-        """Expire an entry a number of seconds from now, if there is one.
-
-        This is `set_ttl` for a caller to whom a missing entry is no error.
-
-        Args:
-            key: The entry's key.
-            ttl_seconds: Whole seconds, from 1.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version, or None if there is none.
-
-        Raises:
-            VersionConflict: The entry does not have the expected version; `current` is what is there.
-
-        Example:
-            `alive = await kv.touch("session:ada", 1800) is not None`
-        """
-        result = await self.store.execute(
-            self.verbs.touch(key, ttl_seconds, expected_version=expected_version, **provenance)
-        )
-        return None if isinstance(result, Missed) else _entry(result)
 
     async def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
         """Get several entries.
@@ -354,7 +180,7 @@ class Keys:
         refuse_unknown(items, SET_ITEM, field="items")
         command, members = self.verbs.set_many(items, **provenance)
         results = await self._results(command)
-        return members.merge(_entry(result) if isinstance(result, Stored) else result for result in results)
+        return members.merge(entry_in(result) if isinstance(result, Stored) else result for result in results)
 
     async def delete_many(
         self, keys: Sequence[str], **provenance: Unpack[Provenance]
@@ -371,42 +197,8 @@ class Keys:
         command, members = self.verbs.delete_many(keys, **provenance)
         results = await self._results(command)
         return members.merge(
-            _deleted(result) if isinstance(result, Deleted) else result for result in results
+            removed_in(result) if isinstance(result, Deleted) else result for result in results
         )
-
-    async def batch(
-        self,
-        *,
-        checks: Sequence[Mapping[str, Any]] = (),
-        writes: Sequence[Mapping[str, Any]],
-        **provenance: Unpack[Provenance],
-    ) -> BatchResult:
-        """Perform all of at most 1,000 writes, or none of them.
-
-        Args:
-            checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
-            writes: Objects with a `key` and a `value` and the fields of `set`; or a `key` and `"delete":
-                True`; or a `key` and a number as `incr`; or the name of a lock as `guard`, which gives it a
-                new token.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The version of each write, by position.
-
-        Raises:
-            VersionConflict: A check failed; `conflicts` lists every one that did.
-            ValueTooLarge: Keys, values and semantics have more than 524,288 bytes together.
-            MissingField: A check or a write lacks a field.
-            ValidationError: A check or a write has an unknown field.
-
-        Example:
-            `await kv.batch(checks=[{"key": "a", "version": 0}], writes=[{"key": "a", "value": 1}])`
-        """
-        refuse_unknown(checks, BATCH_CHECK, field="checks")
-        refuse_unknown(writes, BATCH_WRITE, field="writes")
-        result = await self.store.execute(self.verbs.batch(checks=checks, writes=writes, **provenance))
-        assert isinstance(result, Versions)
-        return BatchResult(versions=list(result.versions))
 
     async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
         """Read the journal.
@@ -459,35 +251,10 @@ class Keys:
         page = await self.store.journal(query)
         return [change_of(record) for record in page.records]
 
-    async def restore(
-        self,
-        key: str,
-        *,
-        ttl: int | None = None,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Bring a key back from the trash, with a new version.
-
-        Args:
-            key: The key.
-            ttl: Seconds until the entry expires; None for never.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The restored entry.
-
-        Raises:
-            VersionConflict: The key exists.
-            KeyNotFound: The key is not in the trash.
-        """
-        return await self._stored(
-            self.verbs.restore(key, ttl=ttl, expected_version=expected_version, **provenance)
-        )
-
-    async def _stored(self, command: Command) -> Entry:
-        return _entry(await self.store.execute(command))
+    def _perform(
+        self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs
+    ) -> Awaitable[Result]:
+        return self.store.execute(make(*given, **fields))
 
     async def _results(self, command: Any) -> Sequence[Any]:
         if not command.items:
@@ -495,11 +262,6 @@ class Keys:
         result = await self.store.execute(command)
         assert isinstance(result, Results)
         return result.items
-
-
-def _entry(result: object) -> Entry:
-    assert isinstance(result, Stored)
-    return entry_of(result.key, result.row)
 
 
 async def selected(
@@ -518,11 +280,6 @@ async def selected(
         values=values,
     )
     return await kv.store.select(query, wanted)
-
-
-def _deleted(result: object) -> bool:
-    assert isinstance(result, Deleted)
-    return result.version is not None
 
 
 def _found(key: str, row: Row | None) -> Entry | HoldfastError | None:

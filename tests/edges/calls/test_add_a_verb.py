@@ -30,6 +30,7 @@ from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
 from holdfast.handles.key_calls import WRITES, Write, _shown_stored, provenance
+from holdfast.handles.key_writes import entry_in
 from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.stored import value_of
@@ -95,9 +96,8 @@ class InKV(KV):
         self, key: str, by: float, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
         """Multiply a number. Raises `KeyNotFound` if the key is not there."""
-        return await self._stored(
-            self.verbs.multiply(key, by, expected_version=expected_version, **provenance)
-        )
+        made = self._perform(self.verbs.multiply, key, by, expected_version=expected_version, **provenance)
+        return entry_in(await made)
 
 
 def _multiplied(verbs: Verbs, fields: Mapping[str, Any]) -> Write:

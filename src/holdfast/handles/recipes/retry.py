@@ -5,8 +5,7 @@
     fatal        raised at once
 
 Law: one request id has one content, so that repeated attempts take effect once. Nothing is given up silently:
-it is logged, counted, raised as `Escalated`, and stored in full if the storage allows. This file is long
-because every verb documents its arguments.
+it is logged, counted, raised as `Escalated`, and stored in full if the storage allows.
 """
 
 from __future__ import annotations
@@ -16,24 +15,23 @@ import logging
 import random
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.commands import Kept, Missed
+from holdfast.commands import Kept
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.model import KEEP, BatchResult, Entry, Keep
+from holdfast.handles.key_writes import KeyWrites, P, entry_in
+from holdfast.model import KEEP, Entry, Keep
 from holdfast.rules import MAX_REASON_CHARACTERS
-from holdfast.stored import entry_of
 from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from holdfast.commands import Deleted, Stored, Versions, WriteCommand
+    from holdfast.commands import Result, WriteCommand
     from holdfast.handles.keys import Keys
     from holdfast.model import Semantics
-    from holdfast.verbs.fields import Provenance
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait after each conflict."""
@@ -65,13 +63,13 @@ class Attempts:
         return max(self._random() * most, asked or 0.0)
 
 
-class Retry:
+class Retry(KeyWrites):
     """The writing verbs of a `KV`, repeated on conflicts and transient errors. Get it from `KV.retry`.
 
     A conflict is repeated after 1, 2, 4, 8, 16 and 32 seconds, a transient error after a random part of 0.5,
     1, 2 and 4 seconds. After that the write is kept as a dead letter and `Escalated` is raised. A write
     without a `request_id` gets one, so that it takes effect at most once. A `timeout` is that of each
-    attempt.
+    attempt. A conflict is repeated unchanged; use `update` to compute the value again.
 
     Args:
         kv: The handle whose verbs are repeated.
@@ -93,40 +91,10 @@ class Retry:
         count: Callable[[str, str], None] | None = None,
     ) -> None:
         self._kv = kv
+        self.verbs = kv.verbs
         self._sleep = sleep
         self._random = random
         self._count = count
-
-    async def set(
-        self,
-        key: str,
-        value: Any,
-        *,
-        ttl: int | Keep | None = None,
-        expected_version: int | None = None,
-        semantics: Semantics | Mapping[str, Any] | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Put a value, as `KV.set`.
-
-        A conflict is repeated unchanged; use `update` to compute the value again.
-
-        Args:
-            key: The entry's key.
-            value: Any JSON value of at most 65,536 bytes in its compact form.
-            ttl: Seconds until the entry expires; None for never; `holdfast.KEEP` keeps the deadline it has.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            semantics: Why the entry exists and for whom.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The new entry.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.set, key, value, ttl=ttl, expected_version=expected_version)
-        return _entry(await self._write(partial(verb, semantics=semantics), provenance))
 
     async def update(
         self,
@@ -164,7 +132,7 @@ class Retry:
             `await kv.retry.update("hits", lambda entry: 1 if entry is None else entry.value + 1)`
         """
         attempts = Attempts(self._random)
-        known: Provenance = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
+        known = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
         while True:
             entry = await self._repeated(attempts, partial(self._kv.get, key), None)
             verb = partial(
@@ -177,188 +145,20 @@ class Retry:
             )
             command = self._made(verb, known)
             try:
-                return _entry(await self._repeated(attempts, self._doing(command), command, anew=True))
+                return entry_in(await self._repeated(attempts, self._doing(command), command, anew=True))
             except VersionConflict as conflict:
                 await self._wait(attempts, conflict, command)
 
-    async def delete(
-        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
-    ) -> bool:
-        """Remove a key, as `KV.delete`.
-
-        Args:
-            key: The key.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            True if the key was there.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.delete, key, expected_version=expected_version)
-        result: Deleted = await self._write(verb, provenance)
-        return result.version is not None
-
-    async def incr(
-        self,
-        key: str,
-        by: int | float = 1,
-        *,
-        ttl: int | None = None,
-        only_if_exists: bool = False,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Add to a number, as `KV.incr`.
-
-        Args:
-            key: The number's key. A missing key starts from 0.
-            by: What to add, which may be negative.
-            ttl: Seconds until the entry expires if this call creates it. An existing entry keeps its
-                deadline.
-            only_if_exists: Whether to refuse a missing key instead of creating it.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new value.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.incr, key, by, ttl=ttl, only_if_exists=only_if_exists)
-        return _entry(await self._write(partial(verb, expected_version=expected_version), provenance))
-
-    async def set_ttl(
-        self,
-        key: str,
-        ttl_seconds: int,
-        *,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Expire an entry a number of seconds from now, as `KV.set_ttl`.
-
-        Args:
-            key: The entry's key.
-            ttl_seconds: Whole seconds, from 1.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.set_ttl, key, ttl_seconds, expected_version=expected_version)
-        return _entry(await self._write(verb, provenance))
-
-    async def touch(
-        self,
-        key: str,
-        ttl_seconds: int,
-        *,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry | None:
-        """Expire an entry a number of seconds from now, if there is one, as `KV.touch`.
-
-        Args:
-            key: The entry's key.
-            ttl_seconds: Whole seconds, from 1.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version, or None if there is none.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.touch, key, ttl_seconds, expected_version=expected_version)
-        result: Stored | Missed = await self._write(verb, provenance)
-        return None if isinstance(result, Missed) else _entry(result)
-
-    async def remove_ttl(
-        self, key: str, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
-    ) -> Entry:
-        """Remove an entry's deadline, as `KV.remove_ttl`.
-
-        Args:
-            key: The entry's key.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The entry with its new version.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.remove_ttl, key, expected_version=expected_version)
-        return _entry(await self._write(verb, provenance))
-
-    async def restore(
-        self,
-        key: str,
-        *,
-        ttl: int | None = None,
-        expected_version: int | None = None,
-        **provenance: Unpack[Provenance],
-    ) -> Entry:
-        """Bring a key back from the trash, as `KV.restore`. A key that exists is a conflict.
-
-        Args:
-            key: The key.
-            ttl: Seconds until the entry expires; None for never.
-            expected_version: Version that the entry must have; 0 if there must be no entry, None for any.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The restored entry.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.restore, key, ttl=ttl, expected_version=expected_version)
-        return _entry(await self._write(verb, provenance))
-
-    async def batch(
-        self,
-        *,
-        checks: Sequence[Mapping[str, Any]] = (),
-        writes: Sequence[Mapping[str, Any]],
-        **provenance: Unpack[Provenance],
-    ) -> BatchResult:
-        """Perform all of at most 1,000 writes, or none of them, as `KV.batch`.
-
-        Args:
-            checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
-            writes: Objects as for `KV.batch`.
-            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
-
-        Returns:
-            The version of each write, by position.
-
-        Raises:
-            Escalated: A conflict or a transient error has not passed.
-        """
-        verb = partial(self._kv.verbs.batch, checks=checks, writes=writes)
-        result: Versions = await self._write(verb, provenance)
-        return BatchResult(versions=list(result.versions))
-
-    async def _write(self, verb: Callable[..., WriteCommand], provenance: Provenance) -> Any:
-        command = self._made(verb, provenance)
-        doing = self._doing(command, timeout=provenance.get("timeout"))
+    async def _perform(self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs) -> Result:
+        known: dict[str, Any] = fields
+        command = self._made(partial(make, *given), known)
+        doing = self._doing(command, timeout=known.get("timeout"))
         return await self._repeated(Attempts(self._random), doing, command)
 
-    def _made(self, verb: Callable[..., WriteCommand], provenance: Provenance) -> WriteCommand:
+    def _made(self, verb: Callable[..., WriteCommand], fields: Mapping[str, Any]) -> WriteCommand:
         """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
-            return verb(**{**provenance, "request_id": provenance.get("request_id") or secrets.token_hex(16)})
+            return verb(**{**fields, "request_id": fields.get("request_id") or secrets.token_hex(16)})
         except HoldfastError as error:
             self._tell_fatal(error, None)
             raise
@@ -479,7 +279,3 @@ def kept_semantics(entry: Entry | None) -> Semantics | None:
     if entry is None or entry.semantics is None:
         return None
     return msgspec.structs.replace(entry.semantics, ttl_seconds=None)
-
-
-def _entry(result: Stored) -> Entry:
-    return entry_of(result.key, result.row)
