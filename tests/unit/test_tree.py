@@ -33,7 +33,6 @@ STILL_LONG: Final = {
     "engines/remote/engine.py",
     "engines/sqlite/engine.py",
     "engines/sqlite/sql.py",
-    "handles/tables.py",
     "model.py",
     "pipeline/pipeline.py",
     "rules.py",
