@@ -44,7 +44,7 @@ VERBS: Final = (
     "pipeline/listing.py",
     "pipeline/view.py",
 )
-WHOLE: Final = ("decide/", "rules.py", "errors.py")
+WHOLE: Final = ("decide/", "rules/", "errors.py")
 
 
 async def floors(run: Run) -> None:

@@ -22,6 +22,7 @@ from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
 from holdfast.engines.sqlite.engine import INLINE_BYTES
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
+from holdfast.rules import values
 from holdfast.testing.exact import refusal
 from holdfast.work import SLICE, Work
 
@@ -238,8 +239,8 @@ def _refused(call: Callable[[], object]) -> str:
 @given(PLAIN | st.builds(lambda inner: {1: inner}, PLAIN))
 def test_a_large_value_is_judged_as_a_small_one(value: Any) -> None:
     """Level by level a value is never taken for legal that a walk refuses."""
-    if rules._is_plain(value):
-        assert _refused(lambda: rules._walk(value, rules.MAX_NESTING)) == ""
+    if values._is_plain(value):
+        assert _refused(lambda: values.require_json(value, rules.MAX_NESTING)) == ""
 
 
 @pytest.mark.parametrize("depth", [62, 63, 64, 65])

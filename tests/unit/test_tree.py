@@ -35,7 +35,6 @@ STILL_LONG: Final = {
     "engines/sqlite/sql.py",
     "model.py",
     "pipeline/pipeline.py",
-    "rules.py",
     "tables/conditions.py",
     "verbs/keys.py",
 }
