@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast import rules
-from holdfast.engine import Housekeeper, TableDoor
 from holdfast.handles.kv import KV
 from holdfast.operators.operations import Operations
 from holdfast.pipeline.pipeline import CLOSED
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
-    from holdfast.engine import Engine, Swept
+    from holdfast.engine import Engine, ServiceEngine, Swept
     from holdfast.errors import HoldfastError
     from holdfast.handles.tables import Tables
     from holdfast.model import Policy
@@ -184,9 +183,8 @@ class Store(Operations):
         from holdfast.handles.table_calls import TableCalls
         from holdfast.verbs.tables import TableVerbs
 
-        engine = self._engine
-        if isinstance(engine, TableDoor):
-            return partial(self._ask_door, engine, namespace)
+        if (service := self._service) is not None:
+            return partial(self._ask_service, service, namespace)
         verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer, principal=principal).origin)
         return TableCalls(self, verbs, self.purge).call
 
@@ -195,15 +193,15 @@ class Store(Operations):
 
         await finish_indexes(self)
 
-    async def _ask_door(
-        self, door: TableDoor, namespace: str, verb: str, fields: Mapping[str, Any]
+    async def _ask_service(
+        self, service: ServiceEngine, namespace: str, verb: str, fields: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Forward a call to the other side, which does not know this store's default writer."""
         from holdfast.verbs.tables import WRITES
 
         if verb in WRITES and self._writer and fields.get("last_writer") is None:
             fields = {**fields, "last_writer": self._writer}
-        return await door.table(namespace, verb, fields)
+        return await service.table(namespace, verb, fields)
 
     @cached_property
     def rescues(self) -> Rescues:
@@ -227,17 +225,15 @@ class Store(Operations):
         Returns:
             The number of entries removed.
         """
-        keeper = self._reading()
-        return await (keeper if isinstance(keeper, Housekeeper) else self._reaper).sweep()
+        return await (self.service or self._reaper).sweep()
 
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests and the journal have kept long enough, now.
 
         Interrupted work continues: dropping tables and indexes, and filling indexes.
         """
-        keeper = self._reading()
-        if isinstance(keeper, Housekeeper):
-            await keeper.upkeep()
+        if (service := self.service) is not None:
+            await service.upkeep()
         else:
             await self._reaper.upkeep()
             await self._finish_indexes()

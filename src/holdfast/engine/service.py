@@ -58,8 +58,55 @@ class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Housekeeper(Protocol):
-    """An optional interface for engines whose other side sweeps by itself, and also on request."""
+class ServiceEngine(Protocol):
+    """What an engine implements beside `Engine` if its other side is a service.
+
+    Verbs of operators are refused by a service that does not permit them to its caller.
+    """
+
+    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+        """Return the entries of a page that pass a filter, or all of them without one."""
+        ...
+
+    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
+        """Remove a page of keys."""
+        ...
+
+    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the reply to a call; see `holdfast.handles.table_calls`."""
+        ...
+
+    async def trash(self, query: Scan) -> TrashPage:
+        """Return the entries in a range of the trash, with their values if the query asks for them."""
+        ...
+
+    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
+        """Return a page of them, the newest first: before a number, and of one instance if given."""
+        ...
+
+    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
+        """Return the dead letters of a namespace after a number."""
+        ...
+
+    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
+        """Execute the request of a dead letter and drop it. Returns the fields of the reply."""
+        ...
+
+    async def drop_letter(self, namespace: str, number: int) -> bool:
+        """Remove a dead letter. Returns whether it was there."""
+        ...
+
+    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
+        """Return records of an audit."""
+        ...
+
+    async def audits(self) -> list[str]:
+        """Return the namespaces that have an audit or should have one, by name."""
+        ...
+
+    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
+        """Verify one part of the audit, starting after the record whose signature is `anchor`."""
+        ...
 
     async def sweep(self) -> int:
         """Remove expired entries. Returns the number removed."""
@@ -74,80 +121,6 @@ class Housekeeper(Protocol):
         ...
 
 
-@runtime_checkable
-class Selector(Protocol):
-    """An optional interface for engines whose other side filters, so that only matching entries are sent."""
-
-    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """Return the entries of a page that pass a filter, or all of them without one."""
-        ...
-
-
-@runtime_checkable
-class Remover(Protocol):
-    """An optional interface for engines whose other side removes keys by prefix. Keys are sent once."""
-
-    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
-        """Remove a page of keys."""
-        ...
-
-
-@runtime_checkable
-class TrashKeeper(Protocol):
-    """An optional interface for engines whose other side shows operators the trash."""
-
-    async def trash(self, query: Scan) -> TrashPage:
-        """Return the entries in a range of the trash, with their values if the query asks for them."""
-        ...
-
-
-@runtime_checkable
-class SlowKeeper(Protocol):
-    """An optional interface for engines whose other side keeps slow requests."""
-
-    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """Return a page of them, the newest first: before a number, and of one instance if given."""
-        ...
-
-
-@runtime_checkable
-class TableDoor(Protocol):
-    """An optional interface for engines whose other side answers calls about tables."""
-
-    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the reply to a call; see `holdfast.handles.table_calls`."""
-        ...
-
-
-@runtime_checkable
-class Auditor(Protocol):
-    """An optional interface for engines whose other side reads and verifies the audit with its keys."""
-
-    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
-        """Return records of an audit."""
-        ...
-
-    async def audits(self) -> list[str]:
-        """Return the namespaces that have an audit or should have one, by name."""
-        ...
-
-    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
-        """Verify one part of the audit, starting after the record whose signature is `anchor`."""
-        ...
-
-
-@runtime_checkable
-class LetterBox(Protocol):
-    """An optional interface for engines whose other side handles dead letters, which are stored there."""
-
-    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
-        """Return the dead letters of a namespace after a number."""
-        ...
-
-    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
-        """Execute the request of a dead letter and drop it. Returns the fields of the reply."""
-        ...
-
-    async def drop_letter(self, namespace: str, number: int) -> bool:
-        """Remove a dead letter. Returns whether it was there."""
-        ...
+def service_of(engine: object) -> ServiceEngine | None:
+    """Return an engine as one whose other side is a service; None if it keeps its rows itself."""
+    return engine if isinstance(engine, ServiceEngine) else None

@@ -25,7 +25,7 @@ from holdfast.audit.chain import (
 from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
-from holdfast.engine import Auditor, AuditPart, AuditQuery, Scan, ends_of
+from holdfast.engine import AuditPart, AuditQuery, Scan, ends_of, service_of
 from holdfast.errors import DatabaseError, ValidationError
 from holdfast.model import AuditEntry, AuditPage, Verdict
 from holdfast.pipeline.audits import unlike
@@ -115,8 +115,8 @@ class Audit:
         Returns:
             A page of records.
         """
-        if isinstance(self._engine, Auditor):
-            return await self._engine.audit_log(self._namespace, query)
+        if (service := service_of(self._engine)) is not None:
+            return await service.audit_log(self._namespace, query)
         records: list[AuditEntry] = []
         last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
         everything = query == AuditQuery(after=query.after, limit=query.limit)
@@ -195,8 +195,8 @@ class Audit:
             ValidationError: The anchor is not text.
         """
         anchor = rules.anchor(anchor)
-        if isinstance(self._engine, Auditor):
-            return await self._engine.audit_verify(self._namespace, after=after, anchor=anchor)
+        if (service := service_of(self._engine)) is not None:
+            return await service.audit_verify(self._namespace, after=after, anchor=anchor)
         head, broken = await self._head()
         number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
         chain = Chain(self._namespace, self._engine.keys, head, after=number, anchor=signature)

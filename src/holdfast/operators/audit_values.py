@@ -18,7 +18,7 @@ from holdfast import rules
 from holdfast.audit.chain import AUDIT, ROTATED, address_of, hash_with, head_of, record_of, same
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Auditor, Scan
+from holdfast.engine import Scan, service_of
 from holdfast.errors import Unsupported
 from holdfast.model import Compared, Discrepancy
 from holdfast.rows import KV, TABLE
@@ -56,7 +56,7 @@ async def compare(engine: Engine, namespace: str, now: Callable[[], int]) -> Com
     Raises:
         Unsupported: The storage is behind a service.
     """
-    if isinstance(engine, Auditor):
+    if service_of(engine) is not None:
         raise Unsupported(
             "a service compares no values: run holdfast audit verify --values where the storage is, with "
             "--url as the service has it; it may run meanwhile"

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import rules
 from holdfast.commands import Deleted, Results
 from holdfast.decide.letters import letter_address
-from holdfast.engine import LetterBox, Scan
+from holdfast.engine import Scan, service_of
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
 from holdfast.handles.key_calls import write_of
 from holdfast.model import Letter, LetterPage
@@ -62,8 +62,8 @@ class Letters:
         """
         after, limit = rules.version(after, field="after"), rules.limit(limit)
         namespace = self._verbs.namespace
-        if isinstance(self._engine, LetterBox):
-            return await self._engine.letters(namespace, after=after, limit=limit)
+        if (service := service_of(self._engine)) is not None:
+            return await service.letters(namespace, after=after, limit=limit)
         query = Scan(
             namespace=namespace,
             space=LETTER,
@@ -109,8 +109,8 @@ class Letters:
             HoldfastError: The request, or one member of it, was refused. The letter stays.
         """
         number = rules.positive(number, field="number")
-        if isinstance(self._engine, LetterBox):
-            return await self._engine.retry_letter(self._verbs.namespace, number)
+        if (service := service_of(self._engine)) is not None:
+            return await service.retry_letter(self._verbs.namespace, number)
         letter = await self.get(number)
         if letter is None:
             raise KeyNotFound(f"there is no dead letter {number}", field="number")
@@ -139,8 +139,8 @@ class Letters:
             ValidationError: The number is not a whole number from 1.
         """
         number = rules.positive(number, field="number")
-        if isinstance(self._engine, LetterBox):
-            return await self._engine.drop_letter(self._verbs.namespace, number)
+        if (service := service_of(self._engine)) is not None:
+            return await service.drop_letter(self._verbs.namespace, number)
         result = await self._execute(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None

@@ -11,7 +11,7 @@ from holdfast import rules
 from holdfast.clock import moment
 from holdfast.commands import Recount, Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Announcer, Examined, Housekeeper, Rescuer, SlowKeeper
+from holdfast.engine import Announcer, Examined, Rescuer
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats
 from holdfast.pipeline.pipeline import Pipeline
@@ -172,9 +172,9 @@ class Operations(Pipeline):
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        keeper, name = self._reading(), rules.namespace(namespace)
-        if isinstance(keeper, Housekeeper):
-            return await keeper.recount(name)
+        service, name = self.service, rules.namespace(namespace)
+        if service is not None:
+            return await service.recount(name)
         result = await self.execute(Recount(namespace=name))
         assert isinstance(result, Removed)
         return result.count
@@ -291,14 +291,14 @@ class Operations(Pipeline):
         Raises:
             Unsupported: The store is not reached through a service.
         """
-        engine = self._reading()
-        if not isinstance(engine, SlowKeeper):
+        service = self.service
+        if service is None:
             raise Unsupported(
                 "the slow log belongs to a running service: reach the store through one, at its NATS URL"
             )
         if before is not None:
             rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)
-        return await engine.slowlog(before=before, limit=rules.limit(limit), instance=instance)
+        return await service.slowlog(before=before, limit=rules.limit(limit), instance=instance)
 
     def audit(self, namespace: str) -> Audit:
         """Get the audit of a namespace: the record of who changed what.

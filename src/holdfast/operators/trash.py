@@ -13,7 +13,7 @@ import msgspec
 from holdfast import rules
 from holdfast.clock import moment
 from holdfast.decide.entries import trashed
-from holdfast.engine import Scan, TrashKeeper, successor
+from holdfast.engine import Scan, service_of, successor
 from holdfast.errors import DatabaseError
 from holdfast.model import TrashEntry, TrashPage
 from holdfast.rows import TRASH
@@ -46,8 +46,8 @@ def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str |
 
 async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
     """Return a page of the trash, with values if the scan asks for them."""
-    if isinstance(engine, TrashKeeper):
-        return await engine.trash(query)
+    if (service := service_of(engine)) is not None:
+        return await service.trash(query)
     found = await engine.scan(msgspec.structs.replace(query, values=True), now)
     return TrashPage(
         entries=list(_entries(found, values=query.values)),

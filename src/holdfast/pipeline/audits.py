@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.audit.chain import AUDIT, address_of, head_of
 from holdfast.decide.policies import audited, changed_outside, policy_of
-from holdfast.engine import Auditor
+from holdfast.engine import service_of
 from holdfast.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
 
     The audit records themselves are searched, so a namespace whose row was removed is found too.
     """
-    if isinstance(engine, Auditor):
-        return await engine.audits()
+    if (service := service_of(engine)) is not None:
+        return await service.audits()
     asked = {
         totals.namespace.name
         for totals in await engine.totals(now())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.engine import Filter, Selected, Selector, row_size
+from holdfast.engine import Filter, Selected, row_size
 from holdfast.stored import semantics_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def filter_of(
 
 async def select(engine: Engine, query: Scan, wanted: Filter | None, now: Callable[[], int]) -> Selected:
     """Return a page of the entries that match a filter, or of all entries."""
-    if isinstance(engine, Selector):
-        return await engine.select(query, wanted)
     if wanted is not None:
         return await _picked(engine, query, wanted, now)
     found = await engine.scan(query, now())

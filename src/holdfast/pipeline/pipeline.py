@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import rules
 from holdfast.clock import SystemClock
 from holdfast.commands import Get, Got
-from holdfast.engine import Later, Remover
+from holdfast.engine import Later, service_of
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
 from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.batcher import Batcher
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Scan,
         Scanned,
         Selected,
+        ServiceEngine,
         Swept,
     )
     from holdfast.model import Policy
@@ -79,6 +80,7 @@ class Pipeline:
         defaults: Policy | None = None,
     ) -> None:
         self._engine = engine
+        self._service = service_of(engine)
         if defaults is not None:
             engine.defaults = defaults
         self._clock = SystemClock() if clock is None else clock
@@ -335,6 +337,8 @@ class Pipeline:
         self._rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
+            if (service := self.service) is not None:
+                return await service.select(query, wanted)
             return await select(self._reading(), query, wanted, self.now)
 
     @asynccontextmanager
@@ -354,10 +358,10 @@ class Pipeline:
             yield View(self._reading(), self.now)
 
     @property
-    def remover(self) -> Remover | None:
-        """The engine, if it removes keys by prefix itself; else None."""
-        engine = self._reading()
-        return engine if isinstance(engine, Remover) else None
+    def service(self) -> ServiceEngine | None:
+        """The engine, if its other side is a service; else None."""
+        self._reading()
+        return self._service
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read rows of any kind.

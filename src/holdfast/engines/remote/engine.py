@@ -96,7 +96,7 @@ class RemoteEngine:
         return Scanned(keys=found.keys, rows=found.rows, more=found.last is not None)
 
     async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """See `Selector.select`."""
+        """See `ServiceEngine.select`."""
         cursor = None if query.after is None else cursor_after(str(query.after))
         fields = {"prefix": query.start, "limit": query.limit, "cursor": cursor, "values": query.values}
         reply = await self._ask(query.namespace, "list", fields | filter_fields(wanted))
@@ -108,7 +108,7 @@ class RemoteEngine:
         )
 
     async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
-        """See `Remover.delete_prefix`."""
+        """See `ServiceEngine.delete_prefix`."""
         seconds = self._left(origin, now)
         fields = {
             "prefix": asked.prefix,
@@ -179,16 +179,16 @@ class RemoteEngine:
                 raise refused from None
 
     async def sweep(self) -> int:
-        """See `Housekeeper.sweep`: for operators."""
+        """See `ServiceEngine.sweep`: for operators."""
         removed: int = (await self._ask_operator("sweep", {}))["removed"]
         return removed
 
     async def upkeep(self) -> None:
-        """See `Housekeeper.upkeep`: for operators."""
+        """See `ServiceEngine.upkeep`: for operators."""
         await self._ask_operator("upkeep", {})
 
     async def recount(self, namespace: str) -> int:
-        """See `Housekeeper.recount`: for operators."""
+        """See `ServiceEngine.recount`: for operators."""
         late = self._unknown("recount")
         return int((await self._ask_operator("recount", {"namespace": namespace}, late))["corrected"])
 
@@ -200,7 +200,7 @@ class RemoteEngine:
         return msgspec.convert(part["rescued"], Rescued)
 
     async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
-        """See `Auditor.audit_log`: for operators."""
+        """See `ServiceEngine.audit_log`: for operators."""
         fields = {
             "namespace": namespace,
             "after": query.after,
@@ -216,17 +216,17 @@ class RemoteEngine:
         return msgspec.convert(await self._ask_operator("audit", fields), AuditPage)
 
     async def audits(self) -> list[str]:
-        """See `Auditor.audits`: for operators."""
+        """See `ServiceEngine.audits`: for operators."""
         found: list[str] = (await self._ask_operator("audits", {}))["namespaces"]
         return found
 
     async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
-        """See `Auditor.audit_verify`: for operators."""
+        """See `ServiceEngine.audit_verify`: for operators."""
         fields = {"namespace": namespace, "after": after, "anchor": anchor}
         return msgspec.convert(await self._ask_operator("audit_verify", fields), AuditPart)
 
     async def trash(self, query: Scan) -> TrashPage:
-        """See `TrashKeeper.trash`: for operators."""
+        """See `ServiceEngine.trash`: for operators."""
         assert isinstance(query.start, bytes)
         fields = {"namespace": query.namespace, "prefix": query.start.decode(), "limit": query.limit}
         if isinstance(query.after, bytes):
@@ -235,7 +235,7 @@ class RemoteEngine:
         return msgspec.convert(reply, TrashPage)
 
     async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """See `SlowKeeper.slowlog`: for operators.
+        """See `ServiceEngine.slowlog`: for operators.
 
         The server chooses which instance answers, so the request is repeated until the wanted one does.
         """
@@ -247,26 +247,26 @@ class RemoteEngine:
         raise Unavailable(f"no instance {instance!r} of the service has answered: it may have ended")
 
     async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
-        """See `LetterBox.letters`: for operators."""
+        """See `ServiceEngine.letters`: for operators."""
         fields = {"namespace": namespace, "after": after, "limit": limit}
         return msgspec.convert(await self._ask_operator("deadletters", fields), LetterPage)
 
     async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
-        """See `LetterBox.retry_letter`: for operators."""
+        """See `ServiceEngine.retry_letter`: for operators."""
         fields = {"namespace": namespace, "number": number}
         late = self._unknown("deadletter_retry")
         reply: dict[str, Any] = (await self._ask_operator("deadletter_retry", fields, late))["reply"]
         return reply
 
     async def drop_letter(self, namespace: str, number: int) -> bool:
-        """See `LetterBox.drop_letter`: for operators."""
+        """See `ServiceEngine.drop_letter`: for operators."""
         fields = {"namespace": namespace, "number": number}
         late = self._unknown("deadletter_drop")
         dropped: bool = (await self._ask_operator("deadletter_drop", fields, late))["dropped"]
         return dropped
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `TableDoor.table`. The imports are local because few programs use tables."""
+        """See `ServiceEngine.table`. The imports are local because few programs use tables."""
         from holdfast.verbs.tables import WRITES
         from holdfast.wire.tables import call_fields, result_in, writes_of
 

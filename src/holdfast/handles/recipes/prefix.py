@@ -49,10 +49,10 @@ async def delete_prefix(
             "delete_prefix takes no request_id: called again it removes what is there then",
             field="request_id",
         )
-    origin, remover = kv.verbs.origin(**provenance), kv.store.remover
-    if remover is not None:
+    origin, service = kv.verbs.origin(**provenance), kv.store.service
+    if service is not None:
         asked = Removal(namespace=kv.namespace, prefix=start, limit=most, cursor=cursor, dry_run=dry_run)
-        return await remover.delete_prefix(asked, origin, kv.store.now)
+        return await service.delete_prefix(asked, origin, kv.store.now)
     if dry_run:
         return await kv.list(start, limit=most, cursor=cursor)
     return await _remove(kv, start, after, min(most, MAX_PAGE), origin)

@@ -19,7 +19,7 @@ from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import read_config, shown
-from holdfast.engine import Auditor
+from holdfast.engine import service_of
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
@@ -124,7 +124,7 @@ async def _of_store(
                 yield ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
             yield await _signable(engine, store)
-            if not deep and not isinstance(engine, Auditor):
+            if not deep and service_of(engine) is None:
                 yield await _audits(engine, store)
             if deep:
                 async for finding in looked_into(store, engine):
@@ -194,7 +194,7 @@ async def _writable(store: Store) -> Finding:
 
 async def _signable(engine: Engine, store: Store) -> Finding:
     """Check that the key that last signed the store is available."""
-    if isinstance(engine, Auditor):
+    if service_of(engine) is not None:
         return Finding("signing", "ok", "the service has the key of the audit")
     trouble = await store.key_trouble()
     if trouble is not None:
