@@ -86,7 +86,7 @@ class Pipeline:
         self._clock = SystemClock() if clock is None else clock
         self._writer = rules.identity(writer, field="writer") if writer else _default_writer(engine)
         self._new_id = id_maker()
-        self._rates = Rates(self._clock.now, default=None if defaults is None else defaults.rate_limit)
+        self._rates = Rates(self._clock.now, None if defaults is None else defaults.rate_limit)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._groups = Groups(engine, self._clock, make_room, self._tell, self._listeners)
         self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)

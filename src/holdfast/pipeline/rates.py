@@ -1,4 +1,4 @@
-"""Rate limits for namespaces whose policies set one.
+"""Rate limits: of a namespace by its policy or by default, and of a plugin that calls a service.
 
 Law: each serving process counts its own rate. A namespace without a rate limit costs nothing.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_BUCKETS: Final = 16_384
-"""Largest number of callers that have a bucket of their own."""
+"""Largest number of names with a common rate that have a bucket of their own."""
 
 
 class Bucket:
@@ -42,82 +42,79 @@ class Bucket:
         return self._tokens + (now - self._at) * self.rate >= max(self.rate, 1.0)
 
 
-class Buckets:
-    """One bucket per caller, all with the same rate.
+class Rates:
+    """One bucket per name: with the rate that a policy sets for the name, else with the common rate.
 
-    When there are too many, full buckets are dropped, because a new one would be the same. If none is full,
-    callers without a bucket share one, so that changing names gains a caller nothing.
+    Buckets of the common rate are bounded in number. When there are too many, full ones are dropped, because
+    a new one would be the same. If none is full, names without a bucket share one, so that changing names
+    gains a caller nothing.
 
     Args:
-        rate: Requests per second for each caller; None for no limit, in which case `take` is not called.
-        most: Largest number of buckets.
+        now: Returns the time in milliseconds, for `admit` and `learn`.
+        rate: The common rate, in requests per second; None for no limit.
+        called: Name of the common rate in the message of a refusal.
+        most: Largest number of buckets of the common rate.
     """
 
-    def __init__(self, rate: float | None, *, most: int = MOST_BUCKETS) -> None:
-        self._rate = rate or 0.0
+    def __init__(
+        self,
+        now: Callable[[], int],
+        rate: float | None = None,
+        *,
+        called: str = "the default rate",
+        most: int = MOST_BUCKETS,
+    ) -> None:
+        self._now = now
+        self._rate = rate
+        self._called = called
         self._most = most
-        self._buckets: dict[str, Bucket] = {}
-        self._shared = Bucket(self._rate, 0.0)
+        self._own: dict[str, Bucket] = {}
+        self._common: dict[str, Bucket] = {}
+        self._shared = Bucket(rate or 0.0, 0.0)
         self._look_again = 0.0
 
     def __len__(self) -> int:
-        return len(self._buckets)
-
-    def take(self, caller: str, now: float) -> float:
-        """Take a token for a caller. Returns 0, or the seconds until one is available."""
-        bucket = self._buckets.get(caller)
-        if bucket is None:
-            bucket = self._bucket_for(caller, now)
-        return bucket.take(now)
-
-    def _bucket_for(self, caller: str, now: float) -> Bucket:
-        if len(self._buckets) >= self._most and now >= self._look_again:
-            self._buckets = {name: one for name, one in self._buckets.items() if not one.full(now)}
-            if len(self._buckets) >= self._most // 2:  # searching all of them is expensive
-                self._look_again = now + 0.1
-        if len(self._buckets) >= self._most:
-            return self._shared
-        return self._buckets.setdefault(caller, Bucket(self._rate, now))
-
-
-class Rates:
-    """The buckets of namespaces that have a rate limit, as far as their policies are known.
-
-    Args:
-        now: Returns the time in milliseconds.
-        default: The rate of namespaces whose policies set none; None for no limit.
-    """
-
-    def __init__(self, now: Callable[[], int], *, default: float | None = None) -> None:
-        self._now = now
-        self._buckets: dict[str, Bucket] = {}
-        self._others = None if default is None else Buckets(default)
-        self._default = default
+        return len(self._common)
 
     def learn(self, namespaces: Iterable[Namespace]) -> None:
         """Update the rates from the policies of these namespaces."""
         for namespace in namespaces:
             rate = None if namespace.policy is None else policy_of(namespace.policy).rate_limit
-            bucket = self._buckets.get(namespace.name)
+            bucket = self._own.get(namespace.name)
             if rate is None:
                 if bucket is not None:
-                    del self._buckets[namespace.name]
+                    del self._own[namespace.name]
             elif bucket is None or bucket.rate != rate:
-                self._buckets[namespace.name] = Bucket(rate, self._now() / 1000)
+                self._own[namespace.name] = Bucket(rate, self._now() / 1000)
 
-    def admit(self, namespace: str) -> None:
+    def admit(self, name: str) -> None:
         """Count a request.
 
         Raises:
-            RateLimited: The namespace is over its rate.
+            RateLimited: The name is over its rate.
         """
-        bucket = self._buckets.get(namespace)
-        if bucket is not None:
-            wait, rate = bucket.take(self._now() / 1000), f"its rate of {bucket.rate}"
-        elif self._others is not None:
-            wait = self._others.take(namespace, self._now() / 1000)
-            rate = f"the default rate of {self._default}"
-        else:
+        if self._rate is None and name not in self._own:
             return
+        wait = self.take(name, self._now() / 1000)
         if wait:
-            raise RateLimited(f"{namespace} is over {rate} requests per second", retry_after=wait)
+            raise self.refusal(name, wait)
+
+    def take(self, name: str, now: float) -> float:
+        """Count a request at a time in seconds. Returns 0, or the seconds until it would be admitted."""
+        bucket = self._own.get(name) or self._common.get(name) or self._bucket_for(name, now)
+        return bucket.take(now)
+
+    def refusal(self, name: str, wait: float) -> RateLimited:
+        """Return the error of a request that would be admitted in so many seconds."""
+        own = self._own.get(name)
+        rate = f"{self._called} of {self._rate}" if own is None else f"its rate of {own.rate}"
+        return RateLimited(f"{name} is over {rate} requests per second", retry_after=wait)
+
+    def _bucket_for(self, name: str, now: float) -> Bucket:
+        if len(self._common) >= self._most and now >= self._look_again:
+            self._common = {known: one for known, one in self._common.items() if not one.full(now)}
+            if len(self._common) >= self._most // 2:  # searching all of them is expensive
+                self._look_again = now + 0.1
+        if len(self._common) >= self._most:
+            return self._shared
+        return self._common.setdefault(name, Bucket(self._shared.rate, now))

@@ -17,7 +17,7 @@ from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import marks
 from holdfast.engines.sqlite import SqliteEngine, last_written
-from holdfast.pipeline.rates import Bucket, Buckets
+from holdfast.pipeline.rates import Bucket, Rates
 from holdfast.store import Store
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
 
@@ -79,12 +79,12 @@ async def test_rates_are_bounded_and_nobody_escapes_one(nats_server: NatsServer)
         serving(nats_server.url, settings=Settings(rate=0.01)) as running,
         calling(nats_server.url) as caller,
     ):
-        running.service._buckets = Buckets(0.01, most=FEW)
+        running.service._rates = Rates(lambda: 0, 0.01, most=FEW)
         assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["success"] is True
         asked = [(f"db.kv.p{number}.get", {"key": "k"}) for number in range(NAMES)]
         answers = [answer.fields for answer in await caller.ask_all(asked)]
         assert sum(answer["success"] for answer in answers) == FEW  # the last of them shared one
-        assert len(running.service._buckets) <= FEW
+        assert len(running.service._rates) <= FEW
         refused = await caller.ask("db.kv.trivia.get", {"key": "k"})
         assert refused["error_code"] == "RATE_LIMITED"
 
@@ -92,7 +92,7 @@ async def test_rates_are_bounded_and_nobody_escapes_one(nats_server: NatsServer)
 def test_a_bucket_is_forgotten_when_a_new_one_would_be_the_same() -> None:
     """Forgetting changes nothing: with and without a bound, the same requests are let in."""
     apart: dict[str, Bucket] = {}
-    bounded = Buckets(2, most=4)
+    bounded = Rates(lambda: 0, 2, most=4)
     now = 0.0
     for step in range(2_000):
         now += 0.13

@@ -36,10 +36,10 @@ from holdfast.edges.nats.slow import KEPT
 from holdfast.edges.nats.subscriptions import Listening
 from holdfast.edges.nats.users import user_of
 from holdfast.engine import Later
-from holdfast.errors import Busy, HoldfastError, InvalidSubject, RateLimited, ValueTooLarge
+from holdfast.errors import Busy, HoldfastError, InvalidSubject, ValueTooLarge
 from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
-from holdfast.pipeline.rates import Buckets
+from holdfast.pipeline.rates import Rates
 from holdfast.verbs.fields import required
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
@@ -136,7 +136,8 @@ class NatsService:
         self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         self._tables: Bounded[str, PluginTables] = Bounded(KNOWN_NAMES)
-        self._buckets: Buckets = Buckets(settings.rate) if beside is None else beside._buckets
+        rates = Rates(store.now, settings.rate, called="its rate")
+        self._rates: Rates = rates if beside is None else beside._rates
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
         self._tasks: set[asyncio.Task[None]] = set()
@@ -256,15 +257,12 @@ class NatsService:
     def _admitted(self, request: Request) -> bool:
         if request.route.dialect is ADMIN:
             return True
-        request.wait = self._buckets.take(request.line, request.began)
+        request.wait = self._rates.take(request.line, request.began)
         return request.wait == 0
 
     def _refuse_at_the_door(self, request: Request) -> None:
         if request.wait:
-            error: HoldfastError = RateLimited(
-                f"{request.line} is over its rate of {self._settings.rate} requests per second",
-                retry_after=request.wait,
-            )
+            error: HoldfastError = self._rates.refusal(request.line, request.wait)
         else:
             error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
         self._finish(request, error)
