@@ -10,7 +10,7 @@ import asyncio
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.handles.kv import KV
 from holdfast.operators.operations import Operations
 from holdfast.pipeline.pipeline import CLOSED
@@ -127,7 +127,7 @@ class Store(Operations):
         Example:
             `kv = store.kv("trivia")`
         """
-        return KV(self, self.verbs(f"kv/{rules.plugin_name(plugin)}"))
+        return KV(self, self.verbs(families.plain(rules.plugin_name(plugin))))
 
     def semantic(self, tenant: str, project: str) -> KV:
         """Get the keys of a tenant's project. Keys may be given relative or in full, and are shown in full.
@@ -147,7 +147,7 @@ class Store(Operations):
         """
         tenant = rules.tenant_part(tenant, field="tenant")
         project = rules.tenant_part(project, field="project")
-        namespace = f"semantic/{tenant}/{project}"
+        namespace = families.semantic(tenant, project)
         return KV(self, self.verbs(namespace, root=rules.semantic_root(namespace)))
 
     def tables(self, plugin: str) -> Tables:
@@ -164,7 +164,7 @@ class Store(Operations):
         """
         from holdfast.handles.tables import Tables
 
-        namespace = f"table/{rules.plugin_name(plugin)}"
+        namespace = families.tables(rules.plugin_name(plugin))
         return Tables(namespace, self.table_calls(namespace), self._take_charge)
 
     def table_calls(

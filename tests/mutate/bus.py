@@ -295,7 +295,7 @@ PLANTS: Final = (
     Plant(
         "a link takes what operators ask",
         "edges/nats/subscriptions.py",
-        'if family in ("kv", "table", "semantic")',
+        "if family in (*families.OF_PLUGINS, families.SEMANTIC)",
         "if family",
         _LINKS,
     ),

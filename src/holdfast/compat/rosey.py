@@ -19,7 +19,7 @@ from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.util import await_
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.bus.errors import BusError
 from holdfast.compat.client import DatabaseClient
 from holdfast.compat.connection import BotConnection
@@ -182,7 +182,7 @@ class BotDatabase:
 
     async def _kv(self, plugin_name: str) -> KV:
         store = await self.store()
-        namespace = f"kv/{rules.plugin_name(plugin_name)}"
+        namespace = families.plain(rules.plugin_name(plugin_name))
         return KV(store, store.verbs(namespace, writer=plugin_name))
 
     async def _open(self) -> Store:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import QuotaExceeded, ValidationError
+from holdfast.families import has_tables, is_semantic
 from holdfast.model import Parts, Policy
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.rows import Namespace
 
-_SEMANTIC: Final = "semantic/"
 SPARE_BYTES: Final = 65_536
 """Size of the journal in bytes up to which it does not keep a full namespace from being written to."""
-_TABLES: Final = "table/"
 _ADVICE: Final = {
     "entries": "entries: delete some, or give them a ttl",
     "items": "items: delete some, or give their table a ttl attribute",
@@ -45,12 +44,12 @@ def policy_of(text: str | None) -> Policy:
 def audited(namespace: Namespace) -> bool:
     """Return whether a namespace is audited: by its policy, else if it is in the semantic family."""
     asked = None if namespace.policy is None else policy_of(namespace.policy).audit
-    return namespace.name.startswith(_SEMANTIC) if asked is None else asked
+    return is_semantic(namespace.name) if asked is None else asked
 
 
 def audited_unasked(name: str) -> bool:
     """Return whether a namespace is audited if no policy says otherwise."""
-    return name.startswith(_SEMANTIC)
+    return is_semantic(name)
 
 
 def audit_seconds(namespace: Namespace) -> int | None:
@@ -80,7 +79,7 @@ def trash_seconds(namespace: Namespace, *, semantic: bool, purpose: str | None) 
     `semantic` says whether the entry has semantics.
     """
     policy = policy_of(namespace.policy)
-    kept = semantic or namespace.name.startswith(_SEMANTIC) if policy.trash is None else policy.trash
+    kept = semantic or is_semantic(namespace.name) if policy.trash is None else policy.trash
     if not kept or purpose in _UNTRASHED:
         return None
     return rules.TRASH_RETENTION if policy.trash_retention is None else policy.trash_retention
@@ -148,7 +147,7 @@ def _full(namespace: Namespace, most: int, *, own: bool) -> str:
 
 def parts_of(namespace: Namespace) -> Parts:
     """Return the bytes that a namespace keeps, by kind."""
-    tables = namespace.name.startswith(_TABLES)
+    tables = has_tables(namespace.name)
     return Parts(
         entries=0 if tables else namespace.held_bytes,
         items=namespace.held_bytes if tables else 0,

@@ -25,6 +25,7 @@ from holdfast.engine import (
     no_hint,
     row_size,
 )
+from holdfast.families import is_semantic
 from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class MemoryEngine:
         return sorted(found, key=lambda due: due.expires_at)
 
     def _is_meant(self, address: Address) -> bool:
-        return address.namespace.startswith("semantic/") or self._rows[address].semantics is not None
+        return is_semantic(address.namespace) or self._rows[address].semantics is not None
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""

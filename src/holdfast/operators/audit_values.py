@@ -20,6 +20,7 @@ from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan, service_of
 from holdfast.errors import Unsupported
+from holdfast.families import has_tables
 from holdfast.model import Compared, Discrepancy
 from holdfast.rows import KV, TABLE
 from holdfast.tables.images import item_name, table_prefix
@@ -234,7 +235,7 @@ class _Share:
 
     @property
     def _of_tables(self) -> bool:
-        return self._namespace.startswith("table/")
+        return has_tables(self._namespace)
 
     def _mine(self, name: str) -> bool:
         return self._shares == 1 or crc32(name.encode("utf-8", "replace")) % self._shares == self._share

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.commands import Batch, Deleted, Escalate, Guard, Kept, KeyChange, Stored, Versions, WriteCommand
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
+from holdfast.families import is_semantic, owner
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def report(command: Command, result: Result | Exception) -> None:
             report(part, found)
     elif isinstance(command, Escalate) and isinstance(result, Kept) and not result.replayed:
         _report_letter(command, result.number)
-    elif command.namespace.startswith("semantic/") and isinstance(command, WriteCommand):
+    elif is_semantic(command.namespace) and isinstance(command, WriteCommand):
         replayed = not isinstance(result, Exception) and result.replayed
         for key, version, purpose in _written(command, result):
             _report_write(command, key, version, purpose, replayed=replayed)
@@ -46,7 +47,7 @@ def report(command: Command, result: Result | Exception) -> None:
 def report_expired(journal: Sequence[Record]) -> None:
     """Log each entry that a commit expired, if it belongs to the semantic family or has semantics."""
     for record in journal:
-        if record.op == "expired" and (record.purpose or record.namespace.startswith("semantic/")):
+        if record.op == "expired" and (record.purpose or is_semantic(record.namespace)):
             _report_expired(record)
 
 
@@ -104,7 +105,7 @@ def _report_letter(command: Escalate, number: int) -> None:
 def _told(command: Command) -> dict[str, Any]:
     """Return the log fields that identify a command and its writer."""
     verb = _CAPITAL.sub("_", type(command).__name__).lower()
-    plugin = command.namespace.partition("/")[2]
+    plugin = owner(command.namespace)
     told = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
     if not isinstance(command, WriteCommand):
         return told

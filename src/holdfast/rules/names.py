@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from holdfast import families
 from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.rules.limits import MAX_KEY_CHARACTERS, MAX_SEMANTIC_KEY_CHARACTERS
 from holdfast.rules.words import shown
@@ -41,11 +42,11 @@ def tenant_part(name: object, *, field: str) -> str:
 def namespace(name: object) -> str:
     """Return the full name of a namespace, as operators write it."""
     match name.split("/") if isinstance(name, str) else ():
-        case [("kv" | "table") as family, plugin]:
+        case [families.PLAIN | families.TABLES as family, plugin]:
             return f"{family}/{plugin_name(plugin)}"
-        case ["semantic", tenant, project]:
+        case [families.SEMANTIC, tenant, project]:
             tenant_part(tenant, field="tenant")
-            return f"semantic/{tenant}/{tenant_part(project, field='project')}"
+            return families.semantic(tenant, tenant_part(project, field="project"))
         case _:
             raise ValidationError(
                 f"namespace {shown(name)} must be kv/<plugin>, table/<plugin> or semantic/<tenant>/<project>",
@@ -56,7 +57,7 @@ def namespace(name: object) -> str:
 def semantic_root(namespace: str) -> str | None:
     """Return the prefix of full keys in a namespace; None outside the semantic family."""
     match namespace.split("/"):
-        case ["semantic", tenant, project]:
+        case [families.SEMANTIC, tenant, project]:
             return f"tenant/{tenant}/project/{project}/"
         case _:
             return None

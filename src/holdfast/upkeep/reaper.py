@@ -21,6 +21,7 @@ from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.families import has_tables
 from holdfast.pipeline.audit_key import bind_keys
 from holdfast.pipeline.audits import suspects
 from holdfast.rows import KV, REQUEST, TRASH
@@ -57,9 +58,6 @@ FOR_EVER: Final = 253_402_300_799_000
 
 MOST_HEADS: Final = 16_384
 """Number of audits whose last logged head is cached. Beyond that, some heads are logged again unchanged."""
-
-TABLES: Final = "table/"
-"""Beginning of the names of namespaces that hold tables."""
 
 _log = logging.getLogger("holdfast.reaper")
 
@@ -210,7 +208,7 @@ class Reaper:
         """Drop what the trash, the remembered requests, the journal and the audit have kept long enough."""
         now = self._clock.now()
         for namespace in await self._namespaces():
-            if namespace.name.startswith(TABLES):
+            if has_tables(namespace.name):
                 await self.purge(namespace.name)
             await self._expire_due(TRASH, now, namespace=namespace.name)
             await self._forget_requests(namespace, now)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import HoldfastError, TableNotFound
+from holdfast.families import has_tables
 from holdfast.handles.table_reads import tables_at
 from holdfast.handles.table_upkeep import Source, fill_index, sweep
 from holdfast.pipeline.timekeeper import BEAT
@@ -107,4 +108,4 @@ async def _reap_once(store: Keeper) -> None:
 
 
 async def _namespaces(store: Keeper) -> list[str]:
-    return [stats.namespace for stats in await store.namespaces() if stats.namespace.startswith("table/")]
+    return [stats.namespace for stats in await store.namespaces() if has_tables(stats.namespace)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject
 from holdfast.verbs.fields import required
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
@@ -94,7 +94,7 @@ def route(subject: str, prefix: str) -> Route:
         case ["semantic", tenant, project, verb]:
             rules.tenant_part(tenant, field="tenant")
             rules.tenant_part(project, field="project")
-            namespace = f"semantic/{tenant}/{project}"
+            namespace = families.semantic(tenant, project)
             verb = "set" if verb == "put" else verb
             root = rules.semantic_root(namespace)
             return Route(SEMANTIC, verb, namespace, f"{tenant}/{project}", root, "semantic")
@@ -114,7 +114,7 @@ def dialect_of(subject: str, prefix: str) -> Dialect:
 def identified(found: Route, fields: Mapping[str, Any]) -> Route:
     """Complete the route of a message in the payload dialect with the plugin that its payload names."""
     plugin = rules.plugin_name(required(fields, "plugin_name"))
-    return msgspec.structs.replace(found, namespace=f"kv/{plugin}", owner=plugin)
+    return msgspec.structs.replace(found, namespace=f"{families.PLAIN}/{plugin}", owner=plugin)
 
 
 class _Named(msgspec.Struct):
@@ -130,7 +130,7 @@ def presumed(found: Route, payload: bytes) -> Route:
         plugin = rules.plugin_name(_NAMED.decode(payload).plugin_name)
     except (InvalidPluginName, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.structs.replace(found, owner=UNKNOWN)
-    return msgspec.structs.replace(found, namespace=f"kv/{plugin}", owner=plugin)
+    return msgspec.structs.replace(found, namespace=f"{families.PLAIN}/{plugin}", owner=plugin)
 
 
 def ready_subject(prefix: str, inbox: str) -> tuple[Dialect, str]:
@@ -154,7 +154,7 @@ def own_subjects(prefixes: Iterable[str], plugin: str) -> dict[str, str]:
     return {
         f"{prefix}.{family}.{plugin}.>": f"{prefix}.{OWN}.{family}.{plugin}.>"
         for prefix in prefixes
-        for family in ("kv", "table")
+        for family in families.OF_PLUGINS
     }
 
 

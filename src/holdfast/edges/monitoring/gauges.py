@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.edges.monitoring.labels import LOCK
 from holdfast.errors import HoldfastError
+from holdfast.families import has_tables
 from holdfast.handles.recipes.names import waits
 from holdfast.model import Parts
 from holdfast.rows import KV, Address
@@ -155,7 +156,7 @@ class Gauges:
             if kept := getattr(one.stats.parts, part):
                 _count(seen.kept, (*label, part), kept)
         _fill(seen.quotas, (*label, "bytes"), one.settled_bytes, one.quota_bytes)
-        if namespace.startswith("table/"):
+        if has_tables(namespace):
             return
         _count(seen.keys, label, one.stats.keys)
         _count(seen.sizes, label, one.stats.bytes)

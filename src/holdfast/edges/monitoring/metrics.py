@@ -23,6 +23,7 @@ from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.edges.nats.request_log import DROPPED
 from holdfast.errors import VersionConflict
+from holdfast.families import has_tables
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Metrics:
 
     def operation(self, operation: Operation) -> None:
         """See `OperationCounter.operation`."""
-        on_tables = operation.namespace.startswith("table/")
+        on_tables = has_tables(operation.namespace)
         if operation.dialect == "admin":
             self._admin.add(operation.verb if operation.verb in operators.VERBS else UNKNOWN)
         elif (

@@ -13,6 +13,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from holdfast import families
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Labels:
         """Return the label of the plugin that owns a namespace."""
         label = self._namespaces.get(namespace)
         if label is None:
-            label = self.of(namespace.partition("/")[2])
+            label = self.of(families.owner(namespace))
             if label is not OTHER:  # labelled plugins are bounded, so this cache is too
                 self._namespaces[namespace] = label
         return label

@@ -19,6 +19,7 @@ import msgspec
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES, reading
 from holdfast.errors import ValidationError
+from holdfast.families import OF_PLUGINS, SEMANTIC
 from holdfast.wire.subjects import ONLY
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ READ: Final = "read"
 EVENTS: Final = "changes"
 """The verb whose users may also receive the events of its family, which carry the same information."""
 
-PLUGIN_FAMILIES: Final = ("kv", "table")
-TENANT_FAMILIES: Final = ("semantic",)
+PLUGIN_FAMILIES: Final = OF_PLUGINS
+TENANT_FAMILIES: Final = (SEMANTIC,)
 
 _READY: Final = "ready"
 """The verb granted to every user. It reveals nothing about data."""
@@ -44,7 +45,7 @@ READING: Final[dict[str, frozenset[str]]] = {
 VERBS: Final[dict[str, frozenset[str]]] = {
     "kv": frozenset(FAMILIES["kv"]),
     "table": frozenset(FAMILIES["table"]),
-    "semantic": frozenset(FAMILIES["semantic"]) | {"put"},
+    SEMANTIC: frozenset(FAMILIES[SEMANTIC]) | {"put"},
 }
 """Every verb of each family, as named in subjects."""
 
@@ -119,7 +120,7 @@ def owners(users: Iterable[User]) -> tuple[str, ...]:
 def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: str) -> User:
     if given is None:
         return User(name=owner, owner=owner, families=families)
-    asked = {_SPELLINGS.get(word, word) if "semantic" in families else word for word in given.split(",")}
+    asked = {_SPELLINGS.get(word, word) if SEMANTIC in families else word for word in given.split(",")}
     reading = frozenset().union(*(READING[family] for family in families))
     known = frozenset().union(*(VERBS[family] for family in families))
     for word in sorted(asked - known - {READ}):
@@ -133,7 +134,7 @@ def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: st
             f"name {READ!r} in the place of those that read, or split it between two users",
             field=field,
         )
-    also = {spelling for spelling, verb in _SPELLINGS.items() if verb in verbs and "semantic" in families}
+    also = {spelling for spelling, verb in _SPELLINGS.items() if verb in verbs and SEMANTIC in families}
     return User(name=f"{owner}:{text}", owner=owner, families=families, verbs=verbs | also)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.bounded import Bounded
 from holdfast.bus.protocol import block
 from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
+from holdfast.families import has_tables, is_semantic
 from holdfast.handles.table_fields import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
@@ -151,9 +152,9 @@ def _bare(result: dict[str, Any]) -> dict[str, Any]:
 
 def _event(record: Record) -> bytes:
     """Encode a change as an event in the dialect of its family, without values."""
-    if record.namespace.startswith("table/"):
+    if has_tables(record.namespace):
         return PLUGIN.event(item_change_fields(record, "keys"))
-    dialect = SEMANTIC if record.namespace.startswith("semantic/") else PLUGIN
+    dialect = SEMANTIC if is_semantic(record.namespace) else PLUGIN
     return dialect.event(record_fields(record))
 
 

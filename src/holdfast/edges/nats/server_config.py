@@ -24,6 +24,7 @@ from holdfast.edges.nats import server_settings
 from holdfast.edges.nats.grants import owners, plugin_user, tenant_user, tokens
 from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN
 from holdfast.errors import ValidationError
+from holdfast.families import OF_PLUGINS
 from holdfast.wire.subjects import (
     GRANTED,
     LINK,
@@ -314,7 +315,7 @@ class Permissions:
 
     def _exports(self) -> list[dict[str, Any]]:
         """Return the exports, limited by a token that names the account, or else by a list of accounts."""
-        families = ("kv", "table") if self.plugins else ()
+        families = OF_PLUGINS if self.plugins else ()
         links = (f"{prefix}.{LINK}.*" for prefix in self.prefixes)
         asked = [_by_token("service", f"{link}.{family}.*.>") for link in links for family in families]
         if self.own_connection:

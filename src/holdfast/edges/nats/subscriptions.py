@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import families
 from holdfast.edges.nats.discovery import Endpoint
 from holdfast.wire import subjects
 
@@ -44,7 +45,7 @@ class Listening:
         self._families = dict(subjects.FAMILIES)
         self._heard: Sequence[str] = subjects.HEARD if anybody else subjects.GRANTED
         if plugin is not None:
-            self._families = {family: f"{family}.{plugin}.>" for family in ("kv", "table")}
+            self._families = {family: f"{family}.{plugin}.>" for family in families.OF_PLUGINS}
             self._heard = [*self._families.values()]
         elif not payload_dialect:
             del self._families["payload"]
@@ -70,7 +71,7 @@ class Listening:
             endpoints = {
                 family: endpoint
                 for family, endpoint in self.endpoints[prefix].items()
-                if family in ("kv", "table", "semantic")
+                if family in (*families.OF_PLUGINS, families.SEMANTIC)
             }
             for number in numbers:
                 way = Way(client, f"{prefix}.{subjects.LINK}.{number}", endpoints)

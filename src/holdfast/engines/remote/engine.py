@@ -24,6 +24,7 @@ from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
+from holdfast.families import is_semantic
 from holdfast.model import AuditPage, LetterPage, Page, Parts, Policy, Rescued, SlowPage, TrashPage
 from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.stored import entry_of
@@ -376,9 +377,8 @@ class RemoteEngine:
         late: Late | None = None,
         seconds: float | None = None,
     ) -> Awaitable[Mapping[str, Any]]:
-        family, *owner = namespace.split("/")
-        dialect = SEMANTIC if family == "semantic" else PLUGIN
-        subject = ".".join([self._address.prefix, family, *owner, verb])
+        dialect = SEMANTIC if is_semantic(namespace) else PLUGIN
+        subject = f"{self._address.prefix}.{namespace.replace('/', '.')}.{verb}"
         return self._exchange(dialect, subject, fields, late, seconds)
 
     def _ask_operator(

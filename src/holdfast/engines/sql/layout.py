@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.families import plain
+
 KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004")
 """All migrations, oldest first."""
 
@@ -19,6 +21,8 @@ PARTS: Final = (
     *("request_bytes", "index_bytes", "other_bytes", "audit_bytes"),
 )
 """The columns of a namespace's row that count everything except the keys and values of entries."""
+
+_PLAIN: Final = plain("")
 
 CREATION_LOCK: Final = int.from_bytes(b"holdfast", "big")
 """The advisory lock under which a PostgreSQL store is created or migrated."""
@@ -35,12 +39,12 @@ def plugin_column(namespace: str) -> str:
 
     It is the plugin's name, or for other families the whole name of the namespace.
     """
-    return namespace.removeprefix("kv/")
+    return namespace.removeprefix(_PLAIN)
 
 
 def namespace_of(plugin_column: str) -> str:
     """Return the namespace of a row of `plugin_kv_storage`."""
-    return plugin_column if "/" in plugin_column else f"kv/{plugin_column}"
+    return plugin_column if "/" in plugin_column else plain(plugin_column)
 
 
 def ddl(dialect: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from cyclopts import Group, Parameter
 
 import holdfast
-from holdfast import masking
+from holdfast import families, masking
 from holdfast.edges.cli.contexts import Context, read_contexts, require_name, write_contexts
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.registry import engine_for
@@ -136,8 +136,10 @@ def _shown(url: str) -> str:
 
 def _namespace(context: Context) -> str | None:
     if context.plugin is not None:
-        return f"kv/{context.plugin}"
-    return None if context.tenant is None else f"semantic/{context.tenant}/{context.project}"
+        return families.plain(context.plugin)
+    if context.tenant is None or context.project is None:
+        return None
+    return families.semantic(context.tenant, context.project)
 
 
 def _told(context: Context) -> dict[str, str | None]:

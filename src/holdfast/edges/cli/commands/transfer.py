@@ -16,7 +16,7 @@ from typing import Annotated, Protocol
 from cyclopts import Parameter
 
 import holdfast
-from holdfast import private
+from holdfast import families, private
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
 from holdfast.edges.cli.export_format import FORMAT, Header, sorting
@@ -141,9 +141,9 @@ def _entries(count: int) -> str:
 
 def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
     match namespace.split("/"):
-        case ["kv", plugin]:
+        case [families.PLAIN, plugin]:
             return store.kv(plugin)
-        case ["semantic", tenant, project]:
+        case [families.SEMANTIC, tenant, project]:
             return store.semantic(tenant, project)
         case _:
             raise holdfast.ValidationError(
