@@ -13,6 +13,7 @@ _FAULTS: Final = ("tests/unit/recipes/test_lock_faults.py", "tests/unit/recipes/
 _LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or wait")
 _CROWD: Final = ("tests/unit/recipes/test_lock_crowd.py",)
 _RETRY: Final = ("tests/unit/recipes/test_retry.py",)
+_MIRROR: Final = ("tests/unit/recipes/test_mirror.py", "tests/conformance/test_memory.py", "-k", "mirror")
 _FLAG: Final = ("tests/unit/recipes/test_flag.py", "tests/conformance/test_memory.py", "-k", "flag")
 
 PLANTS: Final = (
@@ -221,9 +222,30 @@ PLANTS: Final = (
     ),
     Plant(
         "a cached flag holds at its deadline",
-        "handles/recipes/flag.py",
-        "self._expires_at <= self._kv.store.now()",
-        "self._expires_at < self._kv.store.now()",
+        "handles/recipes/mirror.py",
+        "milliseconds(entry.expires_at) > now",
+        "milliseconds(entry.expires_at) >= now",
         _FLAG,
+    ),
+    Plant(
+        "a mirror begins to follow after its load",
+        "handles/recipes/mirror.py",
+        "self._follow(page.head)",
+        "self._follow(None)",
+        _MIRROR,
+    ),
+    Plant(
+        "a mirror does not load again after a gap",
+        "handles/recipes/mirror.py",
+        "if page.gap:",
+        "if page.gap and not self._entries:",
+        _MIRROR,
+    ),
+    Plant(
+        "a mirror is fresh though the storage is away",
+        "handles/recipes/mirror.py",
+        "return time.monotonic() - self._read_at",
+        "return 0.0",
+        _MIRROR,
     ),
 )

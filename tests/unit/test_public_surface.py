@@ -65,6 +65,7 @@ VERBS: Final = {
     "restore": "key, *, ttl=None, expected_version=None, **provenance",
 }
 RECIPES: Final = {
+    "mirror": "prefix='', *, on_change=None",
     "lock": "name, *, ttl=30, timeout=None, owner=None",
     "checkpoint": "name, *, order=None, owner=None",
     "cursor": "name, *, order=None, owner=None",

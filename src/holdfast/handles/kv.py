@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.counter import Counter
     from holdfast.handles.recipes.flag import Flag
     from holdfast.handles.recipes.lock import Lock
+    from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry
     from holdfast.handles.recipes.update import Updating
@@ -69,6 +70,31 @@ class KV(Keys):
         from holdfast.handles.recipes.prefix import delete_prefix
 
         return await delete_prefix(self, prefix, limit, cursor, dry_run=dry_run, **provenance)
+
+    def mirror(
+        self, prefix: str = "", *, on_change: Callable[[str, Entry | None], None] | None = None
+    ) -> Mirror:
+        """Get a copy of the keys below a prefix that follows the store and is read without waiting.
+
+        Use it as a context manager. It is loaded when the block begins and kept in step until it ends.
+
+        Args:
+            prefix: The beginning of the keys; empty for all keys.
+            on_change: Called after each change, with the key and its new entry, or None if it is gone. It is
+                called on the event loop, so it must not block. An error that it raises is logged.
+
+        Returns:
+            A mapping of keys to values.
+
+        Raises:
+            ValidationError: The prefix breaks its rule.
+
+        Example:
+            `mirror = kv.mirror("config:", on_change=lambda key, entry: print(key))`
+        """
+        from holdfast.handles.recipes.mirror import Mirror
+
+        return Mirror(self, prefix, on_change=on_change)
 
     def lock(
         self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None

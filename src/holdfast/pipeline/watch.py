@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -20,7 +22,7 @@ from holdfast.model import Change, Changes
 from holdfast.stored import change_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from holdfast.rows import Record
 
@@ -113,8 +115,27 @@ async def changes_after(
     )
 
 
+class Step(NamedTuple):
+    """A page of changes, and the machine's time before which nothing else had happened, if it is known."""
+
+    changes: Changes
+    complete_at: float | None
+
+
 async def watch(source: Source, namespace: str, prefix: str, since: int | None) -> AsyncIterator[Change]:
     """Yield changes as they come, until the store is closed."""
+    async with aclosing(follow(source, namespace, prefix, since)) as steps:
+        async for page, _ in steps:
+            if page.oldest is not None:
+                yield Change(op="gap", key="", version=page.oldest - 1, at=moment(source.now()))
+            for change in page.changes:
+                yield change
+
+
+async def follow(
+    source: Source, namespace: str, prefix: str, since: int | None
+) -> AsyncGenerator[Step, None]:
+    """Yield each page of changes that is read, also an empty one, until the store is closed."""
     bell = source.bell(namespace)
     epoch: str | None = None
     try:
@@ -122,6 +143,7 @@ async def watch(source: Source, namespace: str, prefix: str, since: int | None) 
             start = await source.journal(JournalQuery(namespace=namespace, limit=1))
             since, epoch = start.head, start.epoch
         while not bell.closed:
+            started = time.monotonic()
             try:
                 page, changes = await changes_after(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
             except Transient as error:
@@ -131,10 +153,7 @@ async def watch(source: Source, namespace: str, prefix: str, since: int | None) 
             if epoch not in (None, page.epoch):
                 changes = Changes(changes=[], next=page.floor, gap=True, oldest=page.floor + 1)
             epoch = page.epoch
-            if changes.gap:
-                yield Change(op="gap", key="", version=page.floor, at=moment(source.now()))
-            for change in changes.changes:
-                yield change
+            yield Step(changes, started if changes.next == page.head else None)
             since = changes.next
             if not changes.changes and not changes.gap:
                 await bell.heard()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import holdfast.handles.recipes.flag as module
 from holdfast.errors import DatabaseError, Unavailable
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from holdfast.clock import ManualClock
     from holdfast.engine import JournalPage, JournalQuery
     from holdfast.handles.kv import KV
-    from holdfast.model import Entry
     from holdfast.store import Store
 
 
@@ -26,49 +24,6 @@ async def test_a_value_of_another_type_is_logged(kv: KV, caplog: pytest.LogCaptu
     assert await kv.flag("dark", default=False).get() is False
     assert "flag 'dark' of kv/trivia holds text; using its default" in caplog.text
     assert "secret" not in caplog.text
-
-
-async def test_a_change_while_the_cache_is_opened(kv: KV) -> None:
-    """What is set between the reads that open a cache is not missed."""
-    flag = kv.flag("dark", 0)
-    get, changes = kv.get, kv.changes
-
-    async def set_before_get(key: str) -> Entry | None:
-        found = await get(key)
-        kv.get = get  # type: ignore[method-assign]
-        await flag.set(2)
-        return found
-
-    async def set_before_changes(*given: object, **fields: object) -> object:
-        await flag.set(1)
-        return await changes(*given, **fields)  # type: ignore[arg-type]
-
-    kv.changes = set_before_changes  # type: ignore[method-assign,assignment]
-    kv.get = set_before_get  # type: ignore[method-assign]
-    async with flag.cached() as cached:
-        assert cached.value == 1
-        await until(lambda: cached.value == 2)
-
-
-async def test_storage_that_is_away_for_a_while(
-    kv: KV, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A cache that can't read a change shows the old value, and the new one as soon as it can."""
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0)
-    flag = kv.flag("dark", 0)
-    async with flag.cached() as cached:
-        get, failures = kv.get, [Unavailable("the storage is away")] * 3
-
-        async def fail(key: str) -> Entry | None:
-            assert cached.value == 0
-            if failures:
-                raise failures.pop()
-            return await get(key)
-
-        kv.get = fail  # type: ignore[method-assign]
-        await flag.set(1)
-        await until(lambda: cached.value == 1)
-    assert caplog.text.count("flag 'dark' is waiting for the storage: the storage is away") == 3
 
 
 async def test_a_journal_that_does_not_reach_back(
@@ -103,10 +58,21 @@ async def test_a_journal_that_fails(
     async with kv.flag("dark", 0).cached() as cached:
         monkeypatch.setattr(engine, "journal", fail)
         await kv.set("flag/dark", 1)
-        await until(lambda: "stopped following flag 'dark': the journal can't be read" in caplog.text)
+        await until(lambda: "stopped mirroring 'flag/dark': the journal can't be read" in caplog.text)
         await steps(5)
         with refusal(Unavailable, says="'dark'"):
             assert cached.value
+
+
+async def test_a_cached_value_of_another_type_is_logged_once(
+    kv: KV, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program may read a cached flag as often as it likes: the log has one line for each wrong entry."""
+    await kv.set("flag/dark", "text")
+    async with kv.flag("dark", 0).cached() as cached:
+        assert [cached.value for _ in range(100)] == [0] * 100
+        assert cached.stale_for >= 0
+    assert caplog.text.count("holds text; using its default") == 1
 
 
 async def test_nothing_is_left_running(kv: KV) -> None:

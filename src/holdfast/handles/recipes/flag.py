@@ -7,24 +7,20 @@ changes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, cast
 
-from holdfast.clock import milliseconds
 from holdfast.errors import Unavailable, ValidationError
-from holdfast.handles.recipes.lease import LONGEST_PAUSE, NOT_ANSWERED
+from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.names import entry_key
 from holdfast.rules import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
     from types import TracebackType
     from typing import Self
 
     from holdfast.handles.keys import Keys
-    from holdfast.model import Change, Entry
+    from holdfast.model import Entry
     from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
@@ -132,11 +128,10 @@ class CachedFlag(Generic[T]):
     """A flag whose value is read without waiting and follows what others set. Get one from `Flag.cached`."""
 
     def __init__(self, kv: Keys, flag: Flag[T]) -> None:
-        self._kv = kv
         self._flag = flag
+        self._mirror = Mirror(kv, key=flag.key)
+        self._entry: Entry | None = None
         self._value = flag.default
-        self._expires_at: int | None = None
-        self._follower: asyncio.Task[None] | None = None
 
     @property
     def value(self) -> T:
@@ -145,49 +140,24 @@ class CachedFlag(Generic[T]):
         Raises:
             Unavailable: The flag is no longer followed, because the block has ended or the store was closed.
         """
-        if self._follower is None or self._follower.done():
-            raise Unavailable(f"flag {self._flag.name!r} is not being followed")
-        if self._expires_at is not None and self._expires_at <= self._kv.store.now():
-            return self._flag.default
+        try:
+            entry = self._mirror.entry(self._flag.key)
+        except Unavailable:
+            raise Unavailable(f"flag {self._flag.name!r} is not being followed") from None
+        if entry is not self._entry:
+            self._entry, self._value = entry, self._flag.value_in(entry)
         return self._value
 
+    @property
+    def stale_for(self) -> float:
+        """The seconds since the value was last known to be the current one; see `Mirror.stale_for`."""
+        return self._mirror.stale_for
+
     async def __aenter__(self) -> Self:
-        # The watch starts where the first read ended, so it also reports changes between the two reads.
-        since = (await self._kv.changes(prefix=self._flag.key)).next
-        self._take(await self._kv.get(self._flag.key))
-        self._follower = asyncio.create_task(self._follow(since), name=f"holdfast follows {self._flag.key}")
+        await self._mirror.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        follower, self._follower = self._follower, None
-        assert follower is not None
-        follower.cancel()
-        await asyncio.gather(follower, return_exceptions=True)
-
-    async def _follow(self, since: int) -> None:
-        changes = cast("AsyncGenerator[Change]", self._kv.watch(self._flag.key, since=since))
-        try:
-            async with aclosing(changes):
-                async for change in changes:
-                    if change.op == "gap" or change.key == self._flag.key:
-                        await self._refresh()
-        except Exception as error:
-            _log.error("stopped following flag %r: %s", self._flag.name, error, exc_info=error)
-
-    async def _refresh(self) -> None:
-        """Read the current value, retrying until the storage answers."""
-        while True:
-            try:
-                self._take(await self._kv.get(self._flag.key))
-            except NOT_ANSWERED as error:
-                _log.warning("flag %r is waiting for the storage: %s", self._flag.name, error.message)
-                await asyncio.sleep(LONGEST_PAUSE)
-            else:
-                return
-
-    def _take(self, entry: Entry | None) -> None:
-        deadline = None if entry is None else entry.expires_at
-        self._value = self._flag.value_in(entry)
-        self._expires_at = None if deadline is None else milliseconds(deadline)
+        await self._mirror.__aexit__(kind, error, trace)

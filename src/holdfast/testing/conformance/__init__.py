@@ -20,6 +20,7 @@ from holdfast.testing.conformance.letters import LetterRules
 from holdfast.testing.conformance.listing import ListingRules
 from holdfast.testing.conformance.locks import LockRules
 from holdfast.testing.conformance.many import ManyKeysRules
+from holdfast.testing.conformance.mirrors import MirrorRules
 from holdfast.testing.conformance.policies import PolicyRules
 from holdfast.testing.conformance.recipes import RecipeRules
 from holdfast.testing.conformance.requests import RequestRules
@@ -48,6 +49,7 @@ class Conformance(
     ListingRules,
     JournalRules,
     WatchRules,
+    MirrorRules,
     BatchRules,
     ManyKeysRules,
     RequestRules,

@@ -28,9 +28,8 @@ class DeadlineRules(Fixtures):
         for verb, call in (await prepare(kv)).items():
             before = (await store.stats("kv/trivia")).version
             await call(timeout=30.5)
-            assert (await store.stats("kv/trivia")).version == before + (not verb.endswith("of nothing")), (
-                verb
-            )
+            changes = not verb.endswith("of nothing")
+            assert (await store.stats("kv/trivia")).version == before + changes, verb
 
     async def test_a_timeout_is_no_part_of_a_request(self, kv: KV, store: Store) -> None:
         """A request repeated with another timeout, or with none, is the same request."""
