@@ -15,7 +15,7 @@ from holdfast.errors import ValidationError
 SET_ITEM: Final = frozenset(
     {"key", "value", "ttl", "ttl_seconds", "keep_ttl", "expected_version", "semantics"}
 )
-BATCH_WRITE: Final = SET_ITEM | {"incr", "delete", "guard"}
+BATCH_WRITE: Final = SET_ITEM | {"incr", "only_if_exists", "delete", "guard"}
 BATCH_CHECK: Final = frozenset({"key", "version"})
 ITEM_KEY: Final = frozenset({"partition_key", "sort_key"})
 _EXPECTING: Final = frozenset({"table", "expected_version", "condition", "return_values"})
