@@ -39,6 +39,7 @@ VERBS: Final = (
     "handles/key_writes.py",
     "handles/keys.py",
     "handles/kv.py",
+    "verbs/caller.py",
     "verbs/keys.py",
     "commands.py",
     "pipeline/listing.py",

@@ -12,6 +12,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.audit.results import AuditEntry, AuditPage, Compared, Discrepancy, Verdict
 from holdfast.errors import (
     Busy,
     ConditionFailed,
@@ -47,14 +48,10 @@ from holdfast.errors import (
 from holdfast.handles.kv import KV
 from holdfast.model import (
     KEEP,
-    AuditEntry,
-    AuditPage,
     BatchResult,
     Change,
     Changes,
-    Compared,
     Conflict,
-    Discrepancy,
     Entry,
     Item,
     ItemChange,
@@ -73,7 +70,6 @@ from holdfast.model import (
     Stats,
     TrashEntry,
     TrashPage,
-    Verdict,
 )
 from holdfast.registry import open, register_engine
 from holdfast.store import Store

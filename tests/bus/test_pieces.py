@@ -14,7 +14,8 @@ from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
 from holdfast.bus.outgoing import AT_ONCE, MOST_UNSENT
 from holdfast.bus.protocol import Message
-from holdfast.bus.session import BULK_BYTES, READ_BYTES, Session, State
+from holdfast.bus.session import BULK_BYTES, READ_BYTES, Session
+from holdfast.bus.states import State
 
 
 class Socket:

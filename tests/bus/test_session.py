@@ -13,7 +13,8 @@ import pytest
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
 from holdfast.bus.outgoing import MOST_UNSENT
-from holdfast.bus.session import MOST_SILENT, Session, State
+from holdfast.bus.session import MOST_SILENT, Session
+from holdfast.bus.states import State
 from tests.bus.scribe import scribe
 from tests.bus.test_connection import reached
 from tests.edges.nats.ground import until

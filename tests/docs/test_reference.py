@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import errors, model, registry, rules
+from holdfast.audit import results
 from holdfast.engines.sql import schema
 from holdfast.wire.errors import NUMBERS
 
@@ -135,9 +136,9 @@ def test_no_verb_is_invented() -> None:
         ("reference/verbs.md", model.TrashEntry),
         ("reference/verbs.md", model.TrashPage),
         ("reference/policies.md", model.Policy),
-        ("reference/audit.md", model.AuditEntry),
-        ("reference/audit.md", model.AuditPage),
-        ("reference/audit.md", model.Verdict),
+        ("reference/audit.md", results.AuditEntry),
+        ("reference/audit.md", results.AuditPage),
+        ("reference/audit.md", results.Verdict),
     ],
 )
 def test_every_field_is_in_the_reference(page: str, struct: type[Any]) -> None:

@@ -13,7 +13,8 @@ from holdfast.engine import JournalQuery
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import TooExpensive
 from holdfast.store import Store
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

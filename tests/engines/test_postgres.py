@@ -16,13 +16,15 @@ import pytest
 
 from holdfast import errors
 from holdfast.audit.keyring import Keyring
-from holdfast.commands import Stored, Trim
+from holdfast.commands import Stored
 from holdfast.engine import JournalQuery, Scan
 from holdfast.engines.postgres import PostgresEngine, connections, transaction
 from holdfast.engines.sql import migrate
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.rows import KV, TRASH, Address
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Trim
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.audit.chain import AUDIT
 from holdfast.audit.keyring import Keyring
-from holdfast.commands import Command, Expire, ExpireRun, Get, Trim
+from holdfast.commands import Command, Get
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
@@ -24,7 +24,9 @@ from holdfast.errors import HoldfastError, VersionConflict
 from holdfast.model import KEEP
 from holdfast.rows import GUARD, KV, REQUEST, TRASH, Address
 from holdfast.testing import AUDIT_KEY
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Expire, ExpireRun, Trim
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,13 +16,15 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from holdfast.commands import Expire, Stored
+from holdfast.commands import Stored
 from holdfast.engine import JournalQuery
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import OutcomeUnknown, Transient, Unavailable, VersionConflict
 from holdfast.rows import KV, TRASH, Address
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Expire
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

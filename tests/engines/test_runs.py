@@ -15,14 +15,16 @@ import asyncpg
 import msgspec
 import pytest
 
-from holdfast.commands import Expire, ExpireRun, Removed
+from holdfast.commands import Removed
 from holdfast.engine import JournalQuery, Scan
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sql.layout import WALK
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.rows import KV, Address
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Expire, ExpireRun
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,26 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import (
-    Batch,
-    Delete,
-    Deleted,
-    Expire,
-    ExpireRun,
-    Incr,
-    Many,
-    Removed,
-    Restore,
-    Results,
-    Set,
-    Stored,
-)
+from holdfast.commands import Batch, Delete, Deleted, Incr, Many, Removed, Restore, Results, Set, Stored
 from holdfast.decide import decision as heart
 from holdfast.decide import entries, keys, policies, requests, upkeep
 from holdfast.decide.draft import Draft
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import HoldfastError, VersionConflict
 from holdfast.rows import KV, TRASH, Address, Overdue, Row
+from holdfast.upkeep_commands import Expire, ExpireRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 from nats.errors import Error as NatsError
 
-from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
+from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import SERVICE, Permissions
 from tests.edges.running import Up, holdfast_up, plain_client
 from tests.robustness import echo_process
 from tests.robustness.flooding_neighbour import KINDS, flooding
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from holdfast.edges.nats.server_config import Credentials, Mode
+    from holdfast.edges.nats.credentials import Credentials
+    from holdfast.edges.nats.server_config import Mode
 
 SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "0.3"))
 RATIO: Final = float(os.environ.get("HOLDFAST_FLOOD_RATIO", "inf"))

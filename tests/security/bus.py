@@ -14,7 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.nats.server_config import Credentials, Permissions, new_credentials
+from holdfast.edges.nats.credentials import Credentials, new_credentials
+from holdfast.edges.nats.server_config import Permissions
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import connection, nats_server
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.edges.nats.server_config import Kind, Mode
+    from holdfast.edges.nats.credentials import Kind
+    from holdfast.edges.nats.server_config import Mode
     from tests.security.responders import Responder
 
 PLUGINS: Final = ("trivia", "quote-db", "123")

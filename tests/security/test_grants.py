@@ -14,8 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats import grants
+from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.request_log import Observer
-from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
+from holdfast.edges.nats.server_config import SERVICE, Permissions
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, ValidationError
 from holdfast.wire.subjects import MOST_LINKS, OPERATOR
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.edges.nats.server_config import Credentials, Mode
+    from holdfast.edges.nats.credentials import Credentials
+    from holdfast.edges.nats.server_config import Mode
     from holdfast.store import Store
 
 PLUGINS: Final = ("trivia", "trivia:read", "audit:get,list", "quote-db")

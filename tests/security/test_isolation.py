@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.edges.calls.tables import VERBS
-from holdfast.edges.nats.server_config import SERVICE, Credentials
+from holdfast.edges.nats.credentials import Credentials
+from holdfast.edges.nats.server_config import SERVICE
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, library_client
 from tests.security.attacks import Attacker
@@ -19,7 +20,8 @@ from tests.security.bus import BOT, FEW, OWNERS, PLUGINS, TABLE_VERBS, TENANTS, 
 from tests.security.responders import holdfast_service, no_service
 
 if TYPE_CHECKING:
-    from holdfast.edges.nats.server_config import Kind, Mode
+    from holdfast.edges.nats.credentials import Kind
+    from holdfast.edges.nats.server_config import Mode
     from tests.security.bus import Bus
     from tests.security.conftest import Answering
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from holdfast.edges.nats.server_config import Permissions, new_credentials
+from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import Permissions
 from holdfast.edges.nats.server_settings import CONNECTIONS, PENDING, PENDING_UNCOUNTED
 from holdfast.errors import ValidationError
 from tests.nats import Wire, nats_server

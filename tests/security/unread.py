@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.edges.nats.server_config import Permissions, new_credentials
+from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import Permissions
 from holdfast.edges.nats.server_settings import CONNECTIONS
 from tests.nats import Wire, connection, nats_server
 from tests.security.responders import holdfast_service

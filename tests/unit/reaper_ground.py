@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast.upkeep.lookout
 import holdfast.upkeep.reaper
-from holdfast.commands import ExpireRun
 from holdfast.engines.memory import MemoryEngine
+from holdfast.upkeep_commands import ExpireRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

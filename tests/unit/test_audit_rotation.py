@@ -9,8 +9,9 @@ import pytest
 
 import holdfast
 from holdfast.audit.keyring import FileKeyring, Keyring, add_key
-from holdfast.commands import BindKey, Removed
+from holdfast.commands import Removed
 from holdfast.testing import AUDIT_KEY
+from holdfast.upkeep_commands import BindKey
 from tests.unit.audit_ground import RECORDS, Ground, Table
 from tests.unit.test_audit_outside import OLD
 

@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.commands import (
-    Batch,
-    Delete,
-    Expire,
-    ExpireRun,
-    Get,
-    Got,
-    Load,
-    Many,
-    Origin,
-    Removed,
-    Set,
-    SetPolicy,
-)
+from holdfast.commands import Batch, Delete, Get, Got, Load, Many, Origin, Removed, Set, SetPolicy
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP
 from holdfast.pipeline.batcher import MAX_GROUP_BYTES, Batcher, Done
 from holdfast.rows import Row
+from holdfast.upkeep_commands import Expire, ExpireRun
 
 if TYPE_CHECKING:
     from holdfast.commands import Command

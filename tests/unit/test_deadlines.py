@@ -19,7 +19,8 @@ from holdfast.errors import Busy, Timeout
 from holdfast.pipeline.commits import too_late
 from holdfast.rows import Namespace
 from holdfast.store import Store
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

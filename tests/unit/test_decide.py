@@ -12,11 +12,13 @@ import msgspec
 import pytest
 
 import holdfast.decide as heart
-from holdfast.commands import Deleted, Expire, Get, Got, Removed, Stored, Trim
+from holdfast.commands import Deleted, Get, Got, Removed, Stored
 from holdfast.decide import Decision, Loaded, decide, needs
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Expire, Trim
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

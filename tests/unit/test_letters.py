@@ -13,7 +13,8 @@ from holdfast.commands import Deleted, Kept
 from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
 from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 import holdfast.upkeep.reaper
 from holdfast import rules
 from holdfast.clock import ManualClock
-from holdfast.commands import Expire, ExpireRun
 from holdfast.engine import Capabilities
 from holdfast.errors import Unavailable
 from holdfast.store import Store
+from holdfast.upkeep_commands import Expire, ExpireRun
 from tests.unit.reaper_ground import Engine, Time
 
 if TYPE_CHECKING:

@@ -6,10 +6,12 @@ import pytest
 
 from holdfast.audit.chain import AUDIT
 from holdfast.audit.keyring import Keyring
-from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
+from holdfast.commands import Removed
 from holdfast.decide import Loaded, decide
 from holdfast.rows import KV, REQUEST, TRASH, Address, Ends, Namespace, Overdue, Row, Run
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 NAMESPACE = "kv/p"
 NOW = 1_000

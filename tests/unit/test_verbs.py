@@ -28,7 +28,8 @@ from holdfast.commands import (
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Semantics
 from holdfast.testing.exact import refusal
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 NAME = "kv/a"
 MADE = Origin(writer="me", request_id="made")

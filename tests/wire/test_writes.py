@@ -11,21 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import (
-    Deleted,
-    Expire,
-    Kept,
-    Many,
-    Missed,
-    Results,
-    Stored,
-    Versions,
-    WriteCommand,
-)
+from holdfast.commands import Deleted, Kept, Many, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.handles.key_calls import WRITES, write_of
 from holdfast.model import KEEP
 from holdfast.rows import Row
+from holdfast.upkeep_commands import Expire
 from holdfast.verbs.keys import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import ERRORS

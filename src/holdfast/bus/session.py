@@ -1,16 +1,8 @@
 """One connection to one server, from its greeting to its end.
 
-| state | what has happened | what is accepted |
-|---|---|---|
-| `GREETING` | the connection is made, encrypted with `tls_first` | `INFO`, `-ERR` |
-| `SECURING` | `INFO` has arrived, and TLS is next | nothing: any byte ends the session |
-| `LOGIN` | TLS, if used, is active; `CONNECT` and `PING` go out | `INFO`, `-ERR`, `PING`, `PONG` |
-| `OPEN` | the `PONG` has arrived: the server has accepted the login | every line of the protocol |
-| `OVER` | the session has ended | nothing, and nothing is answered |
-
-A line that the state does not accept ends the session. Messages are delivered only in `OPEN`; before that not
-even their bytes are buffered. What a server sends before the connection is encrypted may be forged: only the
-nonce and the largest payload are kept of it.
+`holdfast.bus.states` has the states of a session. A line that the state does not accept ends the session.
+Messages are delivered only in `OPEN`; before that not even their bytes are buffered. What a server sends
+before the connection is encrypted may be forged: only the nonce and the largest payload are kept of it.
 
 Law: what was written to a session is sent on it or not at all. Only the handshake waits. Reading takes one
 bounded piece per turn of the loop, so that a flood of messages leaves turns to other tasks. A piece of small
@@ -24,7 +16,6 @@ import asyncio
 import sys
 import time
 from collections import deque
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint, refusal
@@ -42,6 +33,7 @@ from holdfast.bus.protocol import (
     control_of,
     info_of,
 )
+from holdfast.bus.states import ACCEPTED, State
 
 if TYPE_CHECKING:
     import ssl
@@ -65,26 +57,8 @@ if TYPE_CHECKING:
             """Handle the end of the session."""
 
 
-class State(Enum):
-    """The state of a session; see the module."""
-
-    GREETING = auto()
-    SECURING = auto()
-    LOGIN = auto()
-    OPEN = auto()
-    OVER = auto()
-
-
 _OPEN: Final = State.OPEN
 
-ACCEPTED: Final = {
-    State.GREETING: frozenset({"INFO", "-ERR"}),
-    State.SECURING: frozenset[str](),
-    State.LOGIN: frozenset({"INFO", "-ERR", "PING", "PONG"}),
-    State.OPEN: frozenset({"INFO", "-ERR", "PING", "PONG", "+OK", "MSG", "HMSG"}),
-    State.OVER: frozenset[str](),
-}
-"""The lines that each state accepts."""
 _LOST: Final = {
     State.GREETING: "it ended the connection before it said anything; "
     "a server that begins with TLS (handshake_first) needs tls_first",

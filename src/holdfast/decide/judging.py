@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.decide.account import Account
 from holdfast.decide.draft import Paused
 from holdfast.errors import TooExpensive
-from holdfast.tables.conditions import comparisons_in, holds, judged
+from holdfast.tables.evaluation import comparisons_in, holds, judged
 from holdfast.tables.updates import actions_in, updated, updating
 from holdfast.work import SLICE, TEST
 

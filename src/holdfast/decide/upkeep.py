@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.audit.chain import Head, address_of, record_of
-from holdfast.commands import BindKey, Done, Expire, ExpireRun, PruneAudit, Recount, Removed, SetPolicy, Trim
+from holdfast.commands import Done, Removed, SetPolicy
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
 from holdfast.decide.entries import expire, expire_run, need_trash
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.rows import REQUEST, Address, Record, Row
+from holdfast.upkeep_commands import BindKey, Expire, ExpireRun, PruneAudit, Recount, Trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from holdfast.audit.results import AuditPage
     from holdfast.commands import Origin
     from holdfast.engine.queries import Filter, Scan, Selected
-    from holdfast.model import AuditPage, LetterPage, Page, SlowPage, TrashPage
+    from holdfast.model import LetterPage, Page, SlowPage, TrashPage
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):

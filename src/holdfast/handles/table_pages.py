@@ -16,7 +16,7 @@ from holdfast.errors import Busy, ValidationError
 from holdfast.handles.table_reads import AT_ONCE, Shown, is_of_entry, items_of, step
 from holdfast.model import Item, ItemPage
 from holdfast.stored import item_of, stored_item
-from holdfast.tables.conditions import comparisons_in, holds, judged
+from holdfast.tables.evaluation import comparisons_in, holds, judged
 from holdfast.tables.indexes import index_range
 from holdfast.tables.projection import project
 from holdfast.verbs.cursors import cursor_bytes, cursor_of

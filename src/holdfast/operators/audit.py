@@ -22,12 +22,12 @@ from holdfast.audit.chain import (
     record_of,
     same,
 )
+from holdfast.audit.results import AuditEntry, AuditPage, Verdict
 from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.engine import AuditPart, AuditQuery, Scan, ends_of, service_of
 from holdfast.errors import DatabaseError, ValidationError
-from holdfast.model import AuditEntry, AuditPage, Verdict
 from holdfast.pipeline.audits import unlike
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.audit.chain import AuditRecord
+    from holdfast.audit.results import Compared
     from holdfast.engine import Engine, Scanned
-    from holdfast.model import Compared
     from holdfast.rows import Namespace
 
 STEP: Final = 500

@@ -16,12 +16,12 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import AUDIT, ROTATED, address_of, hash_with, head_of, record_of, same
+from holdfast.audit.results import Compared, Discrepancy
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan, service_of
 from holdfast.errors import Unsupported
 from holdfast.families import has_tables
-from holdfast.model import Compared, Discrepancy
 from holdfast.rows import KV, TABLE
 from holdfast.tables.images import item_name, table_prefix
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
 from holdfast.clock import moment
-from holdfast.commands import Recount, Removed, Written
+from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import Announcer, Examined, Rescuer
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV
+from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.audit.chain import AUDIT, address_of, head_of
 from holdfast.audit.keyring import FileKeyring
-from holdfast.commands import BindKey, Removed
+from holdfast.commands import Removed
 from holdfast.engine import KeyKeeper
 from holdfast.errors import Busy, DatabaseError, HoldfastError
+from holdfast.upkeep_commands import BindKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import ExpireRun, KeyChange, SetPolicy, WriteCommand, written_keys
+from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP
+from holdfast.upkeep_commands import ExpireRun
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence

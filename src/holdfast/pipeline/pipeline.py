@@ -26,7 +26,8 @@ from holdfast.pipeline.view import View
 from holdfast.pipeline.watch import Bell
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
-from holdfast.verbs.keys import Verbs, id_maker
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.tables.conditions import Comparison, Condition, Every, Not, Some, type_of
+from holdfast.tables.conditions import Comparison, Condition, Every, Not, Some
+from holdfast.tables.evaluation import type_of
 from holdfast.tables.paths import Path, path_of, spelled
 
 MAX_DEPTH: Final = 64

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast import decide, rules
 from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
 from holdfast.bounded import Bounded
-from holdfast.commands import Expire, ExpireRun, PruneAudit, Removed, Trim
+from holdfast.commands import Removed
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
@@ -27,6 +27,7 @@ from holdfast.pipeline.audits import suspects
 from holdfast.rows import KV, REQUEST, TRASH
 from holdfast.upkeep.lookout import Lookout
 from holdfast.upkeep.purge import expired_items, purge
+from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,15 +6,11 @@ all of them. Nothing here waits, reads or writes.
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.clock import milliseconds
@@ -40,52 +36,12 @@ from holdfast.commands import (
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Keep, Policy, Semantics
 from holdfast.rows import Row
+from holdfast.verbs.caller import NamespaceCaller
 from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
 
 
-def id_maker() -> Callable[[], str]:
-    """Return a source of request ids that are unique among all sources."""
-    source = os.urandom(6).hex()
-    numbers = itertools.count(1)
-    return lambda: f"{source}-{next(numbers)}"
-
-
-class Verbs:
-    """The verbs of one namespace for one caller.
-
-    Args:
-        namespace: The namespace of every command made.
-        writer: Name of the writer if a call does not give one.
-        new_id: Makes a request id for a call that has none.
-        now: Returns the store's time, from which a call's timeout counts.
-        root: The prefix of full keys in the semantic family; None elsewhere.
-        principal: The authenticated caller, if the edge knows it; else the program that opened the store.
-    """
-
-    def __init__(
-        self,
-        namespace: str,
-        *,
-        writer: str,
-        new_id: Callable[[], str],
-        now: Callable[[], int],
-        root: str | None = None,
-        principal: str | None = None,
-    ) -> None:
-        self.namespace = namespace
-        self._writer = writer
-        self._new_id = new_id
-        self._now = now
-        self._root = root
-        self._principal = UNSET if principal is None else principal
-
-    def key(self, text: object) -> str:
-        """Return a legal key in full."""
-        return rules.key(text) if self._root is None else rules.semantic_key(text, self._root)
-
-    def prefix(self, text: object) -> str:
-        """Return a legal prefix of keys in full."""
-        return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
+class Verbs(NamespaceCaller):
+    """The verbs of one namespace for one caller."""
 
     def get_many(self, keys: object) -> Several[str]:
         """Return the legal keys, in full, of a read of several keys."""
@@ -264,35 +220,6 @@ class Verbs:
             spec_ref=rules.spec_ref(entry.spec_ref),
         )
         return self.key(entry.key), row
-
-    def origin(
-        self,
-        *,
-        request_id: object = None,
-        writer: object = None,
-        spec_ref: object = None,
-        fence: object = None,
-        timeout: object = None,
-        deadline: int | None = None,
-    ) -> Origin:
-        """Return the origin of a call. An edge that knows the `deadline` gives that instead of a timeout."""
-        if timeout is not None:
-            deadline = self.deadline(timeout)
-        return Origin(
-            writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
-            request_id=self._new_id()
-            if request_id is None
-            else rules.identity(request_id, field="request_id"),
-            repeatable=request_id is not None,
-            spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
-            fence=None if fence is None else rules.fence(fence),
-            deadline=UNSET if deadline is None else deadline,
-            principal=self._principal,
-        )
-
-    def deadline(self, timeout: object) -> int:
-        """Return the store's time at which a timeout that starts now ends."""
-        return self._now() + math.ceil(rules.timeout(timeout) * 1000)
 
     def set_by(
         self,

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.tables.condition_json import condition_json, condition_of
-from holdfast.tables.conditions import Comparison, Condition, Every, Not, attr, holds
+from holdfast.tables.conditions import Comparison, Condition, Every, Not, attr
+from holdfast.tables.evaluation import holds
 from holdfast.testing.exact import refusal
 from tests.unit.tables.samples import EXAMPLES
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast.audit.results import AuditEntry
 from holdfast.edges.calls.fields import (
     After,
     CallFields,
@@ -23,7 +24,7 @@ from holdfast.edges.calls.fields import (
     Truncated,
     WriteFields,
 )
-from holdfast.model import AuditEntry, Letter, Policy, Semantics, SlowRequest, Stats, TrashEntry
+from holdfast.model import Letter, Policy, Semantics, SlowRequest, Stats, TrashEntry
 
 Namespace = Annotated[str, Meta(description="The full name of the namespace, such as `kv/trivia`.")]
 Prefix = Annotated[str, Meta(description="Only keys that begin with this.")]

@@ -17,10 +17,10 @@ import msgspec
 import holdfast
 from holdfast import rules
 from holdfast.audit.chain import AuditRecord, Head, same
+from holdfast.audit.results import AuditEntry
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds
 from holdfast.edges.cli.output import file_trouble
-from holdfast.model import AuditEntry
 from holdfast.operators.audit import noted_head
 from holdfast.rows import Row
 

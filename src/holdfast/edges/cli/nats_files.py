@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast import private
 from holdfast.edges.cli.output import file_trouble
+from holdfast.edges.nats.credentials import Credentials, Kind, credentials_of, new_credentials
 from holdfast.edges.nats.grants import tokens
-from holdfast.edges.nats.server_config import SERVICE, Credentials, Kind, credentials_of, new_credentials
+from holdfast.edges.nats.server_config import SERVICE
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY, OPERATOR
 

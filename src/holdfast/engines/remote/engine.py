@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
+from holdfast.audit.results import AuditPage
 from holdfast.clock import Reading, moment
 from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
@@ -25,7 +26,7 @@ from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.families import is_semantic
-from holdfast.model import AuditPage, LetterPage, Page, Parts, Policy, Rescued, SlowPage, TrashPage
+from holdfast.model import LetterPage, Page, Parts, Policy, Rescued, SlowPage, TrashPage
 from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen

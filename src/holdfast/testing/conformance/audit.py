@@ -17,9 +17,9 @@ from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
+    from holdfast.audit.results import AuditEntry
     from holdfast.clock import ManualClock
     from holdfast.handles.kv import KV
-    from holdfast.model import AuditEntry
     from holdfast.store import Store
 
 AUDITED = "semantic/acme/web"

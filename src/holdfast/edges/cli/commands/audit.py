@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from holdfast.audit.chain import SigningKeys
-    from holdfast.model import AuditEntry, AuditPage
+    from holdfast.audit.results import AuditEntry, AuditPage
 
 FullName = Annotated[
     str | None,

@@ -18,14 +18,15 @@ from holdfast.edges.cli import nats_files
 from holdfast.edges.cli.nats_files import NAME
 from holdfast.edges.cli.options import Whole
 from holdfast.edges.cli.output import document, say
-from holdfast.edges.nats.server_config import PREFIXES, SERVICE, Kind, Mode, Permissions, new_credentials
+from holdfast.edges.nats.credentials import Kind, new_credentials
+from holdfast.edges.nats.server_config import PREFIXES, SERVICE, Mode, Permissions
 from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN, Tls
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from holdfast.edges.nats.server_config import Credentials
+    from holdfast.edges.nats.credentials import Credentials
 
 RELOAD: Final = "nats-server --signal reload"
 _LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")

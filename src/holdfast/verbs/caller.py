@@ -1,0 +1,93 @@
+"""The caller of commands: which keys it names, and where its commands come from.
+
+Law: as in `holdfast.verbs`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from holdfast import rules
+from holdfast.commands import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def id_maker() -> Callable[[], str]:
+    """Return a source of request ids that are unique among all sources."""
+    source = os.urandom(6).hex()
+    numbers = itertools.count(1)
+    return lambda: f"{source}-{next(numbers)}"
+
+
+class NamespaceCaller:
+    """One caller of one namespace: its keys and the origin of its commands.
+
+    Args:
+        namespace: The namespace of every command made.
+        writer: Name of the writer if a call does not give one.
+        new_id: Makes a request id for a call that has none.
+        now: Returns the store's time, from which a call's timeout counts.
+        root: The prefix of full keys in the semantic family; None elsewhere.
+        principal: The authenticated caller, if the edge knows it; else the program that opened the store.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        *,
+        writer: str,
+        new_id: Callable[[], str],
+        now: Callable[[], int],
+        root: str | None = None,
+        principal: str | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self._writer = writer
+        self._new_id = new_id
+        self._now = now
+        self._root = root
+        self._principal = UNSET if principal is None else principal
+
+    def key(self, text: object) -> str:
+        """Return a legal key in full."""
+        return rules.key(text) if self._root is None else rules.semantic_key(text, self._root)
+
+    def prefix(self, text: object) -> str:
+        """Return a legal prefix of keys in full."""
+        return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
+
+    def origin(
+        self,
+        *,
+        request_id: object = None,
+        writer: object = None,
+        spec_ref: object = None,
+        fence: object = None,
+        timeout: object = None,
+        deadline: int | None = None,
+    ) -> Origin:
+        """Return the origin of a call. An edge that knows the `deadline` gives that instead of a timeout."""
+        if timeout is not None:
+            deadline = self.deadline(timeout)
+        return Origin(
+            writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
+            request_id=self._new_id()
+            if request_id is None
+            else rules.identity(request_id, field="request_id"),
+            repeatable=request_id is not None,
+            spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
+            fence=None if fence is None else rules.fence(fence),
+            deadline=UNSET if deadline is None else deadline,
+            principal=self._principal,
+        )
+
+    def deadline(self, timeout: object) -> int:
+        """Return the store's time at which a timeout that starts now ends."""
+        return self._now() + math.ceil(rules.timeout(timeout) * 1000)
