@@ -287,7 +287,7 @@ PLANTS: Final = (
     ),
     Plant(
         "events go over the common connection",
-        "edges/nats/service.py",
+        "edges/nats/callers.py",
         "            self._answers.over.keep(namespace, client)",
         "            pass",
         _LINKS,

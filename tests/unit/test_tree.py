@@ -25,7 +25,6 @@ STILL_SHARED: Final = {"Changes", "Connection", "Done", "Keeper", "Place", "Seve
 """Names that two classes still have."""
 STILL_LONG: Final = {
     "decide/items.py",
-    "edges/nats/service.py",
     "engine.py",
     "engines/remote/engine.py",
     "engines/sqlite/engine.py",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.edges.nats import callers, request_log
 from holdfast.edges.nats import lines as intake
-from holdfast.edges.nats import request_log, service
 from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import marks
@@ -33,7 +33,7 @@ FEW = 32
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that keeps few names."""
-    monkeypatch.setattr(service, "KNOWN_NAMES", FEW)
+    monkeypatch.setattr(callers, "KNOWN_NAMES", FEW)
 
 
 async def test_handles_are_bounded(running: Running, caller: Caller) -> None:
@@ -56,7 +56,7 @@ async def test_what_serves_tables_is_bounded(running: Running, caller: Caller) -
     for start in range(0, NAMES, 50):
         asked = [(f"db.table.p{number}.list_tables", b"{}") for number in range(start, start + 50)]
         assert all(answer.fields["tables"] == [] for answer in await caller.ask_all(asked))
-        assert len(running.service._tables) <= FEW
+        assert len(running.service._callers.tables) <= FEW
 
 
 async def test_definitions_of_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
-from holdfast.edges.nats import service
+from holdfast.edges.nats import draining
 from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
@@ -116,7 +116,7 @@ async def test_a_flood_does_not_hold_up_the_end(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection on which more has piled up than can be taken is left: nothing of it is taken later."""
-    monkeypatch.setattr(service, "GRACE", 0.05)
+    monkeypatch.setattr(draining, "GRACE", 0.05)
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
 
         async def never(subscription: Subscription) -> None:
@@ -142,7 +142,7 @@ async def test_stopping_twice_or_without_work(nats_server: NatsServer) -> None:
 
 async def test_stopping_without_a_server(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service whose NATS server is gone stops all the same, without waiting for requests."""
-    monkeypatch.setattr(service, "GRACE", 600.0)
+    monkeypatch.setattr(draining, "GRACE", 600.0)
     async with serving(nats_server.url, clock=SystemClock()) as running:
         nats_server.process.kill()
         await until(lambda: not running.client.is_connected)

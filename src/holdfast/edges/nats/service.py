@@ -21,29 +21,26 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.bounded import Bounded
-from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES, keys
-from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
+from holdfast.edges.nats.callers import Callers
 from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.discovery import Micro
+from holdfast.edges.nats.draining import drain, flush
+from holdfast.edges.nats.gets import Gets
 from holdfast.edges.nats.lines import Intake, Limits, Request
-from holdfast.edges.nats.replies import KNOWN_NAMES, Answers
+from holdfast.edges.nats.replies import Answers
 from holdfast.edges.nats.reply_guard import reply_guard
 from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.slow import KEPT
 from holdfast.edges.nats.subscriptions import Listening
 from holdfast.edges.nats.users import user_of
-from holdfast.engine import Later
 from holdfast.errors import Busy, HoldfastError, InvalidSubject, ValueTooLarge
 from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
-from holdfast.verbs.fields import required
 from holdfast.wire import subjects
 from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
-from holdfast.wire.replies import row_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,22 +51,17 @@ if TYPE_CHECKING:
     from holdfast.edges.calls import Verb
     from holdfast.edges.nats.subscriptions import Way
     from holdfast.handles.key_calls import Write
-    from holdfast.rows import Row
     from holdfast.store import Store
 
 _log = logging.getLogger("holdfast.service")
 
 
-GRACE: Final = 5.0
-"""Seconds for which a stopping service continues to read requests that were already sent."""
 GET: Final = keys.VERBS["get"]
 """The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
 MOST_SINGLE: Final = 8 * rules.MAX_VALUE_BYTES
 """Maximum size of a request about a single key. A value at its limit fits in any encoding."""
 SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
 """The verbs of keys whose requests may be larger."""
-TRUSTED: Final = "trusted"
-"""The principal of callers that name the plugin in the payload and may act for any plugin."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +116,9 @@ class NatsService:
         self._answers = Answers(self._now, client, observer=self._observer, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
         self._beside = beside
-        own = Intake(self._begin, self._answer_gets, settings.limits)
+        gets = Gets(store, self._answers, self._get_later)
+        self._get_at_once = gets.take
+        own = Intake(self._begin, gets.answer, settings.limits)
         self._intake: Intake = own if beside is None else beside._intake
         self._listening = Listening(
             settings.prefixes,
@@ -133,16 +127,13 @@ class NatsService:
             anybody=settings.reply_mode == "open",
         )
         self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
-        self._handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
-        self._trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
-        self._tables: Bounded[str, PluginTables] = Bounded(KNOWN_NAMES)
+        self._callers = Callers(store, mode=settings.reply_mode, client=client, answers=self._answers)
+        self._handles, self._trusted = self._callers.handles, self._callers.trusted
         rates = Rates(store.now, settings.rate, called="its rate")
         self._rates: Rates = rates if beside is None else beside._rates
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gets: list[tuple[Request, KV]] = []
-        self._glances = store.capabilities.glances
         self.under_way = 0
 
     async def start(self) -> None:
@@ -170,38 +161,16 @@ class NatsService:
 
     async def stop(self) -> None:
         """Accept no more requests, answer those already accepted, and stop."""
-        await self._drain()
+        await drain(self._subscriptions.values())
+        self._subscriptions.clear()
         if self._beside is None:
             await self._intake.drained()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._flush()  # the event of a last write may come after its answer
+        await flush(self._clients)  # the event of a last write may come after its answer
         self._store.unlisten(self._answers.publish_changes)
-        await self._flush()
+        await flush(self._clients)
         _log.info("the service has stopped")
-
-    async def _drain(self) -> None:
-        """Unsubscribe and read the requests already sent; in a flood, as many as the grace period allows."""
-        drains = [asyncio.create_task(_drained(one)) for one in self._subscriptions.values()]
-        _, late = await asyncio.wait(drains, timeout=GRACE) if drains else ((), ())
-        for drain in late:
-            drain.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        if late:
-            _log.warning(
-                "stopping before reading every request of %d connections that are flooding the service",
-                len(late),
-            )
-        for subscription in (one for subscriptions in self._subscriptions.values() for one in subscriptions):
-            subscription.cancel()
-        self._subscriptions.clear()
-
-    async def _flush(self) -> None:
-        """Wait until all replies are sent, except on connections that are lost or time out."""
-        flushing = (asyncio.wait_for(client.flush(), GRACE) for client in self._clients)
-        for failure in await asyncio.gather(*flushing, return_exceptions=True):
-            if isinstance(failure, BaseException) and not isinstance(failure, (Lost, TimeoutError)):
-                raise failure
 
     @property
     def waiting(self) -> int:
@@ -309,7 +278,7 @@ class NatsService:
             fields.pop("timeout", None)  # an argument of the Python API; unknown on the wire
             return self._table(request, verb, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
-        kv = handles.get(route.namespace + request.user) or self._handle(request, handles)
+        kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
         if verb is GET and self._get_at_once(request, kv, fields):
             return False  # answered before the turn is over
         fields["deadline"] = deadline
@@ -348,75 +317,23 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _get_at_once(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
-        """Defer a get to the end of the turn, when one lookup serves all. Returns False if it can't be."""
-        key = request.key = kv.verbs.key(required(fields, "key"))
-        if not self._glances or self._store.writing(kv.namespace, key):
-            return False
-        self._store.admit(kv.namespace)
-        self._gets.append((request, kv))
-        return True
-
-    def _answer_gets(self) -> None:
-        """Answer the gets of a turn. They do not see the writes of this turn, which have not started."""
-        if not self._gets:
-            return
-        gets, self._gets = self._gets, []
-        try:
-            rows = self._store.glance([(kv.namespace, request.key) for request, kv in gets])
-        except HoldfastError as error:
-            for request, _ in gets:
-                self._finish(request, error)
-            return
-        if isinstance(rows, Later):
-            self._get_later(gets)
-            return
-        # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
-        # the server and the clients a wake-up.
-        self._answers.patient = self._store.busy
-        try:
-            for (request, _), row in zip(gets, rows, strict=True):
-                self._answer_get(request, row)
-        finally:
-            self._answers.patient = False
-
-    def _answer_get(self, request: Request, row: Row | None) -> None:
-        try:
-            fields = row_fields(request.key, row)
-        except HoldfastError as error:
-            self._finish(request, error)
-        else:
-            self._finish(request, fields)
-
-    def _get_later(self, gets: list[tuple[Request, KV]]) -> None:
-        """Retry gets as tasks when the file is locked; refuse those that would wait for a later write."""
-        for request, kv in gets:
-            if self._store.writing(kv.namespace, request.key):
-                self._finish(request, Busy("the storage is locked just now", retry_after=0.1))
-            else:
-                self.under_way += 1
-                self._intake.adopt(request)
-                self._spawn(request, GET.answer(kv, {"key": request.key}))
+    def _get_later(self, request: Request, kv: KV) -> None:
+        """Answer a get as a task."""
+        self.under_way += 1
+        self._intake.adopt(request)
+        self._spawn(request, GET.answer(kv, {"key": request.key}))
 
     def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
         """Run a call on tables as a task: every call looks something up, and some take long."""
         table = fields.get("table")
         request.key = table[:100] if isinstance(table, str) else ""
-        namespace, user = request.route.namespace, request.user
-        tables = self._tables.get(namespace + user)
-        if tables is None:
-            owner = request.route.owner
-            known = self._principal(owner, user)
-            call = self._store.table_calls(namespace, writer=owner, principal=known)
-            tables = self._tables.keep(namespace + user, PluginTables(self._store, namespace, call))
-            self._tell_over(request.client, namespace)
-        self._spawn(request, verb.answer(tables, fields))
+        self._spawn(request, verb.answer(self._callers.tables_of(request), fields))
         return True
 
     def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
         known = {
             **fields,
-            "principal": self._principal(subjects.OPERATOR.lower(), request.user),
+            "principal": self._callers.principal(subjects.OPERATOR.lower(), request.user),
             "slow_log": partial(self._observer.slow_log.page, instance=self._micro.id),
         }
         self._spawn(request, verb.answer(self._store, known))
@@ -438,33 +355,9 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _handle(self, request: Request, handles: Bounded[str, KV]) -> KV:
-        route, user = request.route, request.user
-        self._tell_over(request.client, route.namespace)
-        known = TRUSTED if route.dialect is PAYLOAD else route.owner
-        verbs = self._store.verbs(
-            route.namespace, root=route.root, writer=route.owner, principal=self._principal(known, user)
-        )
-        return handles.keep(route.namespace + user, KV(self._store, verbs))
-
-    def _tell_over(self, client: Connection, namespace: str) -> None:
-        """Send the events of a namespace over the connection that its requests come from."""
-        if client is not self._client:
-            self._answers.over.keep(namespace, client)
-
-    def _principal(self, owner: str, user: str) -> str:
-        """Return the principal: the owner, and the mode that authenticates it (`open` does not)."""
-        return f"{self._settings.reply_mode}:{owner}{user}"
-
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._answers.send(message.reply, self._micro.answer(message.subject))
-
-
-async def _drained(subscriptions: Iterable[Subscription]) -> None:
-    """Drain the subscriptions of one connection."""
-    for subscription in subscriptions:
-        await subscription.drain()
 
 
 def _require_several(request: Request) -> None:

@@ -1,0 +1,85 @@
+"""The gets of a turn: one lookup answers all of them.
+
+Law: gets do not see the writes of their turn, which have not started. A get of a key with a pending write
+waits for that write, so it is not taken here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import Later
+from holdfast.errors import Busy, HoldfastError
+from holdfast.verbs.fields import required
+from holdfast.wire.replies import row_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.nats.replies import Answers
+    from holdfast.handles.kv import KV
+    from holdfast.store import Store
+
+
+class Gets:
+    """Collects the gets of a turn and answers them at its end.
+
+    Args:
+        store: The store that they read.
+        answers: Sends the replies.
+        later: Answers a get as a task.
+    """
+
+    def __init__(self, store: Store, answers: Answers, later: Callable[[Request, KV], None]) -> None:
+        self._store = store
+        self._answers = answers
+        self._later = later
+        self._glances = store.capabilities.glances
+        self._gets: list[tuple[Request, KV]] = []
+
+    def take(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
+        """Defer a get to the end of the turn. Returns False if it can't be."""
+        key = request.key = kv.verbs.key(required(fields, "key"))
+        if not self._glances or self._store.writing(kv.namespace, key):
+            return False
+        self._store.admit(kv.namespace)
+        self._gets.append((request, kv))
+        return True
+
+    def answer(self) -> None:
+        """Answer the gets of a turn."""
+        if not self._gets:
+            return
+        gets, self._gets = self._gets, []
+        finish = self._answers.finish
+        try:
+            rows = self._store.glance([(kv.namespace, request.key) for request, kv in gets])
+        except HoldfastError as error:
+            for request, _ in gets:
+                finish(request, error)
+            return
+        if isinstance(rows, Later):
+            self._postpone(gets)
+            return
+        # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
+        # the server and the clients a wake-up.
+        self._answers.patient = self._store.busy
+        try:
+            for (request, _), row in zip(gets, rows, strict=True):
+                try:
+                    fields = row_fields(request.key, row)
+                except HoldfastError as error:
+                    finish(request, error)
+                else:
+                    finish(request, fields)
+        finally:
+            self._answers.patient = False
+
+    def _postpone(self, gets: list[tuple[Request, KV]]) -> None:
+        """Retry gets as tasks when the file is locked; refuse those that would wait for a later write."""
+        for request, kv in gets:
+            if self._store.writing(kv.namespace, request.key):
+                self._answers.finish(request, Busy("the storage is locked just now", retry_after=0.1))
+            else:
+                self._later(request, kv)
