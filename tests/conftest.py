@@ -18,7 +18,13 @@ from tests.postgres import Server, new_home, postgres_server, shared_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.interrupts", "tests.nats_fixtures", "tests.patience", "tests.unmeasured"]
+pytest_plugins = [
+    "tests.collecting",
+    "tests.interrupts",
+    "tests.nats_fixtures",
+    "tests.patience",
+    "tests.unmeasured",
+]
 
 _HOME_VARIABLE = "HOLDFAST_TEST_PG_HOME"
 _RESOURCES = pytest.StashKey[contextlib.ExitStack]()

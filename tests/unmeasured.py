@@ -2,7 +2,9 @@
 
 Law: nothing here changes what a test does or asserts. Collecting the tests is not measured, nor are the
 folders named here, nor tests marked `unmeasured`. They repeat for long what other tests cover, or they start
-processes only to kill them, and a killed process leaves no measurement behind.
+processes only to kill them, and a killed process leaves no measurement behind. In some folders only the first
+case of a parametrized test is measured, and processes measure themselves only for the files that are about
+processes.
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 MARK: Final = "unmeasured"
-FOLDERS: Final = {"clocks", "deploy", "distribution", "docs", "linear", "machine", "robustness", "tools"}
+FOLDERS: Final = {
+    *("acceptance", "clocks", "deploy", "distribution", "docs", "linear", "machine", "robustness", "tools"),
+}
 """The folders of `tests` that are not measured."""
+FIRST_CASE: Final = {"calls", "cli", "compat", "nats", "security"}
+"""The folders in which the further cases of a parametrized test are not measured."""
+PROCESSES: Final = {"test_process.py", "test_recipes.py", "test_terminal.py", "test_try.py", "test_up.py"}
+"""The files whose tests are measured also in the processes that they start."""
 _VARIABLE: Final = "COVERAGE_PROCESS_CONFIG"
 """With this in its environment a new Python process measures itself."""
 
@@ -52,9 +60,34 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Run a test of these folders, or one that is marked, without coverage; its fixtures included."""
-    left_out = item.path.parent.name in FOLDERS or item.get_closest_marker(MARK)
-    with unmeasured() if left_out else contextlib.nullcontext():
+    with unmeasured() if _is_left_out(item) else _only_here(item):
         return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the further cases of parametrized tests."""
+    seen = set()
+    for item in items:
+        if item.path.parent.name in FIRST_CASE and isinstance(item, pytest.Function):
+            test = (item.path, item.parent, item.originalname)
+            if test in seen:
+                item.add_marker(MARK)
+            seen.add(test)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    return item.path.parent.name in FOLDERS or item.get_closest_marker(MARK) is not None
+
+
+@contextlib.contextmanager
+def _only_here(item: pytest.Item) -> Iterator[None]:
+    """Measure coverage in this process, and in others only if the file is about processes."""
+    named = None if item.path.name in PROCESSES else os.environ.pop(_VARIABLE, None)
+    try:
+        yield
+    finally:
+        if named is not None:
+            os.environ[_VARIABLE] = named
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from cyclopts import App
 
 import holdfast
 from holdfast.clock import SystemClock
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = [sys.executable, "-m", "holdfast"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def completions() -> Iterator[None]:
+    """Make the script of a shell's completion once: that takes seconds, and it is always the same."""
+    made: dict[str | None, str] = {}
+    make = App.generate_completion
+
+    def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
+        if shell not in made:
+            made[shell] = make(self, prog_name=prog_name, shell=shell)
+        return made[shell]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(App, "generate_completion", generate_completion)
+        yield
 
 
 class Outcome(NamedTuple):
