@@ -74,8 +74,9 @@ async def answer(port: int, request: str) -> str:
         return (await ended(client)).decode()
 
 
-async def test_half_sent_requests_stop_no_probe(port: int) -> None:
+async def test_half_sent_requests_stop_no_probe(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many clients send half a request, `/livez`, `/readyz` and `/metrics` are answered."""
+    monkeypatch.setattr(connections, "MOST", 128)
     async with clients(port, HALF_SENT, send=HALF) as made:
         for path, status in (("/livez", 200), ("/readyz", 503), ("/metrics", 200)):
             assert (await get(port, path))[0] == status
@@ -115,20 +116,23 @@ async def test_a_request_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch
     """A client that does not get its request sent in time is left, however many bytes it sends meanwhile."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
     async with clients(port, 1, send=begin) as [client]:
-        sending = asyncio.create_task(trickle(client))
+        sending = asyncio.create_task(trickle(client)) if begin else None
         assert await ended(client) == b""
-        sending.cancel()
+        if sending is not None:
+            sending.cancel()
 
 
 async def test_an_idle_connection_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an answer a client may ask again, but not wait for ever, nor begin and go on slowly."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.1)
     asked = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
     async with clients(port, 2, send=asked + asked) as [quiet, slow]:
         for client in (quiet, slow):
             for _ in range(2):
                 async with asyncio.timeout(PATIENCE):
                     assert b" 200 OK" in await client[0].readuntil(b'{"alive":true}')
+        slow[1].write(HALF)
         sending = asyncio.create_task(trickle(slow))
         assert (await ended(quiet), await ended(slow)) == (b"", b"")
         sending.cancel()
@@ -221,12 +225,18 @@ async def test_a_probe_without_a_name(port: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/nothing"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 async def test_other_methods(port: int, method: str, path: str) -> None:
     """Nothing here changes anything, so nothing but GET and HEAD is answered."""
     text = await answer(port, f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert text.startswith("HTTP/1.1 405 ")
     assert "allow: GET, HEAD" in text
+
+
+async def test_a_method_that_http_does_not_have(port: int) -> None:
+    """A request that is not HTTP is refused, and its connection is ended."""
+    text = await answer(port, "ODD /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert text.startswith("HTTP/1.1 400 ")
 
 
 async def test_head(port: int) -> None:
@@ -244,3 +254,23 @@ async def test_noise_leaves_no_line(port: int, caplog: pytest.LogCaptureFixture)
     )
     assert " 200 OK" in await answer(port, asked)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET /" + b"a" * 70_000, HALF + b"a" * 70_000, HALF + b"a: b\r\n" * 12_000]
+)
+async def test_a_head_has_its_length(port: int, head: bytes) -> None:
+    """A client that sends a first line or headers without end is refused, and nothing is kept of it."""
+    async with clients(port, 1, send=head) as [client]:
+        assert (await ended(client)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_slow_second_head_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between requests a client may rest, but once it has begun the next one it must go on."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
+    async with clients(port, 1, send=b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") as [client]:
+        await client[0].readuntil(b'{"alive":true}')
+        client[1].write(HALF)
+        sending = asyncio.create_task(trickle(client))
+        assert await ended(client) == b""
+        sending.cancel()

@@ -22,8 +22,10 @@ import holdfast
 from holdfast import private
 from holdfast.audit.keyring import FileKeyring
 from holdfast.edges.greeting import greeting
+from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
+from holdfast.edges.http.guard import Guard
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
@@ -35,7 +37,7 @@ from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.addresses import public_url
-from holdfast.edges.settings.read import keys_of, shown
+from holdfast.edges.settings.read import keys_of, open_mode, shown
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError
 from holdfast.registry import engine_for
 from holdfast.store import Store
@@ -75,8 +77,10 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
+        api = Api(Guard(open_mode=open_mode(config) is not None))
         if config.http_port:
-            app = Door(application(health, metrics), names=(config.http_host, *config.http_hosts))
+            names = (config.http_host, *config.http_hosts)
+            app = Door(application(health, metrics), names=names, api=api)
             served = http_server(app, host=config.http_host, port=config.http_port)
             await outliving.enter_async_context(served)
         url = await outliving.enter_async_context(_bus(config))
@@ -84,7 +88,8 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
         async with (
-            _services(config, store, links, url=url, metrics=metrics),
+            _services(config, store, links, url=url, metrics=metrics) as service,
+            _answering(api, service),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
         ):
@@ -237,7 +242,7 @@ def _names(config: Config) -> list[str]:
 @contextlib.asynccontextmanager
 async def _services(
     config: Config, store: holdfast.Store, links: list[Link], *, url: str, metrics: Metrics
-) -> AsyncIterator[None]:
+) -> AsyncIterator[NatsService]:
     """Run a service on each connection. The common one stops last, because it publishes the events."""
     settings = settings_of(config)
     observer = Observer(
@@ -272,7 +277,17 @@ async def _services(
         if told_apart:
             await more.serve()
             await running.enter_async_context(_task(more.keep(), name="holdfast links"))
+        yield common
+
+
+@contextlib.asynccontextmanager
+async def _answering(api: Api, service: NatsService) -> AsyncIterator[None]:
+    """Pass requests over HTTP on to a service."""
+    api.service = service
+    try:
         yield
+    finally:
+        api.service = None
 
 
 @contextlib.asynccontextmanager

@@ -1,1 +1,1 @@
-"""The HTTP edge: liveness, readiness and metrics of the service."""
+"""The HTTP edge: the verbs of the catalogue, and liveness, readiness and metrics of the service."""

@@ -1,4 +1,4 @@
-"""Limits on the time and number of connections, so that slow clients cannot keep others out.
+"""Limits on the time, number and heads of connections, so that slow clients cannot keep others out.
 
 Law: a new connection is always accepted. When there are too many, the one that has waited longest for its
 client is closed; if all are being answered, the one with the oldest request. Sending a few bytes now and then
@@ -8,62 +8,112 @@ gains a client no time.
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any, Final
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST: Final = 128
-"""Maximum number of connections."""
+MOST: Final = 1_024
+"""Maximum number of connections. A process that may open few files has fewer and leaves most to the store."""
+MOST_HEAD: Final = 32_768
+"""Maximum number of bytes of the head of a request: its first line and its headers."""
 REQUEST_SECONDS: Final = 5.0
 """Seconds that a client may take to send the head of a request, the first or the next one."""
+IDLE_SECONDS: Final = 60.0
+"""Seconds after a response during which a client may begin its next request."""
 ANSWER_SECONDS: Final = 30.0
 """Seconds that a response may take until the client has received all of it."""
+STREAM: Final = "holdfast.stream"
+"""The name in an ASGI scope of the function that lifts the time limit of a response that never ends."""
+
+_TOO_LONG: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
 
 
-class BoundedConnection(H11Protocol):
+class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed if its client is too slow or if there are too many connections."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.standing = (False, 0.0)
         """True while a request is answered, and the time of the last change. The least is closed first."""
+        self._until = float("inf")
         self._timer: asyncio.TimerHandle | None = None
+        self._head = 0
+        self._idle = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
         super().connection_made(transport)
         self._allow(REQUEST_SECONDS)
-        others = [one for one in self.connections if one is not self and not one.transport.is_closing()]
-        if len(others) >= MOST:
-            min(others, key=_standing).transport.abort()
+        most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        if len(self.connections) > most:
+            others = [one for one in self.connections if one is not self and not one.transport.is_closing()]
+            if len(others) >= most:
+                min(others, key=_standing).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
-    def handle_events(self) -> None:
-        """Handle received data. The time limit for the response starts with the head of a request."""
-        before = self.cycle
-        super().handle_events()
-        if self.cycle is not before:
-            self._allow(ANSWER_SECONDS, answering=True)
+    def data_received(self, data: bytes) -> None:
+        """Parse received data. A head that is too long or too slow ends the connection."""
+        if self._idle:
+            self._idle = False
+            self._allow(REQUEST_SECONDS)
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > MOST_HEAD and not self.transport.is_closing():
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Begin the time of the response."""
+        self.scope[STREAM] = self._stream  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
+        self._allow(ANSWER_SECONDS, answering=True)
+        self._head = -MOST_HEAD  # the rest of the data is a body or another request
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body, which has a limit of its own."""
+        self._head = -MOST_HEAD
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
         if self.cycle.response_complete:
-            self._allow(REQUEST_SECONDS)
+            self._idle = True
+            self._head = 0
+            self._allow(IDLE_SECONDS)
 
     def _allow(self, seconds: float, *, answering: bool = False) -> None:
-        self._stop_timer()
-        self.standing = (answering, self.loop.time())
-        # Not close(): that would wait for a client that does not read.
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
+        now = self.loop.time()
+        self.standing = (answering, now)
+        self._until = now + seconds
+        if self._timer is None or self._timer.when() > self._until:
+            self._arm(self._until)
 
-    def _stop_timer(self) -> None:
+    def _arm(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer = self.loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """Close the connection if its time is over. Otherwise it got more time since the timer was set."""
+        self._timer = None
+        if self._until <= self.loop.time():
+            # Not close(): that would wait for a client that does not read.
+            self.transport.abort()
+        elif self._until < float("inf"):
+            self._arm(self._until)
+
+    def _stream(self) -> None:
+        """Lift the time limit of this response. The application then ends it if the client does not read."""
+        self._until = float("inf")
 
 
 def _standing(connection: Any) -> tuple[bool, float]:

@@ -1,8 +1,9 @@
-"""The check of HTTP requests: only reads, and only requests addressed to this service.
+"""The check of HTTP requests: only those addressed to this service, and none that a web page sends.
 
 Law: a request is checked here before anything else sees it. A web page in a browser on this machine must not
-read metrics through a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be known. An
-address in `Host` needs no such check, because no name was resolved.
+read metrics or data through a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be
+known. An address in `Host` needs no such check, because no name was resolved. A page must not write either,
+so a request that a browser sends for a page of another origin is refused: there is no CORS.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
+
+from holdfast.bounded import Bounded
+from holdfast.edges.http.routes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,41 +22,58 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 METHODS: Final = ("GET", "HEAD")
+"""The methods outside the paths of verbs."""
 LOOPBACK: Final = "localhost"
+KNOWN_HOSTS: Final = 64
+"""Number of values of `Host` that are remembered."""
+_MISDIRECTED: Final = (
+    "this service does not answer to the name in Host; if it is its own, add it to http_hosts"
+)
+_OF_PAGES: Final = frozenset({b"origin", b"sec-fetch-site"})
+"""Headers that tell which page caused a browser to send a request."""
+_OWN_SITE: Final = frozenset({b"same-origin", b"none"})
+"""What a browser says of requests that no other site has caused."""
 
 
 class Door:
-    """An application behind a check of its requests.
+    """Applications behind a check of their requests.
 
     Args:
-        app: The application behind the door.
+        app: The application for health and metrics.
         names: The names allowed in `Host` besides `localhost`; case is ignored.
+        api: The application for the paths of verbs, if they are served.
     """
 
-    def __init__(self, app: ASGIApp, *, names: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, *, names: Iterable[str] = (), api: ASGIApp | None = None) -> None:
         self._app = app
+        self._api = api
         self._names = frozenset(_name(name) for name in (LOOPBACK, *names))
+        self._hosts: Bounded[bytes, bool] = Bounded(KNOWN_HOSTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
-        refusal = self._refusal(scope)
-        await (self._app if refusal is None else refusal)(scope, receive, send)
+        api = self._api if scope["path"].startswith(ROOT) else None
+        app: ASGIApp = api or self._app
+        refusal = self._refusal(scope, methods=None if api else METHODS)
+        await (app if refusal is None else refusal)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        if scope["method"] not in METHODS:
-            allowed = {"Allow": ", ".join(METHODS)}
+    def _refusal(self, scope: Scope, *, methods: tuple[str, ...] | None) -> PlainTextResponse | None:
+        if methods is not None and scope["method"] not in methods:
+            allowed = {"Allow": ", ".join(methods)}
             return PlainTextResponse("only GET and HEAD are answered", status_code=405, headers=allowed)
-        hosts = Headers(scope=scope).getlist("host")
-        if all(map(self._known, hosts)):  # browsers always send a Host
-            return None
-        return PlainTextResponse(
-            "this service does not answer to the name in Host; if it is its own, add it to http_hosts",
-            status_code=421,
-        )
+        for name, said in scope["headers"]:
+            if name == b"host" and not self._known(said):  # browsers always send a Host
+                return PlainTextResponse(_MISDIRECTED, status_code=421)
+            if name in _OF_PAGES and not _own(scope, name, said):
+                return PlainTextResponse("requests of web pages of other sites are refused", status_code=403)
+        return None
 
-    def _known(self, host: str) -> bool:
-        name = _name(host)
-        return name in self._names or _is_address(name)
+    def _known(self, host: bytes) -> bool:
+        known = self._hosts.get(host)
+        if known is None:
+            name = _name(host.decode("latin-1"))
+            known = self._hosts.keep(host, name in self._names or _is_address(name))
+        return known
 
 
 def _name(host: str) -> str:
@@ -70,3 +90,11 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _own(scope: Scope, name: bytes, said: bytes) -> bool:
+    """Return whether a request comes from a page of this service or from no page."""
+    if name == b"sec-fetch-site":
+        return said in _OWN_SITE
+    host = next((value for header, value in scope["headers"] if header == b"host"), b"")
+    return said == f"{scope['scheme']}://".encode() + host

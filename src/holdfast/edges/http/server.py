@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from holdfast.edges.http.connections import BoundedConnection
+from holdfast.edges.http.connections import IDLE_SECONDS, BoundedConnection
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -58,11 +58,13 @@ async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[No
         backlog=BACKLOG,
         ws="none",
         lifespan="off",
+        proxy_headers=False,
         log_config=None,
         log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=int(IDLE_SECONDS),
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]), name="holdfast http")

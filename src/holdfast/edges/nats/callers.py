@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.lines import Request
     from holdfast.store import Store
 
+TOKEN: Final = "token"
+TOKEN_SIGN: Final = "#"
+"""The mode of a principal that a token authenticates, and the sign before the token's id. No namespace and no
+user of NATS begins with it, so that handles of different callers have different names."""
 TRUSTED: Final = "trusted"
 """The principal of callers that name the plugin in the payload and may act for any plugin."""
 
@@ -67,7 +71,8 @@ class Callers:
 
     def principal(self, owner: str, user: str) -> str:
         """Return the principal: the owner, and the mode that authenticates it (`open` does not)."""
-        return f"{self._mode}:{owner}{user}"
+        mode = TOKEN if user.startswith(TOKEN_SIGN) else self._mode
+        return f"{mode}:{owner}{user}"
 
     def _tell_over(self, client: Connection, namespace: str) -> None:
         """Send the events of a namespace over the connection that its requests come from."""

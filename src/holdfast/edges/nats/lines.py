@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
     from holdfast.edges.calls import Verb
     from holdfast.edges.nats.discovery import Endpoint
+    from holdfast.errors import HoldfastError
     from holdfast.wire.subjects import Route
 
 LARGE: Final = 13
@@ -37,6 +38,7 @@ class Request(msgspec.Struct, gc=False):
     on that connection alone. `verb` is None if no verb has that name. `writes` means that earlier requests
     must have done their lookups before this one starts. `replayed` means that the request was executed before
     and gets the same answer again. `user` is the user of the caller's connection, if the server reports it.
+    `back` takes the answer instead of the connection if the request came in at another door.
     """
 
     line: str
@@ -54,6 +56,7 @@ class Request(msgspec.Struct, gc=False):
     replayed: bool = False
     user: str = ""
     warning: str = ""
+    back: Callable[[dict[str, Any], HoldfastError | None], None] | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,6 +67,8 @@ class Answers:
         fields, error = (answer, None) if isinstance(answer, dict) else ({}, _told(answer))
         if request.reply:
             error = self._reply(request, fields, error)
+        elif request.back is not None:
+            request.back(fields, error)
         request.endpoint.count(seconds, None if error is None else error.code)
         self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
 

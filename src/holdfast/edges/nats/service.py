@@ -40,7 +40,7 @@ from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
-from holdfast.wire.dialects import ADMIN, PAYLOAD, Dialect
+from holdfast.wire.dialects import PAYLOAD, Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -173,6 +173,15 @@ class NatsService:
         _log.info("the service has stopped")
 
     @property
+    def client(self) -> Connection:
+        """The common connection."""
+        return self._client
+
+    def now(self) -> int:
+        """Return the store's time, read once in a turn of the loop."""
+        return self._now()
+
+    @property
     def waiting(self) -> int:
         """The number of pending requests."""
         return self._intake.waiting if self._beside is None else 0
@@ -219,12 +228,20 @@ class NatsService:
             writes=verb is not None and verb.in_order,
             user=user,
         )
+        self.accept(request)
+
+    def accept(self, request: Request) -> None:
+        """Queue a request, or refuse it: for this door and others of the process."""
         limited = self._settings.rate is not None and not self._admitted(request)
         if limited or not self._intake.take(request):
             self._refuse_at_the_door(request)
 
+    def refused(self, where: str, error: HoldfastError) -> None:
+        """Record a request that another door refused before it was known who is asking."""
+        self._observer.unrouted(where, error)
+
     def _admitted(self, request: Request) -> bool:
-        if request.route.dialect is ADMIN:
+        if request.route.family == "admin":
             return True
         request.wait = self._rates.take(request.line, request.began)
         return request.wait == 0
@@ -270,7 +287,7 @@ class NatsService:
             raise self._no_verb(request)
         if not fields.keys() <= verb.plain:
             self._look_closer(request, verb, fields)
-        if route.dialect is ADMIN:
+        if route.family == "admin":
             fields["deadline"] = deadline
             return self._operate(request, verb, fields)
         if route.family == "table":
@@ -363,7 +380,7 @@ class NatsService:
 def _require_several(request: Request) -> None:
     """Reject a large request about a single key before decoding it, which would delay many others."""
     route, size = request.route, len(request.payload)
-    if route.family != "table" and route.dialect is not ADMIN and route.verb not in SEVERAL:
+    if route.family not in ("table", "admin") and route.verb not in SEVERAL:
         raise ValueTooLarge(
             f"the request has {size} bytes; one about a single key has at most {MOST_SINGLE}", field="value"
         )

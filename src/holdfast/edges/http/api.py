@@ -1,0 +1,260 @@
+"""The HTTP door to the catalogue of verbs, as an ASGI application.
+
+A request becomes a `Request` and waits in its plugin's queue like one over NATS, so that both share queues,
+turns, rates and budgets. The service answers it with fields or with an error.
+
+Law: the door decides who is asking and how the answer is spelled, and nothing about data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.edges.http import responses
+from holdfast.edges.http.routes import found
+from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
+from holdfast.edges.nats.discovery import Endpoint
+from holdfast.edges.nats.lines import Request
+from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValueTooLarge
+from holdfast.wire.subjects import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from holdfast.bus.connection import Connection
+    from holdfast.edges.http.responses import Header, Response
+    from holdfast.edges.http.routes import Found
+
+MOST_BODY: Final = 1_048_576
+"""Maximum number of bytes of a request's body, as over NATS."""
+MOST_BODIES: Final = 64 * MOST_BODY
+"""Maximum number of bytes of all bodies that are being received."""
+
+Answer = tuple[dict[str, Any], HoldfastError | None]
+
+
+class Service(Protocol):
+    """The parts of a service that the door uses."""
+
+    @property
+    def client(self) -> Connection:
+        """The connection to NATS."""
+        ...
+
+    def now(self) -> int:
+        """Return the store's time."""
+        ...
+
+    def accept(self, request: Request) -> None:
+        """Queue a request, or refuse it."""
+        ...
+
+    def refused(self, where: str, error: HoldfastError) -> None:
+        """Record a request that was refused before it was known who is asking."""
+        ...
+
+
+class Guard(Protocol):
+    """The check of who is asking."""
+
+    def admit(self, scope: Scope, asked: Found) -> str:
+        """Return the suffix of the caller's principal.
+
+        Raises:
+            PermissionDenied: The caller may not do this.
+        """
+        ...
+
+
+class Api:
+    """The HTTP door. `service` is None until there is one, and again while it stops.
+
+    Args:
+        guard: The check of who is asking.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self.service: Service | None = None
+        self._guard = guard
+        self._endpoint = Endpoint(name="http", subject="", queue_group="")
+        self._receiving = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        service = self.service
+        if service is None:
+            refusal = Unavailable("the service is starting or stopping", retry_after=1.0)
+            await respond(send, responses.problem(refusal), ())
+            return
+        call = None
+        try:
+            call = Call(scope, self._guard)
+            body = await self._body(scope, receive)
+            if body is None:
+                return  # the client has gone
+            response = call.shown(*await self._answer(service, call, body))
+        except HoldfastError as error:
+            if call is None or call.request is None:
+                service.refused(scope["path"], error)
+            response = responses.problem(error)
+        await respond(send, response, _told(service, call))
+
+    async def _answer(self, service: Service, call: Call, body: bytes) -> Answer:
+        """Queue the request and wait for its answer."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        request = call.request = Request(
+            line=call.asked.place.owner,
+            route=call.route,
+            reply="",
+            payload=body,
+            received=service.now(),
+            began=time.perf_counter(),
+            endpoint=self._endpoint,
+            client=service.client,
+            verb=call.asked.verb,
+            writes=call.asked.verb is not None and call.asked.verb.in_order,
+            user=call.user,
+            back=partial(_hand_back, answer),
+        )
+        service.accept(request)
+        return await answer
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Receive the body; None if the client has gone.
+
+        Raises:
+            ValueTooLarge: The body is larger than allowed.
+            Busy: Too many bodies are being received.
+        """
+        length = _length(scope)
+        if length > MOST_BODY:
+            raise ValueTooLarge(f"the body has {length} bytes, more than {MOST_BODY}")
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        if message["type"] == "http.request" and not message.get("more_body"):
+            return _fitting(body)
+        held = 0
+        parts = []
+        try:
+            while message["type"] == "http.request":
+                body = message.get("body", b"")
+                held += len(body)
+                self._receiving += len(body)
+                if self._receiving > MOST_BODIES:
+                    raise Busy("too many large requests are being received", retry_after=0.5)
+                parts.append(body)
+                if held > MOST_BODY or not message.get("more_body"):
+                    return _fitting(b"".join(parts))
+                message = await receive()
+        finally:
+            self._receiving -= held
+        return None
+
+
+class Call:
+    """One request: what it asks for, and how its answer is shown.
+
+    Args:
+        scope: The request.
+        guard: The check of who is asking.
+
+    Raises:
+        HoldfastError: The path leads nowhere, a header is illegal, or the caller may not do this.
+    """
+
+    def __init__(self, scope: Scope, guard: Guard) -> None:
+        self._path: bytes = scope["raw_path"]
+        self._method: str = scope["method"]
+        self.asked = found(self._method, self._path)
+        self.user = guard.admit(scope, self.asked)
+        self.request: Request | None = None
+        given = header_fields(scope["headers"])
+        self._known: str | None = None
+        self._conditional = False
+        self._query: dict[str, Any] = {}
+        self._show = self._reading(scope, given) if self._method in ("GET", "HEAD") else self._writing(given)
+        place = self.asked.place
+        name = "admin" if place.family == "admin" else "http"
+        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT")
+        self.route = Route(
+            dialect, self.asked.name, place.namespace, place.owner, place.root, family=place.family
+        )
+
+    def _reading(self, scope: Scope, given: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
+        verb = self.asked.verb
+        assert verb is not None
+        self._known = given.pop("if_none_match", None)
+        given.pop("if_match", None)
+        query = query_fields(verb, scope["query_string"])
+        if self.asked.key is None:
+            self._query = query
+            given |= query
+            return self._page
+        given["key"] = self.asked.key
+        entry = query.pop("entry", "false") in ("true", "")
+        given |= query
+        return partial(self._entry, responses.whole if entry else responses.shown)
+
+    def _writing(self, given: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
+        expected = expected_version(given)
+        if expected is not None:
+            self._conditional = True
+            given["expected_version"] = expected
+        if self.asked.key is not None:
+            given["key"] = self.asked.key
+        return responses.plain if self.asked.key is None or self._method == "DELETE" else responses.whole
+
+    def shown(self, fields: dict[str, Any], error: HoldfastError | None) -> Response:
+        """Return the response that shows an answer."""
+        if error is not None:
+            return responses.problem(error, conditional=self._conditional)
+        return self._show(fields)
+
+    def _page(self, fields: dict[str, Any]) -> Response:
+        return responses.page(fields, self._path, self._query)
+
+    def _entry(self, show: Callable[[dict[str, Any]], Response], fields: dict[str, Any]) -> Response:
+        if not fields["exists"]:
+            return responses.problem(KeyNotFound("there is no such key", field="key"))
+        if self._known is not None and self._known in ("*", tagged(fields["version"])):
+            return responses.unchanged(fields)
+        return show(fields)
+
+
+async def respond(send: Send, response: Response, more: tuple[Header, ...]) -> None:
+    """Send a response."""
+    length = (b"content-length", str(len(response.body)).encode())
+    headers = [*response.headers, *responses.ALWAYS, *more]
+    if response.status != 304:
+        headers.append(length)
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: HoldfastError | None) -> None:
+    if not answer.done():  # it is cancelled if the client has gone
+        answer.set_result((fields, error))
+
+
+def _told(service: Service, call: Call | None) -> tuple[Header, ...]:
+    now = (b"holdfast-time", str(service.now()).encode())
+    warning = "" if call is None or call.request is None else call.request.warning
+    return (now, (b"holdfast-warning", warning.encode())) if warning else (now,)
+
+
+def _length(scope: Scope) -> int:
+    for name, said in scope["headers"]:
+        if name == b"content-length":
+            return int(said)  # the parser has checked that it is a number
+    return 0
+
+
+def _fitting(body: bytes) -> bytes:
+    if len(body) > MOST_BODY:
+        raise ValueTooLarge(f"the body has more than {MOST_BODY} bytes")
+    return body

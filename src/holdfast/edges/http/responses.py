@@ -1,0 +1,138 @@
+"""Responses of the HTTP door: status, headers and body.
+
+Law: the status of an error comes from the one table of codes, `holdfast.wire.errors.NUMBERS`. Only three
+refusals have a status of their own, because HTTP has a word for them: a failed precondition is 412, a caller
+without a token 401, and a wrong method 405.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast.edges.http.routes import WrongMethod
+from holdfast.edges.http.spoken import tagged
+from holdfast.errors import HoldfastError, PermissionDenied, VersionConflict
+from holdfast.wire.errors import NUMBERS, error_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Header = tuple[bytes, bytes]
+
+JSON: Final[Header] = (b"content-type", b"application/json")
+PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
+ALWAYS: Final[tuple[Header, ...]] = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""The headers of every response. Stored values are neither cached nor taken for a web page."""
+
+encode: Final = msgspec.json.Encoder().encode
+
+
+class NoToken(PermissionDenied):
+    """The caller showed no token, or none that is valid."""
+
+
+class Response(NamedTuple):
+    """A response."""
+
+    status: int
+    headers: list[Header]
+    body: bytes
+
+
+def plain(fields: Mapping[str, Any]) -> Response:
+    """Return the reply to a verb, with its fields as JSON."""
+    return Response(200, [JSON], encode(fields))
+
+
+def shown(fields: Mapping[str, Any]) -> Response:
+    """Return an entry: its value as the body, and its envelope as headers."""
+    headers = [JSON, *_tag(fields), (b"last-modified", _http_date(fields["updated_at"]))]
+    if fields["expires_at"] is not None:
+        headers.append((b"holdfast-expires-at", fields["expires_at"].isoformat().encode()))
+    return Response(200, headers, bytes(fields["value"]))
+
+
+def whole(fields: Mapping[str, Any]) -> Response:
+    """Return an entry or a write as JSON, with its version as the entity tag."""
+    return Response(200, [JSON, *_tag(fields)], encode(fields))
+
+
+def unchanged(fields: Mapping[str, Any]) -> Response:
+    """Return the response to a caller that already has this version."""
+    return Response(304, _tag(fields), b"")
+
+
+def page(fields: Mapping[str, Any], path: bytes, asked: Mapping[str, Any]) -> Response:
+    """Return a page of keys, with a link to the next page."""
+    headers = [JSON]
+    if fields["cursor"] is not None:
+        query = urlencode(
+            {name: _spelled(said) for name, said in asked.items()} | {"cursor": fields["cursor"]}
+        )
+        headers.append((b"link", b"<" + path + b"?" + query.encode() + b'>; rel="next"'))
+    return Response(200, headers, encode(fields))
+
+
+def problem(error: HoldfastError, *, conditional: bool = False) -> Response:
+    """Return an error as a problem document; see RFC 9457.
+
+    With `conditional` the caller sent a precondition, so that a conflict means that it failed.
+    """
+    fields = error_fields(error)
+    status = _status(error, conditional=conditional)
+    code, message = fields.pop("error_code"), fields.pop("message")
+    about = {
+        "type": f"urn:holdfast:error:{code.lower()}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": message,
+        "code": code,
+    }
+    headers = [PROBLEM, *_complaint(error), *_tag(fields.get("current") or {})]
+    return Response(status, headers, encode(about | fields))
+
+
+def _status(error: HoldfastError, *, conditional: bool) -> int:
+    if isinstance(error, WrongMethod):
+        return 405
+    if isinstance(error, NoToken):
+        return 401
+    if conditional and isinstance(error, VersionConflict) and error.reason is None:
+        return 412
+    return NUMBERS[error.code]
+
+
+def _complaint(error: HoldfastError) -> list[Header]:
+    after = getattr(error, "retry_after", None)
+    headers = [] if after is None else [(b"retry-after", str(max(1, math.ceil(after))).encode())]
+    if isinstance(error, WrongMethod):
+        headers.append((b"allow", error.allowed.encode()))
+    if isinstance(error, NoToken):
+        headers.append((b"www-authenticate", b'Bearer realm="holdfast"'))
+    return headers
+
+
+def _tag(fields: Mapping[str, Any]) -> list[Header]:
+    version = fields.get("version")
+    return [] if version is None else [(b"etag", tagged(version).encode())]
+
+
+def _spelled(said: object) -> object:
+    return str(said).lower() if isinstance(said, bool) else said
+
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _http_date(at: Any) -> bytes:
+    """Return a time in the form of HTTP, which is in English whatever the locale."""
+    day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
+    return f"{day}, {at.day:02} {month} {at.year} {at.hour:02}:{at.minute:02}:{at.second:02} GMT".encode()

@@ -1,0 +1,164 @@
+"""Requests over HTTP as fields: those of the body, the path, the query and the headers.
+
+Law: this module only spells. A number that is none stays text, so that the rules refuse it with the same
+words as at every other door.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.errors import ValidationError
+from holdfast.wire.dialects import Dialect
+from holdfast.wire.payload import decode, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.edges.calls import Verb
+
+HEADERS: Final = {
+    b"holdfast-request-id": "request_id",
+    b"holdfast-ttl": "ttl",
+    b"holdfast-writer": "last_writer",
+    b"holdfast-spec-ref": "spec_ref",
+    b"holdfast-deadline": "deadline",
+    b"holdfast-deadline-ms": "deadline_ms",
+    b"if-match": "if_match",
+    b"if-none-match": "if_none_match",
+}
+"""The headers that are fields of a call. The last two become `expected_version`."""
+_NUMBERS: Final = frozenset({"ttl", "deadline", "deadline_ms"})
+_TAG: Final = re.compile(r'"(0|[1-9][0-9]{0,18})"')
+MOST_PARAMETERS: Final = 100
+"""Maximum number of parameters in a query."""
+
+
+class HttpDialect(Dialect, frozen=True, kw_only=True):
+    """The spelling of one request: `given` holds the fields outside its body.
+
+    With `bare` the body is the value itself and not an object of fields.
+    """
+
+    given: dict[str, Any]
+    bare: bool = False
+
+    def fields(self, payload: bytes) -> dict[str, Any]:
+        """Decode the fields of the request."""
+        if self.bare:
+            return {"value": decode(payload), **self.given}
+        fields = fields_of(payload)
+        for name, field in self.given.items():
+            if fields.setdefault(name, field) != field:
+                raise ValidationError(f"{name} in the body and outside of it differ", field=name)
+        return fields
+
+
+def header_fields(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """Return the fields that headers give.
+
+    Raises:
+        ValidationError: A header occurs twice or is not UTF-8.
+    """
+    fields: dict[str, Any] = {}
+    for header, said in headers:
+        name = HEADERS.get(header)
+        if name is None:
+            continue
+        if name in fields:
+            raise ValidationError(f"the header {header.decode()} occurs twice", field=name)
+        try:
+            text = said.decode()
+        except UnicodeDecodeError:
+            raise ValidationError(f"the header {header.decode()} is not UTF-8", field=name) from None
+        fields[name] = int(text) if name in _NUMBERS and _decimal(text) else text
+    if fields.get("ttl") == "keep":
+        del fields["ttl"]
+        fields["keep_ttl"] = True
+    return fields
+
+
+def expected_version(fields: dict[str, Any]) -> int | None:
+    """Take `If-Match` and `If-None-Match` out of the fields, and return the version that they expect.
+
+    Raises:
+        ValidationError: They are not one version, or both are given.
+    """
+    match, none = fields.pop("if_match", None), fields.pop("if_none_match", None)
+    if none is not None:
+        if none != "*" or match is not None:
+            raise ValidationError(
+                "If-None-Match must be * for a write, without an If-Match", field="if_none_match"
+            )
+        return 0
+    if match is None:
+        return None
+    tag = _TAG.fullmatch(match)
+    if tag is None:
+        raise ValidationError('If-Match must be one version in quotes, such as "7"', field="if_match")
+    return int(tag[1])
+
+
+def tagged(version: int) -> str:
+    """Return the entity tag of a version."""
+    return f'"{version}"'
+
+
+def query_fields(verb: Verb, query: bytes) -> dict[str, Any]:
+    """Return the parameters of a query as the fields of a verb.
+
+    Raises:
+        ValidationError: The query is not UTF-8, or has too many parameters.
+    """
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
+        )
+    except ValueError:
+        raise ValidationError(
+            f"the query must be UTF-8 with at most {MOST_PARAMETERS} parameters", field="query"
+        ) from None
+    kinds = _kinds(verb.fields)
+    return {name: _read(kinds.get(name), text) for name, text in pairs}
+
+
+def _read(kind: str | None, text: str) -> Any:
+    if kind == "integer" and _decimal(text):
+        return int(text)
+    if kind == "boolean":
+        return {"true": True, "": True, "false": False}.get(text, text)
+    return text
+
+
+def _decimal(text: str) -> bool:
+    return len(text) <= 20 and text.isascii() and text.isdecimal()
+
+
+@cache
+def _kinds(struct: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return which fields of a struct are integers and booleans."""
+    found = inspect.type_info(struct)
+    assert isinstance(found, inspect.StructType)
+    return {field.encode_name: _kind(field.type) for field in found.fields}
+
+
+def _kind(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _kind(inner)
+        case inspect.UnionType(types=types):
+            return next((name for one in types if (name := _kind(one))), "")
+        case inspect.IntType():
+            return "integer"
+        case inspect.BoolType():
+            return "boolean"
+        case _:
+            return ""

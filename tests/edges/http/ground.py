@@ -1,0 +1,90 @@
+"""A service that is served over HTTP beside NATS, and a client of the httpx library for it.
+
+Law: only what is needed to start it and to speak to it; nothing about pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+import holdfast
+from holdfast.bus.connection import Connection
+from holdfast.edges.http.api import Api
+from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.door import Door
+from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.server import http_server
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.store import Store
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from holdfast.clock import Clock
+    from holdfast.engine import Engine
+
+
+class Served:
+    """A store that is served at `url` over HTTP and at `bus` over NATS."""
+
+    def __init__(self, store: Store, bus: str, client: httpx.AsyncClient, api: Api) -> None:
+        self.store = store
+        self.bus = bus
+        self.client = client
+        self.api = api
+        self.url = str(client.base_url).rstrip("/")
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        """Send a request; underscores in the names of headers are hyphens."""
+        named = {name.replace("_", "-"): said for name, said in headers.items()}
+        content = holdfast_json(body) if body is not None else None
+        return await self.client.request(method, path, content=content, headers=named)
+
+    async def call(self, path: str, /, **fields: Any) -> httpx.Response:
+        """Call a verb by POST."""
+        return await self.client.post(path, json=fields)
+
+
+def holdfast_json(body: Any) -> bytes:
+    """Encode a body; bytes are sent as they are."""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+@contextlib.asynccontextmanager
+async def served(
+    db: Path | str,
+    bus: str,
+    *,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    open_mode: bool = True,
+    engine: Engine | None = None,
+) -> AsyncIterator[Served]:
+    """Serve a store within an `async with` block."""
+    port = free_port()
+    opened = holdfast.open(db, clock=clock, reap=False) if engine is None else Store(engine, reap=False)
+    async with (
+        opened as store,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        connection = Connection()
+        await connection.reach(bus)
+        stack.push_async_callback(connection.close)
+        service = NatsService(store, connection, settings or Settings())
+        await service.start()
+        stack.push_async_callback(service.stop)
+        api = Api(Guard(open_mode=open_mode))
+        api.service = service
+        health = application(Health(store), Metrics("holdfast", store))
+        door = Door(health, api=api)
+        await stack.enter_async_context(http_server(door, host="127.0.0.1", port=port))
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
+        await stack.enter_async_context(client)
+        yield Served(store, bus, client, api)

@@ -1,0 +1,183 @@
+"""The HTTP door: every verb answers there, in the same queues as over NATS, and nothing else gets in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.http import api
+from holdfast.edges.nats.lines import Limits
+from holdfast.edges.nats.service import Settings
+from tests.edges.calls.script import SCRIPT
+from tests.edges.calls.test_catalogue import filled
+from tests.edges.http.ground import Served, served
+from tests.edges.nats.ground import Gated, calling, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def path(family: str, verb: str) -> str:
+    """Where a verb is called."""
+    return f"/v1/admin:{verb}" if family == "admin" else f"/v1/{family}/trivia:{verb}"
+
+
+async def test_every_verb_answers(here: Served, tmp_path: Path) -> None:
+    """Every verb of the catalogue takes its fields over HTTP and answers as declared."""
+    letter = 0
+    for family, name, fields in SCRIPT:
+        request = filled(fields, path=str(tmp_path / "copy"), letter=letter)
+        response = await here.call(path(family, name), **request)
+        reply = response.json()
+        assert response.status_code == 200, (family, name, reply)
+        assert "holdfast-warning" not in response.headers, (family, name)
+        letter = reply.get("letter", letter)
+        msgspec.convert(reply, FAMILIES[family][name].reply)
+
+
+@pytest.mark.parametrize(
+    ("method", "where", "status", "code"),
+    [
+        ("POST", "/v1/kv/trivia:fly", 404, "INVALID_SUBJECT"),
+        ("POST", "/v1/kv/trivia:", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/nothing/trivia", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/table/trivia", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/table/trivia/key", 404, "INVALID_SUBJECT"),
+        ("POST", "/v1/admin/x:stats", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/semantic/acme", 404, "INVALID_SUBJECT"),
+        ("GET", "/v1/semantic/Acme/web", 400, "VALIDATION_ERROR"),
+        ("GET", "/v1/kv/Trivia/key", 400, "INVALID_PLUGIN_NAME"),
+        ("GET", "/v1/kv/%2e%2e/key", 400, "INVALID_PLUGIN_NAME"),
+        ("GET", "/v1/kv/trivia/", 400, "VALIDATION_ERROR"),
+        ("GET", "/v1/kv/trivia/%ff", 400, "VALIDATION_ERROR"),
+        ("GET", "/v1/kv/trivia?limit=many", 400, "VALIDATION_ERROR"),
+        ("GET", "/v1/kv/trivia?prefix=%ff", 400, "VALIDATION_ERROR"),
+        ("PUT", "/v1/kv/trivia/key", 400, "INVALID_JSON"),
+        ("GET", "/v1/kv/trivia:get", 405, "INVALID_SUBJECT"),
+        ("POST", "/v1/kv/trivia/key", 405, "INVALID_SUBJECT"),
+        ("PATCH", "/v1/kv/trivia/key", 405, "INVALID_SUBJECT"),
+        ("PUT", "/v1/kv/trivia", 405, "INVALID_SUBJECT"),
+        ("DELETE", "/v1/kv/trivia", 405, "INVALID_SUBJECT"),
+    ],
+)
+async def test_what_leads_nowhere_is_refused(
+    here: Served, method: str, where: str, status: int, code: str
+) -> None:
+    """A path, method or parameter that is wrong is refused with a code, and what is allowed is named."""
+    response = await here.ask(method, where)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert ("allow" in response.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"key":"a","value":NaN}', b"\xff", b'{"a":' * 5_000])
+async def test_a_body_that_is_no_object_is_refused(here: Served, body: bytes) -> None:
+    """A body that can't be read is refused with a code, never with a server error."""
+    response = await here.ask("POST", "/v1/kv/trivia:set", body)
+    assert (response.status_code, response.json()["code"] in ("INVALID_JSON", "VALIDATION_ERROR")) == (
+        400,
+        True,
+    )
+
+
+async def test_a_body_has_its_size(here: Served) -> None:
+    """A body larger than a megabyte is refused, its size told or not; a value keeps its own limit."""
+
+    async def pieces(size: int) -> Any:
+        for _ in range(size // 65_536):
+            yield b"x" * 65_536
+
+    told = await here.ask("POST", "/v1/kv/trivia:set_many", b"x" * (api.MOST_BODY + 1))
+    assert (told.status_code, told.json()["code"]) == (413, "VALUE_TOO_LARGE")
+    untold = await here.client.post("/v1/kv/trivia:set_many", content=pieces(2 * api.MOST_BODY))
+    assert (untold.status_code, untold.json()["code"]) == (413, "VALUE_TOO_LARGE")
+    value = await here.ask("PUT", "/v1/kv/trivia/k", "x" * 65_535)
+    assert value.json()["detail"] == "Value size (65537 bytes) exceeds 64KB limit (65536 bytes)"
+    assert (await here.ask("PUT", "/v1/kv/trivia/k", "x" * 65_534)).status_code == 200
+
+
+async def test_bodies_have_their_room_together(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that send large bodies at once can't fill the memory: one too many is told to come later."""
+    monkeypatch.setattr(api, "MOST_BODIES", 100_000)
+    response = await here.ask("POST", "/v1/kv/trivia:set_many", b" " * 1_000_000)
+    assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (
+        503,
+        "BUSY",
+        "1",
+    )
+    monkeypatch.undo()
+    assert (await here.ask("POST", "/v1/kv/trivia:list", b" " * 300_000 + b"{}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Sec_Fetch_Site": "same-origin"}, 200),
+        ({"Sec_Fetch_Site": "none"}, 200),
+    ],
+)
+async def test_web_pages_of_others_are_kept_out(here: Served, headers: dict[str, str], status: int) -> None:
+    """A web page in a browser on this machine can neither read nor write here: there is no CORS."""
+    response = await here.ask("PUT", "/v1/kv/trivia/k", 1, **headers)
+    assert (response.status_code, "access-control-allow-origin" in response.headers) == (status, False)
+    assert (await here.store.kv("trivia").get("k") is not None) == (status == 200)
+
+
+async def test_a_rate_counts_both_doors(bus: str, tmp_path: Path) -> None:
+    """What a plugin asks over NATS and over HTTP counts against one rate; 429 says when to come back."""
+    async with (
+        served(tmp_path / "state.db", bus, settings=Settings(rate=1)) as here,
+        calling(bus) as caller,
+    ):
+        assert (await caller.ask("db.kv.trivia.get", {"key": "a"}))["success"]
+        refused = await here.ask("GET", "/v1/kv/trivia/a")
+        assert (refused.status_code, refused.json()["code"]) == (429, "RATE_LIMITED")
+        assert refused.headers["retry-after"] == "1"
+        assert (await here.ask("GET", "/v1/kv/quiet/a")).status_code == 404
+
+
+async def test_a_flood_over_http_fills_its_own_queue(bus: str, tmp_path: Path) -> None:
+    """A plugin that floods HTTP is told that it is too many, and another's requests over NATS are served."""
+    engine, limits = Gated(), Limits(waiting=10, under_way=4)
+    settings = Settings(limits=limits, deadline_ms=60_000)
+    async with served("", bus, settings=settings, engine=engine) as here, calling(bus) as caller:
+        engine.gate.clear()
+        try:
+            sent = []
+            for wave in range(2):  # all of the first may arrive before any of it is under way
+                sent += [asyncio.create_task(here.ask("PUT", f"/v1/kv/flood/{n}", n)) for n in range(40)]
+                least = 26 + 40 * wave
+                await until(lambda: sum(one.done() for one in sent) >= least)  # noqa: B023
+            other = await caller.begin("db.kv.quiet.set", {"key": "k", "value": 1})
+            too_many = await caller.ask("db.kv.flood.set", {"key": "k", "value": 1})
+            assert (too_many["success"], too_many.get("error_code")) == (False, "BUSY")
+        finally:
+            engine.gate.set()
+        assert (await other).fields["success"]
+        found = [response.status_code for response in await asyncio.gather(*sent)]
+        assert (found.count(503), found.count(200)) == (66, 14)
+
+
+async def test_before_and_after_there_is_a_service(here: Served) -> None:
+    """While a service starts or stops, a request is refused as one that may be repeated."""
+    here.api.service = None
+    response = await here.ask("GET", "/v1/kv/trivia/a")
+    assert (response.status_code, response.json()["retryable"]) == (503, True)
+
+
+async def test_requests_are_told_apart_in_the_log_of_slow_ones(bus: str, tmp_path: Path) -> None:
+    """Operators find slow requests over HTTP in the slow log, with plugin, verb and key."""
+    settings = Settings(slow_seconds=0.0)
+    async with served(tmp_path / "state.db", bus, settings=settings) as here:
+        await here.ask("PUT", "/v1/kv/trivia/a%2Fb", 1, Holdfast_Request_Id="r1")
+        [slow] = (await here.call("/v1/admin:slowlog")).json()["requests"]
+    assert (slow["plugin"], slow["verb"], slow["key"], slow["request_id"]) == ("trivia", "set", "a/b", "r1")
