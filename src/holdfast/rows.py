@@ -21,6 +21,8 @@ TABLE: Final = "table"
 """The space of table definitions, by name."""
 DROPPED: Final = "dropped"
 """The space of the names of spaces whose rows are to be removed."""
+SYSTEM: Final = "system/"
+"""The beginning of the names of namespaces that belong to the store itself. No door leads to them."""
 OVERHEAD: Final = 128
 """Bytes that a row or a record counts for, in addition to its key, its value and its other texts."""
 

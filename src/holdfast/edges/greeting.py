@@ -16,6 +16,7 @@ from urllib.parse import quote as escaped
 from urllib.parse import urlencode
 
 from holdfast import masking
+from holdfast.edges.settings.addresses import is_loopback
 from holdfast.edges.settings.read import open_mode, shown, variable_of
 
 if TYPE_CHECKING:
@@ -58,9 +59,19 @@ def greeting(
         yield f"Open  {exposed}"
         yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
     if config.http_port:
-        yield f"HTTP  http://{config.http_host}:{config.http_port}/readyz and /metrics"
+        yield from _http(config, open_mode=exposed is not None)
     yield from _to_try(config, url)
     yield "Ctrl-C stops."
+
+
+def _http(config: Config, *, open_mode: bool) -> Iterator[str]:
+    """Yield where HTTP is served, and who needs a token there."""
+    scheme = "https" if config.http_tls_cert else "http"
+    yield f"HTTP  {scheme}://{config.http_host}:{config.http_port}/v1, /readyz and /metrics"
+    near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
+    yield f"      ({near}: holdfast token create)"
+    if not config.http_tls_cert and not is_loopback(config.http_host):
+        yield "      (without TLS, so tokens and data can be read on the network: see http_tls_cert)"
 
 
 def _to_try(config: Config, url: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import Guard
-from holdfast.edges.http.server import http_server
+from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
@@ -77,11 +77,12 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
-        api = Api(Guard(open_mode=open_mode(config) is not None))
+        api = Api(Guard(store.tokens(), open_mode=open_mode(config) is not None))
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
             app = Door(application(health, metrics), names=names, api=api)
-            served = http_server(app, host=config.http_host, port=config.http_port)
+            tls = tls_context(config.http_tls_cert, config.http_tls_key) if config.http_tls_cert else None
+            served = http_server(app, host=config.http_host, port=config.http_port, tls=tls)
             await outliving.enter_async_context(served)
         url = await outliving.enter_async_context(_bus(config))
         links = health.links = metrics.links = [

@@ -109,6 +109,18 @@ class ServiceEngine(Protocol):
         """Verify one part of the audit, starting after the record whose signature is `anchor`."""
         ...
 
+    async def create_token(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a token. Returns the token and what it allows."""
+        ...
+
+    async def tokens(self) -> list[dict[str, Any]]:
+        """Return the tokens that are valid."""
+        ...
+
+    async def revoke_token(self, name: str) -> bool:
+        """Revoke a token by its id. Returns whether it was there."""
+        ...
+
     async def sweep(self) -> int:
         """Remove expired entries. Returns the number removed."""
         ...

@@ -18,6 +18,7 @@ from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
+from holdfast.rows import SYSTEM
 from holdfast.stored import purpose_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 
@@ -82,7 +83,7 @@ class Survey:
 
     async def holdings(self) -> AsyncIterator[list[Holding]]:
         """Yield every namespace, by name, in parts. Other tasks get their turn between parts."""
-        found = await self._engine.totals(self._now())
+        found = await self._totals()
         for start in range(0, len(found), PART):
             yield await self._holdings(found[start : start + PART])
             await asyncio.sleep(0)
@@ -91,7 +92,7 @@ class Survey:
         """Return the numbers of as many namespaces as fit one reply."""
         most = rules.limit(limit)
         after = "" if cursor is None else last_seen(cursor, "")
-        found = [one for one in await self._engine.totals(self._now()) if one.namespace.name > after]
+        found = [one for one in await self._totals() if one.namespace.name > after]
         part = found[: min(most, rules.MAX_TRANSFER_BYTES // STATS_BYTES)]
         more = len(part) < len(found)
         return StatsPage(
@@ -109,6 +110,11 @@ class Survey:
                 for address, row in zip(part, rows, strict=True)
             ]
             await asyncio.sleep(0)
+
+    async def _totals(self) -> list[Totals]:
+        """Return the totals of all namespaces but those of the store itself."""
+        found = await self._engine.totals(self._now())
+        return [one for one in found if not one.namespace.name.startswith(SYSTEM)]
 
     async def _holdings(self, part: list[Totals]) -> list[Holding]:
         sums = await self._engine.read(

@@ -15,7 +15,7 @@ from holdfast.engine import Announcer, Examined, Rescuer
 from holdfast.errors import Unsupported
 from holdfast.model import Policy, Stats
 from holdfast.pipeline.pipeline import Pipeline
-from holdfast.rows import KV
+from holdfast.rows import KV, SYSTEM
 from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.operators.audit import Audit
     from holdfast.operators.holdings import Survey
     from holdfast.operators.letters import Letters
+    from holdfast.operators.tokens import Tokens
     from holdfast.pipeline.outage import Outage
     from holdfast.verbs.fields import Provenance
 
@@ -39,7 +40,8 @@ class Operations(Pipeline):
         """List what every namespace holds, ordered by name."""
         from holdfast.operators.holdings import stats_of
 
-        return [stats_of(totals) for totals in await self._reading().totals(self.now())]
+        found = await self._reading().totals(self.now())
+        return [stats_of(totals) for totals in found if not totals.namespace.name.startswith(SYSTEM)]
 
     async def stats(self, namespace: str) -> Stats:
         """Get what one namespace holds, at a cost that does not grow with it.
@@ -343,6 +345,19 @@ class Operations(Pipeline):
         from holdfast.pipeline.audit_key import bind_keys
 
         return await bind_keys(self._reading(), self.execute, self.now)
+
+    def tokens(self) -> Tokens:
+        """Get the tokens that let callers in over HTTP.
+
+        Returns:
+            A handle that makes, lists and revokes tokens.
+
+        Example:
+            `made = await store.tokens().create(plugin="trivia", verbs=["get", "list"], ttl=86_400)`
+        """
+        from holdfast.operators.tokens import tokens_of
+
+        return tokens_of(self._reading(), self)
 
     def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
         """Get the dead letters of a namespace.

@@ -368,6 +368,11 @@ OPERATORS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("upkeep", {}),
     ("rescue", {"path": "{path}"}),
     ("slowlog", {"limit": 5, "before": None, "instance": None}),
+    ("token_create", {"plugin": "trivia", "verbs": ["get"], "ttl": 60}),
+    ("token_create", {"tenant": "acme", "project": "web"}),
+    ("token_create", {"operator": True}),
+    ("tokens", {}),
+    ("token_revoke", {"id": "00"}),
 ]
 
 POLICY: Final = [name for name, _ in OPERATORS].index("set_policy")

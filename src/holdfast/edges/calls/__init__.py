@@ -6,12 +6,16 @@ verb is declared in the module of its family.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.calls import keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
+from holdfast.errors import ValidationError
 
-__all__ = ["FAMILIES", "Verb", "reading"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FAMILIES", "WATCH", "Verb", "reading", "require_verbs"]
 
 FAMILIES: Final[dict[str, dict[str, Verb]]] = {
     "kv": keys.VERBS,
@@ -26,3 +30,21 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
 def reading(family: str) -> frozenset[str]:
     """Return the names of a family's verbs that write nothing."""
     return frozenset(name for name, verb in FAMILIES[family].items() if not verb.writes)
+
+
+WATCH: Final = "watch"
+"""Another name for `changes`, where verbs are allowed: a watch reads changes."""
+
+
+def require_verbs(names: Iterable[object]) -> None:
+    """Check that every name is that of a verb.
+
+    Raises:
+        ValidationError: One of them is not.
+    """
+    known = {WATCH}.union(*FAMILIES.values())
+    for name in names:
+        if name not in known:
+            raise ValidationError(
+                f"there is no verb {str(name)[:60]!r}; known are {', '.join(sorted(known))}", field="verbs"
+            )

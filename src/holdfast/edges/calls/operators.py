@@ -40,6 +40,7 @@ from holdfast.edges.calls.operator_fields import (
     TrashFields,
     TrashReply,
 )
+from holdfast.edges.calls.tokens import TOKEN_VERBS
 from holdfast.engine import AuditPart
 from holdfast.errors import ValidationError
 from holdfast.handles.key_calls import provenance
@@ -263,5 +264,6 @@ VERBS: Final = catalogue(
     _verb(_rescue, "Copy the whole SQLite store into a new file.", RescueFields, RescuePart, walks=True),
     _verb(_slowlog, "Return the requests that took long, newest first.", SlowlogFields, SlowlogReply),
     _verb(_ready, "Succeed if a write would be accepted now.", CallFields, ReadyReply),
+    *TOKEN_VERBS,
 )
 """The verbs for operators."""

@@ -193,6 +193,11 @@ audit.command("holdfast.edges.cli.commands.audit:anchor", name="anchor")
 audit.command("holdfast.edges.cli.commands.audit:export", name="export")
 audit.command("holdfast.edges.cli.commands.audit:rotate", name="rotate")
 
+app.command(token := App(name="token", group=OPERATE, help="Tokens that let callers in over HTTP."))
+token.command("holdfast.edges.cli.commands.token:create", name="create")
+token.command("holdfast.edges.cli.commands.token:list_tokens", name="list", alias="ls")
+token.command("holdfast.edges.cli.commands.token:revoke", name="revoke")
+
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
 config.command("holdfast.edges.cli.commands.config_init:init", name="init")
 config.command("holdfast.edges.cli.commands.config:show", name="show")

@@ -62,7 +62,7 @@ class Service(Protocol):
 class Guard(Protocol):
     """The check of who is asking."""
 
-    def admit(self, scope: Scope, asked: Found) -> str:
+    async def admit(self, scope: Scope, asked: Found) -> str:
         """Return the suffix of the caller's principal.
 
         Raises:
@@ -93,7 +93,8 @@ class Api:
             return
         call = None
         try:
-            call = Call(scope, self._guard)
+            asked = found(scope["method"], scope["raw_path"])
+            call = Call(scope, asked, await self._guard.admit(scope, asked))
             body = await self._body(scope, receive)
             if body is None:
                 return  # the client has gone
@@ -161,17 +162,18 @@ class Call:
 
     Args:
         scope: The request.
-        guard: The check of who is asking.
+        asked: The meaning of its path.
+        user: The suffix of the caller's principal.
 
     Raises:
-        HoldfastError: The path leads nowhere, a header is illegal, or the caller may not do this.
+        ValidationError: A header or a parameter is illegal.
     """
 
-    def __init__(self, scope: Scope, guard: Guard) -> None:
+    def __init__(self, scope: Scope, asked: Found, user: str) -> None:
         self._path: bytes = scope["raw_path"]
         self._method: str = scope["method"]
-        self.asked = found(self._method, self._path)
-        self.user = guard.admit(scope, self.asked)
+        self.asked = asked
+        self.user = user
         self.request: Request | None = None
         given = header_fields(scope["headers"])
         self._known: str | None = None

@@ -1,21 +1,36 @@
 """The check of who is asking over HTTP.
 
 Law: without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
-callers apart either. A request that a proxy passed on comes from elsewhere, whatever its connection says.
+callers apart either. A request that a proxy passed on comes from elsewhere, whatever its connection says. A
+revoked token is refused within a second.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import time
 from typing import TYPE_CHECKING, Final
 
+from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
+from holdfast.edges.nats.service import TOKEN_SIGN
+from holdfast.edges.settings.addresses import is_loopback
+from holdfast.errors import Busy, PermissionDenied
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Scope
 
     from holdfast.edges.http.routes import Found
+    from holdfast.operators.tokens import Token, Tokens
 
+FRESH: Final = 1.0
+"""Seconds for which a token is known without another look into the store."""
+LOOKS: Final = 200
+"""Maximum number of unknown tokens looked up in a second: guessing tokens must not load the store."""
+KNOWN: Final = 4_096
+"""Number of tokens that are remembered."""
+_BEARER: Final = b"bearer "
 _PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 """Headers that a proxy adds."""
 
@@ -24,21 +39,64 @@ class Guard:
     """The check of who is asking.
 
     Args:
+        tokens: The tokens of the store.
         open_mode: Whether processes of this machine need no token.
+        ticks: Returns a monotonic time in seconds.
     """
 
-    def __init__(self, *, open_mode: bool) -> None:
+    def __init__(
+        self, tokens: Tokens, *, open_mode: bool, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tokens = tokens
         self._open = open_mode
+        self._ticks = ticks
+        self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)
+        self._second = 0
+        self._looks = 0
 
-    def admit(self, scope: Scope, asked: Found) -> str:
+    async def admit(self, scope: Scope, asked: Found) -> str:
         """Return the suffix of the caller's principal.
 
         Raises:
-            NoToken: The caller needs a token.
+            NoToken: The caller needs a token, or its token is not valid.
+            PermissionDenied: The token is not for this.
+            Busy: Too many unknown tokens are being tried.
         """
-        if self._open and _near(scope):
-            return ""
-        raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
+        said = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        if said is None:
+            if self._open and _near(scope):
+                return ""
+            raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
+        if said[: len(_BEARER)].lower() != _BEARER:
+            raise NoToken("send the token as Authorization: Bearer <token>")
+        token = await self._token(said[len(_BEARER) :].strip().decode("latin-1"))
+        place = asked.place
+        if not token.allows(place.family, place.owner, asked.name):
+            verbs = "every verb" if token.verbs is None else ", ".join(token.verbs)
+            raise PermissionDenied(f"this token is for {token.owner} and allows {verbs}")
+        return f"{TOKEN_SIGN}{token.id}"
+
+    async def _token(self, text: str) -> Token:
+        """Return a valid token, as the store had it at most a second ago."""
+        now = self._ticks()
+        since, token = self._known.get(text, (0.0, None))
+        if token is not None and now < since + FRESH:
+            return token
+        if token is None:
+            self._require_room(int(now))
+        token = await self._tokens.find(text)
+        if token is None:
+            self._known.pop(text, None)
+            raise NoToken("the token is not valid: it may have expired or been revoked")
+        self._known.keep(text, (now, token))
+        return token
+
+    def _require_room(self, second: int) -> None:
+        if second != self._second:
+            self._second, self._looks = second, 0
+        self._looks += 1
+        if self._looks > LOOKS:
+            raise Busy("too many unknown tokens are being tried", retry_after=1.0)
 
 
 def _near(scope: Scope) -> bool:
@@ -47,13 +105,3 @@ def _near(scope: Scope) -> bool:
     if client is None or not is_loopback(client[0]):
         return False
     return _PASSED_ON.isdisjoint(name for name, _ in scope["headers"])
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address is one of this machine only."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address == "localhost"
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback

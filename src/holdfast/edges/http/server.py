@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -44,8 +45,10 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[None]:
-    """Serve an application within an `async with` block.
+async def http_server(
+    app: ASGIApp, *, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve an application within an `async with` block, over TLS if there is a context for it.
 
     Raises:
         Unavailable: The port is taken.
@@ -66,6 +69,9 @@ async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[No
         timeout_graceful_shutdown=GRACE,
         timeout_keep_alive=int(IDLE_SECONDS),
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]), name="holdfast http")
     try:
@@ -74,6 +80,26 @@ async def http_server(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[No
     finally:
         server.should_exit = True
         await task
+
+
+def tls_context(cert: str, key: str | None) -> ssl.SSLContext:
+    """Return the context for a certificate in these files.
+
+    Raises:
+        ValidationError: The files can't be read, or don't belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError):
+        raise ValidationError(
+            f"http_tls_cert: {cert} can't be used: it must be a file with a certificate in PEM form, and its "
+            "key must be there too or in the file that http_tls_key names",
+            field="http_tls_cert",
+        ) from None
+    return context
 
 
 def _listen(host: str, port: int) -> socket.socket:

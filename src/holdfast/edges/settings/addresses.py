@@ -5,6 +5,7 @@ Law: this module reads settings and builds a URL. It opens nothing.
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -62,3 +63,13 @@ def _login(config: Config) -> str:
 def _with_login(server: str, login: str) -> str:
     scheme, separator, place = server.partition("://") if "://" in server else ("nats", "://", server)
     return f"{scheme}{separator}{place if '@' in place else login + place}"
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is one of this machine only."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address == "localhost"
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

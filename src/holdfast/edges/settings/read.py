@@ -222,6 +222,7 @@ def _agreeing(config: Config) -> Config:
             "request_users needs reply_mode to be accounts: otherwise callers say themselves who they are",
             field="request_users",
         )
-    if config.nats_tls_key and not config.nats_tls_cert:
-        raise ValidationError("nats_tls_key needs nats_tls_cert", field="nats_tls_cert")
+    for door in ("nats", "http"):
+        if getattr(config, f"{door}_tls_key") and not getattr(config, f"{door}_tls_cert"):
+            raise ValidationError(f"{door}_tls_key needs {door}_tls_cert", field=f"{door}_tls_cert")
     return config

@@ -298,22 +298,38 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_024
 
     http_host: Annotated[
-        str, Meta(min_length=1), About("http.host", "Address on which health and metrics are served.")
+        str, Meta(min_length=1), About("http.host", "Address on which verbs, health and metrics are served.")
     ] = "127.0.0.1"
     http_port: Annotated[
         int,
         Meta(ge=0, le=65_535),
-        About("http.port", "Port for health and metrics. 0 turns them off.", flag=True),
+        About("http.port", "Port for verbs, health and metrics over HTTP. 0 turns it off.", flag=True),
     ] = 8420
     http_hosts: Annotated[
         tuple[HostName, ...],
         About(
             "http.hosts",
-            "Host names that clients may use for health and metrics, besides `localhost`, `http_host` and "
+            "Host names that clients may use over HTTP, besides `localhost`, `http_host` and "
             "IP addresses. A request with another `Host` is refused.",
             form="a list of host names",
         ),
     ] = ()
+    http_tls_cert: Annotated[
+        str | None,
+        About(
+            "http.tls_cert",
+            "File with the certificate for HTTPS and those that vouch for it.",
+            otherwise="no TLS",
+        ),
+    ] = None
+    http_tls_key: Annotated[
+        str | None,
+        About(
+            "http.tls_key",
+            "File with the key of that certificate.",
+            otherwise="it is in the file of the certificate",
+        ),
+    ] = None
     metrics_prefix: Annotated[
         MetricName,
         About(

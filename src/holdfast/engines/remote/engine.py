@@ -267,6 +267,23 @@ class RemoteEngine:
         dropped: bool = (await self._ask_operator("deadletter_drop", fields, late))["dropped"]
         return dropped
 
+    async def create_token(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """See `ServiceEngine.create_token`: for operators."""
+        reply = dict(await self._ask_operator("token_create", dict(asked), self._unknown("token_create")))
+        del reply["success"]
+        return reply
+
+    async def tokens(self) -> list[dict[str, Any]]:
+        """See `ServiceEngine.tokens`: for operators."""
+        found: list[dict[str, Any]] = (await self._ask_operator("tokens", {}))["tokens"]
+        return found
+
+    async def revoke_token(self, name: str) -> bool:
+        """See `ServiceEngine.revoke_token`: for operators."""
+        late = self._unknown("token_revoke")
+        revoked: bool = (await self._ask_operator("token_revoke", {"id": name}, late))["revoked"]
+        return revoked
+
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `ServiceEngine.table`. The imports are local because few programs use tables."""
         from holdfast.verbs.tables import WRITES

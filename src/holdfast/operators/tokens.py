@@ -1,0 +1,243 @@
+"""Tokens: what lets a caller in over HTTP, and what it may do there.
+
+A token is `hf_<id>_<secret>`. The store keeps the id and a hash of the secret, in a namespace that no door
+leads to, so that all instances of a service know every token.
+
+Law: the secret exists only in the answer to `create`. An expired token is gone like any expired entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import rules
+from holdfast.engine import service_of
+from holdfast.errors import ValidationError
+from holdfast.handles.kv import KV
+from holdfast.rows import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.engine import Engine
+    from holdfast.pipeline.pipeline import Pipeline
+
+NAMESPACE: Final = f"{SYSTEM}tokens"
+MOST_VERBS: Final = 100
+MARK: Final = "hf"
+"""The beginning of a token, by which tools find one that was committed or logged by mistake."""
+_TOKEN: Final = re.compile(rf"{MARK}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
+_VERB: Final = re.compile(r"[a-z][a-z_]{0,39}")
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token without its secret.
+
+    Args:
+        id: Its name, by which it is revoked.
+        plugin: The plugin whose keys and tables it is for, if any.
+        tenant: The tenant whose project it is for, if any.
+        project: The tenant's project.
+        operator: Whether it is for operators, who may do everything.
+        verbs: The only verbs that it allows; None allows all.
+        created_at: When it was made.
+        expires_at: When it expires; None if never.
+    """
+
+    id: str
+    plugin: str | None = None
+    tenant: str | None = None
+    project: str | None = None
+    operator: bool = False
+    verbs: tuple[str, ...] | None = None
+    created_at: datetime
+    expires_at: datetime | None = None
+
+    @property
+    def owner(self) -> str:
+        """Who it lets in: a plugin, a `tenant/project`, or `operator`."""
+        if self.operator:
+            return "operator"
+        return self.plugin or f"{self.tenant}/{self.project}"
+
+    def allows(self, family: str, owner: str, verb: str) -> bool:
+        """Return whether it lets a caller do this."""
+        if self.verbs is not None and verb not in self.verbs:
+            return False
+        return self.operator or (family != "admin" and owner == self.owner)
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that was just made, with its secret: the only time that it is shown."""
+
+    token: str
+    about: Token
+
+
+class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The value of a token's entry."""
+
+    hash: str
+    plugin: str | None = None
+    tenant: str | None = None
+    project: str | None = None
+    operator: bool = False
+    verbs: tuple[str, ...] | None = None
+
+
+class Tokens:
+    """The tokens of a store. Get them from `Store.tokens`."""
+
+    def __init__(self, engine: Engine, kv: KV) -> None:
+        self._engine = engine
+        self._kv = kv
+
+    async def create(
+        self,
+        *,
+        plugin: str | None = None,
+        tenant: str | None = None,
+        project: str | None = None,
+        operator: bool = False,
+        verbs: Sequence[str] | None = None,
+        ttl: int | None = None,
+    ) -> NewToken:
+        """Make a token for a plugin, for a tenant's project, or for operators.
+
+        Args:
+            plugin: The plugin whose keys and tables it is for.
+            tenant: The tenant whose project it is for, with `project`.
+            project: The tenant's project.
+            operator: Whether it is for operators, who may do everything.
+            verbs: The only verbs that it allows; all if not given.
+            ttl: Seconds until it expires; None for never.
+
+        Returns:
+            The token with its secret, which is not kept.
+
+        Raises:
+            ValidationError: It is for none of these or for several, or an argument breaks its rule.
+        """
+        kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs)
+        if (service := service_of(self._engine)) is not None:
+            asked = {name: said for name, said in msgspec.to_builtins(kept).items() if name != "hash"}
+            return msgspec.convert(await service.create_token(asked | {"ttl": ttl}), NewToken)
+        name, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        kept.hash = _hashed(secret)
+        entry = await self._kv.set(name, msgspec.to_builtins(kept), ttl=ttl, expected_version=0)
+        return NewToken(token=f"{MARK}_{name}_{secret}", about=_token(entry.key, kept, entry))
+
+    async def list(self) -> list[Token]:
+        """List the tokens that are valid, in the order of their ids.
+
+        Returns:
+            The tokens, without their secrets.
+        """
+        if (service := service_of(self._engine)) is not None:
+            return msgspec.convert(await service.tokens(), list[Token])
+        found: list[Token] = []
+        cursor = None
+        while True:
+            page = await self._kv.list(cursor=cursor, values=True)
+            found += [_token(one.key, msgspec.convert(one.value, _Kept), one) for one in page.entries or ()]
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    async def revoke(self, id: str) -> bool:
+        """Revoke a token. Every instance of a service refuses it within a second.
+
+        Args:
+            id: Its id, as `list` shows it, or the whole token.
+
+        Returns:
+            True if there was such a token.
+        """
+        whole = _TOKEN.fullmatch(id)
+        name = whole[1] if whole else id
+        if (service := service_of(self._engine)) is not None:
+            return await service.revoke_token(name)
+        return await self._kv.delete(name)
+
+    async def find(self, token: str) -> Token | None:
+        """Get a token by all of it.
+
+        Args:
+            token: The token as `create` returned it.
+
+        Returns:
+            What it allows; None if there is no such token.
+        """
+        parts = _TOKEN.fullmatch(token)
+        entry = None if parts is None else await self._kv.get(parts[1])
+        if parts is None or entry is None:
+            return None
+        kept = msgspec.convert(entry.value, _Kept)
+        if not hmac.compare_digest(kept.hash, _hashed(parts[2])):
+            return None
+        return _token(entry.key, kept, entry)
+
+
+def tokens_of(engine: Engine, pipeline: Pipeline) -> Tokens:
+    """Return the tokens of a store."""
+    return Tokens(engine, KV(pipeline, pipeline.verbs(NAMESPACE)))
+
+
+def _kept(
+    *,
+    plugin: object,
+    tenant: object,
+    project: object,
+    operator: object,
+    verbs: object,
+) -> _Kept:
+    kept = _Kept(hash="")
+    if plugin is not None:
+        kept.plugin = rules.plugin_name(plugin)
+    if tenant is not None or project is not None:
+        kept.tenant = rules.tenant_part(tenant, field="tenant")
+        kept.project = rules.tenant_part(project, field="project")
+    if not isinstance(operator, bool):
+        raise ValidationError("operator must be true or false", field="operator")
+    kept.operator = operator
+    if (kept.plugin is not None) + (kept.tenant is not None) + operator != 1:
+        raise ValidationError(
+            "a token is for one plugin, for one tenant's project, or for operators", field="plugin"
+        )
+    kept.verbs = None if verbs is None else _verbs(verbs)
+    return kept
+
+
+def _verbs(verbs: Any) -> tuple[str, ...]:
+    """Return the verbs of a token. To watch is to ask for changes."""
+    if not isinstance(verbs, (list, tuple)) or not 0 < len(verbs) <= MOST_VERBS:
+        raise ValidationError(f"verbs must be a list of 1 to {MOST_VERBS} verbs", field="verbs")
+    for verb in verbs:
+        if not isinstance(verb, str) or not _VERB.fullmatch(verb):
+            raise ValidationError(f"there is no verb {rules.shown(verb)}", field="verbs")
+    return tuple(sorted({"changes" if verb == "watch" else verb for verb in verbs}))
+
+
+def _hashed(secret: str) -> str:
+    """Return the hash of a secret, which is random and long enough to need no slow one."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _token(name: str, kept: _Kept, entry: Any) -> Token:
+    return Token(
+        id=name,
+        plugin=kept.plugin,
+        tenant=kept.tenant,
+        project=kept.project,
+        operator=kept.operator,
+        verbs=kept.verbs,
+        created_at=entry.created_at,
+        expires_at=entry.expires_at,
+    )

@@ -1,0 +1,216 @@
+"""Tokens: who may do what over HTTP, and where none is needed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.clock import ManualClock
+from holdfast.edges.http import guard
+from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.responses import NoToken
+from holdfast.errors import InvalidPluginName, ValidationError
+from tests.edges.http.ground import Served, served
+from tests.edges.nats.ground import calling
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import httpx
+
+
+@pytest.fixture
+async def closed(bus: str, tmp_path: Path) -> AsyncIterator[Served]:
+    """A service that is not in open mode, so that every caller needs a token."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as found:
+        yield found
+
+
+async def shown(here: Served, token: str, method: str, path: str, body: Any = None) -> httpx.Response:
+    """A request with a token."""
+    return await here.ask(method, path, body, Authorization=f"Bearer {token}")
+
+
+async def test_without_a_token_nothing_is_answered(closed: Served) -> None:
+    """Where callers are told apart, a caller without a token is refused, on the same machine too."""
+    for method, path in (("GET", "/v1/kv/trivia/a"), ("POST", "/v1/admin:tokens"), ("GET", "/v1/kv/trivia")):
+        response = await closed.ask(method, path)
+        assert (response.status_code, response.json()["code"]) == (401, "PERMISSION_DENIED")
+        assert response.headers["www-authenticate"].startswith("Bearer")
+    assert (await closed.ask("GET", "/livez")).status_code == 200
+
+
+async def test_a_token_is_for_its_plugin_and_verbs(closed: Served) -> None:
+    """A token opens the keys and tables of its plugin, for its verbs, and nothing else."""
+    made = await closed.store.tokens().create(plugin="trivia", verbs=["get", "list", "set", "list_tables"])
+    allowed: list[tuple[str, str, Any, int]] = [
+        ("PUT", "/v1/kv/trivia/a", 1, 200),
+        ("GET", "/v1/kv/trivia/a", None, 200),
+        ("GET", "/v1/kv/trivia", None, 200),
+        ("POST", "/v1/table/trivia:list_tables", {}, 200),
+        ("DELETE", "/v1/kv/trivia/a", None, 403),
+        ("POST", "/v1/kv/trivia:delete", {"key": "a"}, 403),
+        ("POST", "/v1/kv/trivia:batch", {"writes": []}, 403),
+        ("GET", "/v1/kv/other/a", None, 403),
+        ("PUT", "/v1/kv/other/a", 1, 403),
+        ("POST", "/v1/table/other:list_tables", {}, 403),
+        ("GET", "/v1/semantic/trivia/trivia/a", None, 403),
+        ("POST", "/v1/admin:stats", {"namespace": "kv/trivia"}, 403),
+        ("POST", "/v1/admin:token_create", {"operator": True}, 403),
+    ]
+    for method, path, body, status in allowed:
+        response = await shown(closed, made.token, method, path, body)
+        assert response.status_code == status, (method, path)
+        if status == 403:
+            assert "this token is for trivia and allows get, list" in response.json()["detail"]
+    assert await closed.store.kv("other").get("a") is None
+
+
+async def test_tokens_for_projects_and_operators(closed: Served) -> None:
+    """A project's token opens that project alone; an operator's opens everything."""
+    project = (await closed.store.tokens().create(tenant="acme", project="web")).token
+    operator = (await closed.store.tokens().create(operator=True)).token
+    assert (await shown(closed, project, "PUT", "/v1/semantic/acme/web/a", 1)).status_code == 200
+    assert (await shown(closed, project, "PUT", "/v1/semantic/acme/api/a", 1)).status_code == 403
+    assert (await shown(closed, project, "PUT", "/v1/kv/acme/a", 1)).status_code == 403
+    assert (await shown(closed, operator, "PUT", "/v1/kv/any/a", 1)).status_code == 200
+    assert (await shown(closed, operator, "POST", "/v1/admin:namespaces")).status_code == 200
+
+
+async def test_a_revoked_token_is_refused(bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token is refused once it is revoked or has expired: within a second it is looked up again."""
+    clock = ManualClock()
+    async with served(tmp_path / "state.db", bus, open_mode=False, clock=clock) as here:
+        monkeypatch.setattr(guard, "FRESH", 0.0)
+        tokens = here.store.tokens()
+        revoked, expiring = await tokens.create(plugin="trivia"), await tokens.create(plugin="trivia", ttl=60)
+        for made in (revoked, expiring):
+            assert (await shown(here, made.token, "GET", "/v1/kv/trivia")).status_code == 200
+        assert [one.id for one in await tokens.list()] == sorted([revoked.about.id, expiring.about.id])
+        assert await tokens.revoke(revoked.about.id) is True
+        assert await tokens.revoke(revoked.about.id) is False
+        clock.advance(61)
+        for made in (revoked, expiring):
+            response = await shown(here, made.token, "GET", "/v1/kv/trivia")
+            assert (response.status_code, "not valid" in response.json()["detail"]) == (401, True)
+        assert await tokens.list() == []
+
+
+async def test_a_token_is_known_for_a_second(here: Served) -> None:
+    """Between two looks at the store a token is known by heart, for one second and no longer."""
+    now = 100.0
+    tokens = here.store.tokens()
+    made = await tokens.create(plugin="trivia")
+    checked = Guard(tokens, open_mode=False, ticks=lambda: now)
+    assert (await checked._token(made.token)).id == made.about.id
+    await tokens.revoke(made.about.id)
+    now = 100.9
+    assert (await checked._token(made.token)).id == made.about.id
+    now = 101.1
+    with pytest.raises(NoToken):
+        await checked._token(made.token)
+
+
+@pytest.mark.parametrize(
+    "said", ["", "Bearer", "Bearer x", "Basic dTpw", "Bearer hf_0123456789abcdef_" + "A" * 43]
+)
+async def test_a_wrong_token_is_refused_in_open_mode_too(here: Served, said: str) -> None:
+    """A caller that shows a token is judged by it, also where none is needed."""
+    response = await here.ask("GET", "/v1/kv/trivia", Authorization=said)
+    assert response.status_code == 401
+
+
+async def test_a_wrong_secret_is_refused(closed: Served) -> None:
+    """The id of a token lets nobody in: it is in the list of tokens, which many may see."""
+    made = await closed.store.tokens().create(plugin="trivia")
+    other = made.token[:-1] + ("A" if made.token[-1] != "A" else "B")
+    assert (await shown(closed, other, "GET", "/v1/kv/trivia")).status_code == 401
+
+
+async def test_guessing_is_bounded(closed: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown tokens cost the store only so many reads a second; known ones are answered meanwhile."""
+    made = await closed.store.tokens().create(plugin="trivia")
+    assert (await shown(closed, made.token, "GET", "/v1/kv/trivia")).status_code == 200
+    monkeypatch.setattr(guard, "LOOKS", 0)
+    guess = f"hf_{'0' * 16}_{'A' * 43}"
+    response = await shown(closed, guess, "GET", "/v1/kv/trivia")
+    assert (response.status_code, response.json()["code"]) == (503, "BUSY")
+    assert (await shown(closed, made.token, "GET", "/v1/kv/trivia")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X_Forwarded_For", "Via", "X_Real_Ip"])
+async def test_a_proxy_on_this_machine_opens_nothing(here: Served, name: str) -> None:
+    """A request that a proxy passes on comes from elsewhere, and needs a token."""
+    response = await here.ask("GET", "/v1/kv/trivia", **{name: "for=127.0.0.1"})
+    assert response.status_code == 401
+
+
+async def test_off_this_machine_a_token_is_always_needed(here: Served) -> None:
+    """In open mode a caller from another machine needs a token all the same."""
+    scope = {"client": ("192.0.2.7", 5000), "headers": []}
+    asked: Any = None
+    with pytest.raises(NoToken):
+        await Guard(here.store.tokens(), open_mode=True).admit(scope, asked)
+    for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        scope["client"] = (near, 5000)
+        assert await Guard(here.store.tokens(), open_mode=True).admit(scope, asked) == ""
+
+
+async def test_secrets_are_not_kept(bus: str, tmp_path: Path) -> None:
+    """The file holds a hash and not the secret, and no namespace leads to it at any door."""
+    async with served(tmp_path / "state.db", bus) as here, calling(bus) as caller:
+        made = (await here.call("/v1/admin:token_create", plugin="trivia", ttl=60)).json()
+        secret = made["token"].rpartition("_")[2]
+        assert [one.namespace for one in await here.store.namespaces()] == []
+        assert (await here.call("/v1/admin:namespaces")).json()["namespaces"] == []
+        for name in ("system/tokens", "tokens", "kv/tokens"):
+            reply = await caller.ask("db.admin.stats", {"namespace": name})
+            assert not reply["success"] or reply["keys"] == 0
+        listed = (await here.call("/v1/admin:tokens")).json()["tokens"]
+        assert [one["id"] for one in listed] == [made["about"]["id"]]
+        assert secret not in json.dumps(listed)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as behind:
+        text = "\n".join(behind.iterdump())
+    assert (made["about"]["id"] in text, secret in text) == (True, False)
+
+
+async def test_writes_carry_the_token_in_the_audit(closed: Served) -> None:
+    """The audit records which token wrote, beside the claimed writer."""
+    await closed.store.set_policy("kv/trivia", {"audit": True})
+    made = await closed.store.tokens().create(plugin="trivia")
+    await shown(closed, made.token, "PUT", "/v1/kv/trivia/a", 1)
+    records = (await closed.store.audit("kv/trivia").log()).records
+    assert records[-1].principal == f"token:trivia#{made.about.id}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"plugin": "a", "operator": True},
+        {"plugin": "a", "tenant": "b", "project": "c"},
+        {"tenant": "b"},
+        {"plugin": "A"},
+        {"plugin": "a", "verbs": []},
+        {"plugin": "a", "verbs": ["Get!"]},
+        {"plugin": "a", "verbs": "get"},
+        {"plugin": "a", "ttl": 0},
+        {"operator": 1},
+    ],
+)
+async def test_a_token_is_for_one(here: Served, wrong: dict[str, Any]) -> None:
+    """A token is for one plugin, one project or operators, and names verbs that could be there."""
+    with pytest.raises((ValidationError, InvalidPluginName)):
+        await here.store.tokens().create(**wrong)
+    assert await here.store.tokens().list() == []
+
+
+async def test_an_unknown_verb_is_named(here: Served) -> None:
+    """A misspelt verb is refused when the token is made, and not when it is used."""
+    response = await here.call("/v1/admin:token_create", plugin="a", verbs=["gte"])
+    assert (response.status_code, "no verb 'gte'" in response.json()["detail"]) == (400, True)
