@@ -77,7 +77,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
-        api = Api(Guard(store.tokens(), open_mode=open_mode(config) is not None))
+        api = Api(Guard(store.tokens(), open_mode=open_mode(config) is not None), store)
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
             app = Door(application(health, metrics), names=names, api=api)

@@ -80,7 +80,7 @@ async def served(
         service = NatsService(store, connection, settings or Settings())
         await service.start()
         stack.push_async_callback(service.stop)
-        api = Api(Guard(store.tokens(), open_mode=open_mode))
+        api = Api(Guard(store.tokens(), open_mode=open_mode), store)
         api.service = service
         health = application(Health(store), Metrics("holdfast", store))
         door = Door(health, api=api)

@@ -9,13 +9,18 @@ Law: the door decides who is asking and how the answer is spelled, and nothing a
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
+from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.routes import found
 from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
+from holdfast.edges.http.watching import Watches, start_of
 from holdfast.edges.nats.discovery import Endpoint
 from holdfast.edges.nats.lines import Request
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValueTooLarge
@@ -29,11 +34,16 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.http.routes import Found
+    from holdfast.store import Store
 
 MOST_BODY: Final = 1_048_576
 """Maximum number of bytes of a request's body, as over NATS."""
 MOST_BODIES: Final = 64 * MOST_BODY
 """Maximum number of bytes of all bodies that are being received."""
+
+WATCHED: Final = "changes"
+"""The verb that a watch needs."""
+_WATCH: Final = re.compile(rb"(?:^|&)watch(?:=true|=)?(?:&|$)")
 
 Answer = tuple[dict[str, Any], HoldfastError | None]
 
@@ -76,11 +86,13 @@ class Api:
 
     Args:
         guard: The check of who is asking.
+        store: The store, whose changes are watched.
     """
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, store: Store) -> None:
         self.service: Service | None = None
         self._guard = guard
+        self._watches = Watches(store)
         self._endpoint = Endpoint(name="http", subject="", queue_group="")
         self._receiving = 0
 
@@ -93,8 +105,13 @@ class Api:
             return
         call = None
         try:
-            asked = found(scope["method"], scope["raw_path"])
+            asked = _watched(found(scope["method"], scope["raw_path"]), scope)
             call = Call(scope, asked, await self._guard.admit(scope, asked))
+            if call.watches:
+                response = await self._watch(service, call, scope, receive, send)
+                if response is not None:
+                    await respond(send, response, _told(service, call))
+                return
             body = await self._body(scope, receive)
             if body is None:
                 return  # the client has gone
@@ -104,6 +121,24 @@ class Api:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
         await respond(send, response, _told(service, call))
+
+    async def _watch(
+        self, service: Service, call: Call, scope: Scope, receive: Receive, send: Send
+    ) -> Response | None:
+        """Send changes until the client goes. Returns the response to a request that is refused instead.
+
+        The first look at the journal is a request like any other, so that it is counted, limited and logged.
+        """
+        place = call.asked.place
+        with self._watches.room(place.owner):
+            since = call.since
+            fields, error = await self._answer(service, call, b"")
+            if error is not None:
+                return call.shown(fields, error)
+            since = fields["head"] if since is None else since
+            prefix = call.prefix
+            await self._watches.stream(scope, receive, send, place=place, prefix=prefix, since=since)
+        return None
 
     async def _answer(self, service: Service, call: Call, body: bytes) -> Answer:
         """Queue the request and wait for its answer."""
@@ -178,6 +213,9 @@ class Call:
         given = header_fields(scope["headers"])
         self._known: str | None = None
         self._conditional = False
+        self.watches = asked.name == WATCHED and self._method != "POST"
+        self.since: Any = None
+        self.prefix: Any = ""
         self._query: dict[str, Any] = {}
         self._show = self._reading(scope, given) if self._method in ("GET", "HEAD") else self._writing(given)
         place = self.asked.place
@@ -193,6 +231,12 @@ class Call:
         self._known = given.pop("if_none_match", None)
         given.pop("if_match", None)
         query = query_fields(verb, scope["query_string"])
+        if self.watches:
+            query.pop("watch", None)
+            self.since = query["since"] = start_of(query, scope["headers"])
+            self.prefix = query.get("prefix", "")
+            given |= {"limit": 1} | {name: said for name, said in query.items() if said is not None}
+            return responses.plain
         if self.asked.key is None:
             self._query = query
             given |= query
@@ -236,6 +280,13 @@ async def respond(send: Send, response: Response, more: tuple[Header, ...]) -> N
         headers.append(length)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
+
+
+def _watched(asked: Found, scope: Scope) -> Found:
+    """Return what a request for a watch asks for: changes, instead of keys."""
+    if asked.key is None and scope["method"] == "GET" and _WATCH.search(scope["query_string"]):
+        return msgspec.structs.replace(asked, name=WATCHED, verb=FAMILIES[asked.place.family][WATCHED])
+    return asked
 
 
 def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: HoldfastError | None) -> None:

@@ -24,7 +24,7 @@ IDLE_SECONDS: Final = 60.0
 ANSWER_SECONDS: Final = 30.0
 """Seconds that a response may take until the client has received all of it."""
 STREAM: Final = "holdfast.stream"
-"""The name in an ASGI scope of the function that lifts the time limit of a response that never ends."""
+"""The name in an ASGI scope of the connection, whose `stream` lifts the time limit of an endless response."""
 
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -72,7 +72,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
-        self.scope[STREAM] = self._stream  # type: ignore[typeddict-unknown-key]
+        self.scope[STREAM] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         self._allow(ANSWER_SECONDS, answering=True)
         self._head = -MOST_HEAD  # the rest of the data is a body or another request
@@ -111,9 +111,13 @@ class BoundedConnection(HttpToolsProtocol):
         elif self._until < float("inf"):
             self._arm(self._until)
 
-    def _stream(self) -> None:
-        """Lift the time limit of this response. The application then ends it if the client does not read."""
+    def stream(self) -> None:
+        """Lift the time limit of this response. The application then cuts off a client that does not read."""
         self._until = float("inf")
+
+    def cut(self) -> None:
+        """End the connection at once. Closing would wait for a client that does not read."""
+        self.transport.abort()
 
 
 def _standing(connection: Any) -> tuple[bool, float]:

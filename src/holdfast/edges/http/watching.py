@@ -1,0 +1,144 @@
+"""Watches over HTTP: server-sent events, whose ids are versions.
+
+Law: a stream reads the journal only as fast as its client reads the stream, so a slow client holds nothing in
+memory. A client that does not read at all is cut off; it comes back with the last id it saw and misses
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.edges.http.connections import STREAM
+from holdfast.edges.http.responses import ALWAYS, encode
+from holdfast.errors import Busy, ValidationError
+from holdfast.handles.kv import KV
+from holdfast.wire.replies import change_fields
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from holdfast.edges.http.connections import BoundedConnection
+    from holdfast.edges.http.responses import Header
+    from holdfast.edges.http.routes import Place
+    from holdfast.model import Change
+    from holdfast.store import Store
+
+BEAT_SECONDS: Final = 15.0
+"""Seconds of silence after which a comment shows that the stream is alive."""
+READ_SECONDS: Final = 20.0
+"""Seconds that a client may leave the stream unread once all buffers are full."""
+MOST: Final = 256
+MOST_OF_ONE: Final = 64
+"""Maximum number of watches, of all callers and of one plugin or project."""
+BEAT: Final = b": alive\n\n"
+_HEADERS: Final[tuple[Header, ...]] = (
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+    *ALWAYS,
+)
+
+
+class Watches:
+    """The watches of a service.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._of: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def room(self, owner: str) -> Iterator[None]:
+        """Count a watch of an owner within a `with` block.
+
+        Raises:
+            Busy: There are too many.
+        """
+        if self._of[owner] >= MOST_OF_ONE or self._of.total() >= MOST:
+            raise Busy(f"too many watches of {owner} are open", retry_after=5.0)
+        self._of[owner] += 1
+        try:
+            yield
+        finally:
+            self._of[owner] -= 1
+            if not self._of[owner]:
+                del self._of[owner]
+
+    async def stream(
+        self, scope: Scope, receive: Receive, send: Send, *, place: Place, prefix: str, since: int
+    ) -> None:
+        """Send the changes of a namespace until the client goes or the store closes."""
+        connection: BoundedConnection = scope[STREAM]
+        connection.stream()
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
+        kv = KV(self._store, self._store.verbs(place.namespace, root=place.root))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            async with contextlib.aclosing(_events(kv.watch(prefix, since=since), gone)) as events:
+                async for event in events:
+                    async with asyncio.timeout(READ_SECONDS):
+                        await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            connection.cut()
+        finally:
+            gone.cancel()
+
+
+async def _events(changes: AsyncIterator[Change], gone: asyncio.Task[None]) -> AsyncGenerator[bytes]:
+    """Yield changes as events, and a comment after a silence, until the client has gone."""
+    waiting = asyncio.create_task(_next(changes))
+    try:
+        while True:
+            pending: set[asyncio.Task[Any]] = {waiting, gone}
+            await asyncio.wait(pending, timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                return
+            if not waiting.done():
+                yield BEAT
+                continue
+            change = waiting.result()
+            if change is None:
+                return
+            yield _event(change)
+            waiting = asyncio.create_task(_next(changes))
+    finally:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def _next(changes: AsyncIterator[Change]) -> Change | None:
+    return await anext(changes, None)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(change: Change) -> bytes:
+    fields = encode(change_fields(change))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (change.version, change.op.encode(), fields)
+
+
+def start_of(query: dict[str, Any], headers: list[Header]) -> object:
+    """Return the version after which a watch begins: the last one that the client saw, or what it asks for.
+
+    Raises:
+        ValidationError: The last id is not a version.
+    """
+    for name, said in headers:
+        if name == b"last-event-id":
+            if not said.isdigit() or len(said) > 19:
+                raise ValidationError("Last-Event-ID must be a version", field="last_event_id")
+            return int(said)
+    return query.get("since")
