@@ -14,8 +14,8 @@ from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import ValidationError
-from tests.edges.running import free_port
 from tests.edges.test_link import CERTIFICATE, KEY
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
-from holdfast.edges.nats.service import TOKEN_SIGN
+from holdfast.edges.nats.callers import TOKEN_SIGN
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.errors import Busy, PermissionDenied
 
