@@ -56,11 +56,6 @@ CALLS: list[tuple[Call, str, str]] = [
         "did you mean expected_version?",
     ),
     (
-        lambda store: store.tables("p").batch_get_item("t", [{"partition_key": "1", "sort": 2}]),
-        "keys[0].sort",
-        "did you mean sort_key?",
-    ),
-    (
         lambda store: store.kv("p").set_many([{"key": "a", "value": 1, "é\n": 7}]),
         r"items[0].\xe9\n",
         "known are expected_version, keep_ttl, key, semantics, ttl, ttl_seconds, value",

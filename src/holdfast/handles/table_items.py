@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.handles import table_fields
 from holdfast.handles.table_handle import TableHandle
 from holdfast.tables.updates import plain
-from holdfast.verbs.unknown import ITEM_KEY, refuse_unknown, refuse_unknown_writes
+from holdfast.verbs.unknown import refuse_unknown_writes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -227,7 +227,6 @@ class TableItems(TableHandle):
         Example:
             `items = await tables.batch_get_item("scores", [("alice", 7), ("bob", 1)])`
         """
-        refuse_unknown(keys, ITEM_KEY, field="keys")
         fields = {"keys": [table_fields.key(key) for key in keys]}
         return table_fields.items_of(await self._call("batch_get_item", table, fields))
 
