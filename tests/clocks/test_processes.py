@@ -48,7 +48,7 @@ class Count(NamedTuple):
 @contextlib.asynccontextmanager
 async def client(url: str, prefix: str) -> AsyncIterator[holdfast.KV]:
     """The keys of a plugin, through a service."""
-    async with holdfast.open(f"{url}?prefix={prefix}&timeout=10") as store:
+    async with holdfast.open(f"{url}?prefix={prefix}&timeout=60") as store:
         yield store.kv("trivia")
 
 
@@ -88,7 +88,7 @@ async def lasts(kv: holdfast.KV, other: holdfast.KV) -> Count:
     written = loop.time()
     seen = await other.get("brief") is not None or loop.time() - began > 2
     while await other.get("brief") is not None:
-        if loop.time() - written > 10:
+        if loop.time() - written > 60:
             return Count(disagree=1)
         await asyncio.sleep(0.05)
     early = int(not seen or loop.time() - began < 1.95)

@@ -28,8 +28,8 @@ async def test_a_stopped_service_executes_nothing_late(nats_server: NatsServer, 
     """None of 100 writes that timed out while the service was stopped is done when it goes on."""
     async with (
         service_process(nats_server.url, str(tmp_path / "store.db")) as process,
-        holdfast.open(f"{nats_server.url}?timeout={TIMEOUT}") as known,
-        holdfast.open(f"{nats_server.url}?timeout={TIMEOUT}") as stranger,
+        holdfast.open(f"{nats_server.url}?timeout=60") as known,
+        holdfast.open(f"{nats_server.url}?timeout=60") as stranger,
     ):
         await known.kv("trivia").set("before", 1)
         process.send_signal(signal.SIGSTOP)
@@ -49,7 +49,7 @@ async def test_a_stopped_server_delivers_nothing_that_is_done_late(
     storage = str(tmp_path / "store.db")
     async with (
         serving(nats_server.url, storage=storage, clock=SystemClock()) as running,
-        holdfast.open(f"{nats_server.url}?timeout={TIMEOUT}") as store,
+        holdfast.open(f"{nats_server.url}?timeout=60") as store,
     ):
         await store.kv("trivia").set("before", 1)
         os.kill(nats_server.process.pid, signal.SIGSTOP)
@@ -66,7 +66,7 @@ async def test_a_stopped_server_delivers_nothing_that_is_done_late(
 async def _time_out(kv: holdfast.KV, number: int) -> None:
     """Write new keys; each call ends without an answer, and none says that it was done or was not."""
     ends = await asyncio.gather(
-        *(kv.set(f"late {count}", count) for count in range(number)), return_exceptions=True
+        *(kv.set(f"late {count}", count, timeout=TIMEOUT) for count in range(number)), return_exceptions=True
     )
     assert [type(end) for end in ends] == [OutcomeUnknown] * number
 

@@ -48,7 +48,7 @@ def test_what_makes_no_sense_is_refused(cli: Cli, arguments: tuple[str, ...]) ->
 
 def test_refusals_are_counted(cli: Cli) -> None:
     """A store that refuses some calls is told with how many and why, and the rest is measured."""
-    assert cli("namespace", "set", "kv/jobs", "--rate-limit", "40").code == 0
+    assert cli("namespace", "set", "kv/jobs", "--rate-limit", "3").code == 0
     [found] = cli.did("bench", "set", "--seconds", "0.1", "--in-flight", "4", "--keys", "1", "--json").json[
         "results"
     ]
