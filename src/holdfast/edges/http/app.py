@@ -1,4 +1,4 @@
-"""The HTTP application: `/livez`, `/readyz` and `/metrics`.
+"""The HTTP application beside the verbs: `/livez`, `/readyz`, `/metrics` and `/openapi.json`.
 
 Law: nothing here changes anything, and no response contains keys or values. Every response comes within
 seconds, even when the storage hangs.
@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from holdfast.edges.http.openapi import PATH, document_bytes
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -113,4 +114,14 @@ def application(health: Health, metrics: Metrics) -> Starlette:
     async def measured(request: Request) -> Response:
         return Response(await metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", measured)])
+    async def described(request: Request) -> Response:
+        return Response(document_bytes(), media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/metrics", measured),
+            Route(PATH, described),
+        ]
+    )

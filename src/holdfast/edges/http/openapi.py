@@ -1,0 +1,233 @@
+"""The HTTP door as an OpenAPI 3.1 document, served at `/openapi.json`.
+
+    python -m holdfast.edges.http.openapi > openapi.json
+
+Law: everything about a verb comes from its declaration. Only the second spelling of four verbs, with a key in
+the path, is described here.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import holdfast
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.key_fields import DeletedReply, EntryReply, ListFields, ListReply, StoredReply
+from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
+from holdfast.errors import error_classes
+from holdfast.model import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATH: Final = "/openapi.json"
+_PLUGIN: Final = {"plugin": "The name of the plugin."}
+_TENANT: Final = {"tenant": "The name of the tenant.", "project": "The name of the tenant's project."}
+_PATHS: Final = {
+    "kv": ("/v1/kv/{plugin}", _PLUGIN),
+    "semantic": ("/v1/semantic/{tenant}/{project}", _TENANT),
+    "table": ("/v1/table/{plugin}", _PLUGIN),
+    "admin": ("/v1/admin", {}),
+}
+"""The path of each family, and the parameters in it."""
+_TAGS: Final = {
+    "kv": "Keys of a plugin",
+    "semantic": "Keys of a tenant's project",
+    "table": "Tables of a plugin",
+    "admin": "Verbs for operators",
+}
+_DESCRIPTION: Final = (
+    "A key-value store with versions, expiry, watches and tables. Every verb is a POST of its fields. A key "
+    "is also a resource: its value is the body, and its version the entity tag."
+)
+_IF_MATCH: Final = ("If-Match", "Write only if the entry has this version, in quotes; else 412.")
+_IF_NONE: Final = ("If-None-Match", "With *, write only if there is no entry; else 412.")
+_REQUEST_ID: Final = ("Holdfast-Request-Id", "Names the request: sent again, it has no second effect.")
+_WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.")
+_TTL: Final = ("Holdfast-TTL", "The time to live in seconds, or `keep`; none if not given.")
+_DEADLINE: Final = ("Holdfast-Deadline-Ms", "Milliseconds after which a request that waits is refused.")
+_NOT_IN_QUERIES: Final = frozenset({"deadline", "deadline_ms"})
+
+
+def document() -> dict[str, Any]:
+    """Return the document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": holdfast.__version__, "description": _DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "security": [{"token": []}, {}],
+        "tags": [{"name": name, "description": said} for name, said in _TAGS.items()],
+        "paths": dict(_resources()) | dict(_verbs()),
+        "components": {
+            "schemas": _schemas(),
+            "responses": {"Problem": _problem()},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token that `holdfast token create` made. In open mode processes of the "
+                    "service's machine need none.",
+                }
+            },
+        },
+    }
+
+
+@cache
+def document_bytes() -> bytes:
+    """Return the document as JSON."""
+    return msgspec.json.encode(document())
+
+
+def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for family, (path, parameters) in _PATHS.items():
+        for verb in FAMILIES[family].values():
+            operation = _operation(family, verb.name, verb.help, _json(_schema(verb.reply)))
+            operation["requestBody"] = {"required": True, "content": _json(_schema(verb.fields))}
+            operation |= {"x-writes": verb.writes, "x-destroys": verb.destroys}
+            yield f"{path}:{verb.name}", _path(parameters) | {"post": operation}
+
+
+def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
+    for family in ("kv", "semantic"):
+        path, parameters = _PATHS[family]
+        key = {"key": "The key, percent-encoded. It may contain slashes."}
+        yield f"{path}/{{key}}", _path(parameters | key) | _of_a_key(family)
+        yield path, _path(parameters) | {"get": _listing(family)}
+
+
+def _of_a_key(family: str) -> dict[str, Any]:
+    verbs = FAMILIES[family]
+    get = _operation(family, "get_value", verbs["get"].help, _json({}))
+    get["parameters"] = [
+        _query("entry", {"type": "boolean"}, "Return the whole entry instead of its value."),
+        _header("If-None-Match", "The entity tag of a known version; 304 if it is still current."),
+        _header(*_DEADLINE),
+    ]
+    get["responses"]["200"]["headers"] = _tag()
+    get["responses"]["304"] = {"description": "The caller has the current version.", "headers": _tag()}
+    put = _operation(family, "put_value", verbs["set"].help, _json(_schema(StoredReply)))
+    put["requestBody"] = {"required": True, "content": _json({}), "description": "The value, any JSON."}
+    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
+    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), *conditions]
+    put["responses"]["200"]["headers"] = _tag()
+    delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
+    delete["parameters"] = conditions
+    for one in (put, delete):
+        one["responses"]["412"] = {"$ref": "#/components/responses/Problem"}
+    return {"get": get, "put": put, "delete": delete}
+
+
+def _listing(family: str) -> dict[str, Any]:
+    listing = _operation(family, "list_keys", FAMILIES[family]["list"].help, _json(_schema(ListReply)))
+    fields = schemas_of([ListFields])["ListFields"]["properties"]
+    listing["parameters"] = [
+        _query(name, {key: part for key, part in told.items() if key != "description"}, told["description"])
+        for name, told in fields.items()
+        if name not in _NOT_IN_QUERIES
+    ]
+    listing["description"] = (
+        "A page that is not the last has a `Link` to the next one. With the parameter `watch` the response "
+        "is a stream of server-sent events instead, whose ids are versions and whose data is a `Change`; "
+        "`Last-Event-ID` resumes it."
+    )
+    return listing
+
+
+def _operation(family: str, name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": f"{family}_{name}",
+        "tags": [family],
+        "summary": summary,
+        "responses": {
+            "200": {"description": "Done.", "content": content},
+            "default": {"$ref": "#/components/responses/Problem"},
+        },
+    }
+
+
+def _path(parameters: dict[str, str]) -> dict[str, Any]:
+    told = [
+        {"name": name, "in": "path", "required": True, "description": said, "schema": {"type": "string"}}
+        for name, said in parameters.items()
+    ]
+    return {"parameters": told} if told else {}
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
+
+def _header(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": description, "schema": {"type": "string"}}
+
+
+def _tag() -> dict[str, Any]:
+    return {"ETag": {"description": "The version, in quotes.", "schema": {"type": "string"}}}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _schema(struct: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": f"{SCHEMAS}{struct.__name__}"}
+
+
+def _problem() -> dict[str, Any]:
+    return {
+        "description": "The request was refused or failed.",
+        "content": {"application/problem+json": {"schema": {"$ref": f"{SCHEMAS}Problem"}}},
+    }
+
+
+def _schemas() -> dict[str, Any]:
+    verbs = [verb for family in _PATHS for verb in FAMILIES[family].values()]
+    structs = [struct for verb in verbs for struct in (verb.fields, verb.reply)]
+    found = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
+    return {name: _explicit(schema) for name, schema in sorted(found.items())}
+
+
+def _explicit(schema: Any) -> Any:
+    """Return a schema that says what generators of clients need: the type of booleans and of members."""
+    if isinstance(schema, list):
+        return [_explicit(member) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    said = {name: _explicit(part) for name, part in schema.items()}
+    if said.get("type") == "array" and "items" not in said:
+        said["items"] = {}
+    if said.get("enum") == [True]:
+        del said["enum"]
+        said |= {"type": "boolean", "const": True}
+    return said
+
+
+def _problem_schema() -> dict[str, Any]:
+    text = {"type": "string"}
+    return {
+        "type": "object",
+        "description": "An error, as a problem document of RFC 9457.",
+        "required": ["type", "title", "status", "detail", "code", "retryable"],
+        "properties": {
+            "type": text | {"description": "A name for this kind of error."},
+            "title": text,
+            "status": {"type": "integer", "description": "The status of the response."},
+            "detail": text | {"description": "What was wrong and what to do."},
+            "code": {"type": "string", "enum": sorted(error.code for error in error_classes())},
+            "retryable": {"type": "boolean", "description": "Whether the same request may succeed later."},
+            "field": text | {"description": "The field that was wrong."},
+            "retry_after": {"type": "number", "description": "Seconds to wait before a retry."},
+            "reason": text | {"description": "Why a version conflicts."},
+            "current": {"description": "What is there instead of what was expected."},
+            "conflicts": {"type": "array", "items": {"type": "object"}, "description": "All that failed."},
+        },
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(document(), indent=2))
