@@ -15,7 +15,8 @@ from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.settings.table import SETTINGS, Setting
+from holdfast.edges.settings.parts import Setting
+from holdfast.edges.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

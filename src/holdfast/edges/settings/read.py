@@ -17,7 +17,8 @@ from msgspec import inspect
 
 from holdfast import masking
 from holdfast.audit.keyring import FileKeyring, Keyring
-from holdfast.edges.settings.table import SETTINGS, Config, Setting
+from holdfast.edges.settings.parts import Setting
+from holdfast.edges.settings.table import SETTINGS, Config
 from holdfast.errors import ValidationError
 from holdfast.registry import brings_key, keyring_for
 
