@@ -113,24 +113,17 @@ class Place:
             yield store
 
     @asynccontextmanager
-    async def look(
-        self, *, keys: bool = False, reap: bool = False, required: bool = False
-    ) -> AsyncIterator[holdfast.Store]:
+    async def look(self, *, keys: bool = False, required: bool = False) -> AsyncIterator[holdfast.Store]:
         """Open the store for reading. Nothing is created, not even a file; a missing store appears empty.
 
         Args:
             keys: Whether the audit's signing keys are needed.
-            reap: Whether to notice expiry meanwhile, for a command that waits for changes.
             required: Whether a missing store is an error.
         """
         from holdfast.edges.cli.schema import require_store
 
         if required:
             await require_store(self.address)
-        if reap:
-            async with self.opened(reap=True) as store:
-                yield store
-            return
         if _keepers and _keepers[-1].keeps(self):
             kept = await _keepers[-1].to_look(self, keys=keys)
             if kept is not None:
@@ -149,13 +142,13 @@ class Place:
         async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
             yield store
 
-    def opened(self, *, reap: bool = False) -> holdfast.Store:
-        """Return the store, not yet entered. It removes expired entries only with `reap`."""
+    def opened(self) -> holdfast.Store:
+        """Return the store, not yet entered. It does not remove expired entries."""
         self._log_errors()
         address = self.address
         if not self._named and "://" not in address:
             private.make_folder(Path(address).parent)
-        return holdfast.Store(engine_for(address, self.keys_at_hand()), writer=WRITER, reap=reap)
+        return holdfast.Store(engine_for(address, self.keys_at_hand()), writer=WRITER, reap=False)
 
     def _log_errors(self) -> None:
         if not self.json:

@@ -33,6 +33,8 @@ async def watch(
 ) -> None:
     """Print changes as they happen, until Ctrl-C: time, operation, version, key and writer.
 
+    An expiry is shown when a process that writes to the store, such as `holdfast up`, has noticed it.
+
     Parameters
     ----------
     prefix
@@ -43,7 +45,7 @@ async def watch(
         Also print the value, if it still exists when the change is shown.
     """
     logging.getLogger("holdfast.watch").setLevel(logging.WARNING)
-    async with target.look(reap=True, required=True) as store:
+    async with target.look(required=True) as store:
         kv = target.keys(store)
         async for change in kv.watch(prefix, since=since):
             entry = await kv.get(change.key) if values and change.op in LEAVES else None
