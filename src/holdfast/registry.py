@@ -91,7 +91,7 @@ def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     if other is None:
         known = ", ".join((*ENGINES, *_registered))
         raise ValidationError(
-            f"url has the unknown scheme {scheme!r}; known are {known} and a plain path", field="url"
+            f"url has the unknown scheme {scheme!r}; use one of {known}, or a plain path", field="url"
         )
     return other(text, Keyring() if keys is None else keys)
 
@@ -140,9 +140,7 @@ def _memory(url: str, rest: str, keys: Keyring | None) -> Engine:
     from holdfast.engines.memory import MemoryEngine
 
     if rest:
-        raise ValidationError(
-            f"{masking.shown(url)!r} names something, but memory:// keeps nothing", field="url"
-        )
+        raise ValidationError(f"{masking.shown(url)!r} has a name, but memory:// keeps nothing", field="url")
     return MemoryEngine(keys)
 
 
@@ -154,7 +152,7 @@ def _sqlite(url: str, rest: str, keys: Keyring | None) -> Engine:
             field="url",
         )
     if "?" in rest:
-        raise ValidationError("options after ? are not understood in a sqlite URL", field="url")
+        raise ValidationError("a sqlite URL takes no options after ?", field="url")
     return _sqlite_file(rest[1:], keys)
 
 

@@ -205,7 +205,7 @@ async def test_a_default_quota_holds_over_nats(tmp_path: Path) -> None:
     refused = [reply for reply in letters if not reply["success"]]
     assert 5 <= len(refused) <= 7
     assert {reply["error_code"] for reply in refused} == {"QUOTA_EXCEEDED"}
-    assert "are dead letters: deal with some of them" in refused[0]["message"]
+    assert "are dead letters: retry or drop some of them" in refused[0]["message"]
     assert stats["kept_bytes"] == sum(stats["parts"].values()) <= 100_000
     assert all(reply["success"] for reply in overwritten)
     assert seen.kept_bytes == seen.parts.counted <= 100_000

@@ -265,7 +265,7 @@ async def test_a_request_too_large_for_the_server(nats_server_with: StartServer)
     """What the server would not let pass is VALUE_TOO_LARGE before it is sent; the connection lives on."""
     server = await nats_server_with("max_payload: 16384")
     async with serving(server.url), holdfast.open(server.url) as store:
-        with refusal(ValueTooLarge, says="more than the server lets pass"):
+        with refusal(ValueTooLarge, says="more than the NATS server accepts"):
             await store.kv("trivia").set("k", "x" * 20_000)
         assert (await store.kv("trivia").set("k", "x")).version == 1
 

@@ -74,7 +74,7 @@ async def test_nothing_is_overwritten(store: holdfast.Store, path: Path, tmp_pat
         (tmp_path / "there").write_text("precious")
         (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
         for taken in ("../there", tmp_path / "there", tmp_path / "dangling"):
-            with pytest.raises(holdfast.ValidationError, match="exists already") as refused:
+            with pytest.raises(holdfast.ValidationError, match="already exists") as refused:
                 await store.rescue(taken)
             assert refused.value.field == "path"
         for own in ("store.db", "store.db-wal", "../data/store.db.lock", path):
@@ -105,7 +105,7 @@ async def test_a_file_that_appears_meanwhile_is_not_overwritten(
     async with store:
         await store.kv("p").set("k", 1)
         monkeypatch.setattr(_engine(store)._examiner, "_go_on", lambda: target.write_text("precious"))
-        with pytest.raises(holdfast.ValidationError, match="exists already"):
+        with pytest.raises(holdfast.ValidationError, match="already exists"):
             await store.rescue(target)
         assert target.read_text() == "precious"
         assert not [file for file in path.parent.iterdir() if file.name.startswith(".")]

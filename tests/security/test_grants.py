@@ -311,7 +311,9 @@ def test_names_can_not_be_confused() -> None:
 
 def test_only_a_user_with_all_verbs_can_be_trusted() -> None:
     """Trust opens every namespace, which a list of verbs does not fit."""
-    with pytest.raises(ValidationError, match="'bot' is trusted, but none of the plugins with all verbs"):
+    with pytest.raises(
+        ValidationError, match="'bot' is trusted, but is not one of the plugins with all verbs"
+    ):
         Permissions(("bot:read",), trusted=("bot",))
     who = Permissions(("bot", "bot:read"), trusted=("bot",))
     assert "db.kv.*" in who.requests("bot")

@@ -142,8 +142,8 @@ def test_what_is_renewed_is_for_its_owner_alone(config: Callable[..., Said], fol
         (("--rotate", "zzzzz"), "there are HOLDFAST, OPERATOR, acme/web, "),
         (("--rotate", "trivia", "--rotate", "nobody"), "no credentials of 'nobody'"),
         (("--rotate", "quote-db:read"), "no credentials of 'quote-db:read'"),
-        (("--rotate", "trivia", "--plugin", "trivia"), "changes nothing else: give these two"),
-        (("--rotate", "trivia", "--tls-cert", "cert.pem"), "changes nothing else: give these two"),
+        (("--rotate", "trivia", "--plugin", "trivia"), "only renews the credentials in the folder"),
+        (("--rotate", "trivia", "--tls-cert", "cert.pem"), "only renews the credentials in the folder"),
     ],
 )
 def test_a_mistake_changes_nothing(
@@ -162,7 +162,7 @@ def test_without_a_folder(config: Callable[..., Said], tmp_path: Path) -> None:
     assert "--out" in config("--rotate", "trivia").err
     said = config("--rotate", "trivia", "--out", tmp_path)
     assert said.code == 2
-    assert f"{tmp_path / nats_files.NAME} is not there" in said.err
+    assert f"{tmp_path / nats_files.NAME} does not exist" in said.err
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
@@ -185,7 +185,7 @@ def test_credentials_of_another_configuration(config: Callable[..., Said], folde
     before = contents(folder)
     said = config("--rotate", "trivia", "--out", folder)
     assert said.code == 2
-    assert "does not know the credentials in" in said.err
+    assert "does not have the credentials in" in said.err
     assert contents(folder) == before
 
 

@@ -129,7 +129,7 @@ async def test_a_strangers_server_is_left_alone(
 async def test_a_bad_configuration_names_the_log(tmp_path: Path) -> None:
     """A server that refuses its configuration is not waited for; the log says why."""
     server = NatsServer(tmp_path, port=None, config="max_payload: nonsense")
-    with pytest.raises(Unavailable, match="ended at once") as caught:
+    with pytest.raises(Unavailable, match="exited at once") as caught:
         await server.start()
     assert str(server.log) in caught.value.message
     assert "nats-server.conf:1" in server.log.read_text()
@@ -142,7 +142,7 @@ async def test_a_server_that_does_not_get_ready_is_ended(
     monkeypatch.setattr(module, "_START_SECONDS", 0.05)
     monkeypatch.setattr(NatsServer, "_announced", lambda server, pid: None)
     server = NatsServer(tmp_path, port=None)
-    with pytest.raises(Unavailable, match="did not get ready"):
+    with pytest.raises(Unavailable, match="did not become ready"):
         await server.start()
     assert server.process.returncode is not None
 

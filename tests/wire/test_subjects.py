@@ -100,7 +100,7 @@ def test_more_tokens_make_a_verb_that_nobody_has() -> None:
 )
 def test_other_shapes_are_invalid_subjects(subject: str) -> None:
     """A subject of the wrong shape, or not under the prefix at all, is INVALID_SUBJECT."""
-    with refusal(InvalidSubject, says="shape", about=subject):
+    with refusal(InvalidSubject, says="known form", about=subject):
         route(subject, "db")
 
 

@@ -219,7 +219,7 @@ def number_of(key: bytes) -> int:
         DatabaseError: It is not the key of a record.
     """
     if len(key) != WIDTH:
-        raise DatabaseError("there is a row in the audit that is no record: verify it")
+        raise DatabaseError("the audit has a row that is not a record: verify it")
     return int.from_bytes(key, "big")
 
 
@@ -276,8 +276,8 @@ def head_behind(namespace: str, ends: Ends, says: str) -> Head:
     number, floor = _position(newest), max(0, _position(oldest) - 1)
     if number == _LAST:
         raise DatabaseError(
-            f"the audit of {namespace} has lost its head, and a row was put in at the greatest number, so "
-            "that no record fits behind it: run holdfast audit verify, export the audit, and remove that row"
+            f"the audit of {namespace} has lost its head, and a row at the greatest number leaves no "
+            "room for records behind it: run holdfast audit verify, export the audit, and remove that row"
         )
     try:
         anchor = record_of(row).previous

@@ -95,8 +95,8 @@ class Keyring:
     def unknown(self, name: str) -> Unsupported:
         """See `holdfast.audit.chain.SigningKeys`."""
         return Unsupported(
-            f"the audit of this store is signed with the key {name}, and no key of that fingerprint is in "
-            f"{self.place}: {self._cure(name)}"
+            f"the audit of this store is signed with the key {name}, but {self.place} has no key with that "
+            f"fingerprint: {self._cure(name)}"
         )
 
     def choose(self, kept: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         shown = self._shown(server, info.nonce)
         if server.told and not encrypted and not _SECRETS.isdisjoint(shown):
             raise BusError(
-                "no password is sent in plain text to a server that only another server named; "
+                "refusing to send a password in plain text to a server that only another server named: "
                 "name it in the URL, or use TLS"
             )
         return shown
@@ -139,7 +139,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
             text = Path(self.creds_file).read_text(encoding="ascii", errors="replace")
             jwt, seed = _JWT.search(text), _SEED.search(text)
             if jwt is None or seed is None:
-                raise BusError("the file of credentials does not hold a JWT and its seed")
+                raise BusError("the credentials file does not contain a JWT and its seed")
             return {"jwt": jwt[1], "sig": _signed(seed[1], nonce)[1]} | self._named(server, only_token=True)
         seed_text = self.nkey
         if self.nkey_file is not None:

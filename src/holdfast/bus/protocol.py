@@ -110,7 +110,7 @@ class Reader:
         except ProtocolError as error:
             found.append(error)
         except ValueError:
-            found.append(ProtocolError("the server sent a message of no known size"))
+            found.append(ProtocolError("the server sent a message with an unknown size"))
         else:
             self._pieces = [rest]
             self.held = len(rest)
@@ -171,7 +171,7 @@ def _sizes(words: list[str]) -> tuple[int, int]:
     else:
         return 0, -1
     if not 0 <= head <= size <= LARGEST_MESSAGE:
-        raise ProtocolError("the server sent a message of no possible size")
+        raise ProtocolError("the server sent a message with an impossible size")
     return head, size
 
 
@@ -183,7 +183,7 @@ def control_of(line: bytes) -> Control:
     """
     verb, _, rest = line.partition(b" ")
     if verb not in _CONTROL:
-        raise ProtocolError("the server sent a line that is not of the protocol")
+        raise ProtocolError("the server sent a line that is not part of the protocol")
     return Control(verb.decode(), rest)
 
 
@@ -196,7 +196,7 @@ def info_of(control: Control) -> Info:
     try:
         return msgspec.json.decode(control.rest, type=Info)
     except (ValueError, RecursionError):  # the latter if it is nested too deeply
-        raise ProtocolError("the server introduced itself in a way that can't be read") from None
+        raise ProtocolError("the server sent an INFO line that can't be read") from None
 
 
 def connect(fields: Mapping[str, Any]) -> bytes:

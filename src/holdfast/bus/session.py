@@ -282,7 +282,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
                 return b""
             if self.state is State.SECURING:
                 if self._heard:
-                    self._fail(ProtocolError("the server said something that should have been encrypted"))
+                    self._fail(ProtocolError("the server sent data that should have been encrypted"))
                 return b""
             line, ended, rest = self._heard.partition(b"\r\n")
             if not ended:
@@ -308,7 +308,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         if control.verb == "PING":
             self._owed += 1
             if self._owed > MOST_PINGS:
-                self._fail(ProtocolError("the server sends pings and does not take the pongs"))
+                self._fail(ProtocolError("the server sends pings but does not read the pongs"))
             else:
                 self.write(PONG)
         elif control.verb == "PONG":
@@ -365,7 +365,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         if self._silent >= MOST_SILENT:
-            self._fail(Lost("the server has fallen silent"))
+            self._fail(Lost("the server has stopped responding"))
             return
         self._silent += 1
         self._alarm = self._loop.call_later(PING_SECONDS, self._watch)

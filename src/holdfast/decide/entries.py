@@ -41,7 +41,7 @@ def trashed(key: str, row: Row) -> Trashed:
     try:
         return msgspec.json.decode(row.value or "", type=Trashed)
     except msgspec.DecodeError:
-        raise DatabaseError(f"what the trash keeps of key {key!r} can't be read", field="key") from None
+        raise DatabaseError(f"the trash entry of key {key!r} can't be read", field="key") from None
 
 
 def live(draft: Draft, key: str) -> Row | None:

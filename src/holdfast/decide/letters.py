@@ -81,8 +81,8 @@ def _hold(draft: Draft, *, letters: int, size: int) -> None:
     now = Held(held.count + letters, held.bytes + letters * (size + _OVERHEAD))
     if letters > 0 and now.bytes > rules.MAX_LETTERS_BYTES:
         raise QuotaExceeded(
-            f"{draft.name} holds {held.count} dead letters of {held.bytes} bytes; together they may hold "
-            f"{rules.MAX_LETTERS_BYTES}: deal with some of them"
+            f"{draft.name} has {held.count} dead letters with {held.bytes} bytes; at most "
+            f"{rules.MAX_LETTERS_BYTES} bytes are allowed: retry or drop some of them"
         )
     value = msgspec.json.encode(now).decode()
     draft.put(

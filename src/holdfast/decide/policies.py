@@ -28,7 +28,7 @@ _ADVICE: Final = {
     "indexes": "entries of indexes: drop an index, or delete items",
     "journal": "records of the journal: shorten journal_retention",
     "trash": "in the trash: shorten trash_retention",
-    "letters": "dead letters: deal with some of them",
+    "letters": "dead letters: retry or drop some of them",
     "requests": "remembered requests: each is forgotten after 24 hours",
     "other": "locks and definitions of tables: drop tables that are not needed",
 }

@@ -80,7 +80,7 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
     memory = msgspec.json.decode(known.value or "", type=Memory)
     if memory.content != content:
         raise VersionConflict(
-            f"request id {command.origin.request_id!r} was used before, for another request",
+            f"request id {command.origin.request_id!r} was already used for another request",
             current=_current(draft, command),
             reason="request_id_reused",
         )

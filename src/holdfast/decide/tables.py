@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def _create(draft: Draft, command: CreateTable) -> Defined:
     if draft.row(schema_address(draft.name, command.table)) is not None:
-        raise TableExists(f"table {command.table!r} exists already", field="table")
+        raise TableExists(f"table {command.table!r} already exists", field="table")
     version = draft.version()
     schema = msgspec.structs.replace(command.schema, id=version, created_at=draft.now)
     put_table(draft, schema)

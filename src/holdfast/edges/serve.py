@@ -187,7 +187,7 @@ def _make_folder(folder: Path) -> None:
         private.make_folder(folder)
     except OSError as error:
         reason = (error.strerror or "it can't be used").lower()
-        raise ValidationError(f"db: the folder {folder} can't be made: {reason}", field="db") from None
+        raise ValidationError(f"db: the folder {folder} can't be created: {reason}", field="db") from None
 
 
 @contextlib.asynccontextmanager

@@ -236,7 +236,7 @@ class TableCalls:
             schema = await self._schema(view, fields)
             if images not in ("keys", schema.stream) and schema.stream != "both":
                 raise Unsupported(
-                    f"table {schema.name!r} keeps the images {schema.stream!r} alone", field="view"
+                    f"table {schema.name!r} keeps only the images {schema.stream!r}", field="view"
                 )
             # Records that a dropped table of this name left in the journal are older than this table.
             prefix, since = table_prefix(schema.name), max(since, schema.id)

@@ -185,7 +185,7 @@ def cursor_key(cursor: object, owner: int) -> bytes | None:
         return None
     raw = cursor_bytes(cursor) or b""
     if len(raw) < 8 or int.from_bytes(raw[:8], "big") != owner:
-        raise ValidationError("cursor is not one that such a page gave", field="cursor")
+        raise ValidationError("cursor is not from a page of this table or index", field="cursor")
     return raw[8:]
 
 

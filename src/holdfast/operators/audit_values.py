@@ -59,8 +59,8 @@ async def compare(engine: Engine, namespace: str, now: Callable[[], int]) -> Com
     """
     if service_of(engine) is not None:
         raise Unsupported(
-            "a service compares no values: run holdfast audit verify --values where the storage is, with "
-            "--url as the service has it; it may run meanwhile"
+            "a service does not compare values: run holdfast audit verify --values where the storage is, "
+            "with the --url that the service uses; the service may keep running"
         )
     totals = await engine.totals(now(), namespace=namespace)
     keys = totals[0].namespace.keys if totals else 0

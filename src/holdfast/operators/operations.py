@@ -297,7 +297,7 @@ class Operations(Pipeline):
         service = self.service
         if service is None:
             raise Unsupported(
-                "the slow log belongs to a running service: reach the store through one, at its NATS URL"
+                "only a running service has a slow log: open the store through one, at its NATS URL"
             )
         if before is not None:
             rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)

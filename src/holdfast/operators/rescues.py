@@ -58,7 +58,7 @@ class Rescues:
             HoldfastError: The copy failed.
         """
         if self._task is not None and not self._task.done():
-            raise Busy("another copy of the store is under way: wait for its end")
+            raise Busy("another copy of the store is under way: wait until it ends")
         self._number += 1
         self._end = None
         self._task = asyncio.create_task(self._make(path), name="holdfast rescue")

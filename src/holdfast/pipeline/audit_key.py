@@ -53,7 +53,7 @@ async def _refusal(engine: KeyKeeper, now: Callable[[], int]) -> HoldfastError |
                 return None
     except HoldfastError as refusal:
         return refusal
-    return Busy("other processes change the key of the audit all the time")
+    return Busy("other processes keep changing the audit key")
 
 
 async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError | None:

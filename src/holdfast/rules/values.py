@@ -90,10 +90,10 @@ def require_json(value: Any, room: int, *, field: str = "value") -> None:
                 require_json(member, room - 1, field=field)
     elif isinstance(value, int):
         if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
-            raise ValidationError(f"{field} holds an integer of more than {MAX_DIGITS} digits", field=field)
+            raise ValidationError(f"{field} holds an integer with more than {MAX_DIGITS} digits", field=field)
     elif isinstance(value, float):
         if value - value != 0:
-            raise ValidationError(f"{field} holds NaN or Infinity, which JSON has no form for", field=field)
+            raise ValidationError(f"{field} holds NaN or Infinity, which JSON can't represent", field=field)
     elif type(value) not in _PLAIN and not isinstance(value, str):
         raise ValidationError(
             f"{field} is not JSON-serializable: it holds a {type(value).__name__}", field=field

@@ -56,7 +56,7 @@ def _json(condition: Condition, room: int, field: str) -> dict[str, Any]:
         case Comparison():
             return _test_json(condition)
         case _:
-            raise ValidationError(f"{field} holds what is no condition", field=field)
+            raise ValidationError(f"{field} contains something that is not a condition", field=field)
 
 
 def _test_json(test: Comparison) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Reader:
 
     def _operators(self, body: object) -> list[tuple[Any, Any]]:
         if not isinstance(body, Mapping) or not body:
-            raise self._refused('says of a path what must hold, such as {"gt": 5}')
+            raise self._refused('must state what must hold at each path, such as {"gt": 5}')
         return list(body.items())
 
     def _test(self, path: Path, name: str, value: Any, *, sized: bool = False) -> Comparison:

@@ -47,8 +47,8 @@ def require_binary(schema: TableSchema, names: Iterable[str]) -> None:
     for name in names:
         if name not in keys:
             raise ValidationError(
-                f"item is not JSON-serializable: it holds bytes at {name!r}, which is no key of type binary; "
-                "give them as text, such as base64",
+                f"item is not JSON-serializable: it holds bytes at {name!r}, which is not a key of type "
+                "binary; give them as text, such as base64",
                 field=f"item.{name}",
             )
 
@@ -107,7 +107,7 @@ def named_key(
             raise ValidationError(f"table {schema.name!r} has no sort key", field="sort_key")
         return encoded, attributes
     if sort_key is None:
-        raise ValidationError(f"table {schema.name!r} has a sort key, which is missing", field="sort_key")
+        raise ValidationError(f"table {schema.name!r} has a sort key, but none was given", field="sort_key")
     encoded += encode_key(sort_key, schema.sort_key.type, field="sort_key")
     return encoded, attributes | {schema.sort_key.name: json_key(sort_key)}
 

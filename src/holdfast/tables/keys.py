@@ -90,7 +90,7 @@ def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
         raise _wrong(value, "binary: bytes, or their base64", field) from None
     if base64.b64encode(found).decode() != value:
         # Otherwise two spellings of the same bytes would be different attributes with the same key.
-        raise ValidationError(f"{field} is base64 with bits to spare at its end", field=field)
+        raise ValidationError(f"{field} is base64 with stray bits at its end", field=field)
     return found
 
 
@@ -116,7 +116,7 @@ def _number(value: object, field: str) -> int | float:
         raise _wrong(value, "number", field)
     if isinstance(value, float):
         if value - value != 0:
-            raise ValidationError(f"{field} is NaN or Infinity, which JSON has no form for", field=field)
+            raise ValidationError(f"{field} is NaN or Infinity, which JSON can't represent", field=field)
     elif abs(value) >= _TOO_LONG:
         raise ValidationError(f"{field} has more than {rules.MAX_DIGITS} digits", field=field)
     return value

@@ -140,8 +140,8 @@ def _put(container: Any, path: Path, value: Any, field: str) -> None:
             field=field,
         )
     else:
-        kind = "list" if isinstance(step, int) else "object"
-        raise ValidationError(f"{field}: {shown(path[:-1])} is no {kind}", field=field)
+        kind = "a list" if isinstance(step, int) else "an object"
+        raise ValidationError(f"{field}: {shown(path[:-1])} is not {kind}", field=field)
 
 
 def _surrogate(name: str) -> bool:

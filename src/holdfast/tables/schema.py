@@ -138,7 +138,7 @@ def table_schema(
     )
     names = [attribute.name for attribute in schema.key_attributes]
     if len(set(names)) < len(names):
-        raise ValidationError(f"sort_key is the partition key {names[0]!r} again", field="sort_key")
+        raise ValidationError(f"sort_key must not be the partition key {names[0]!r} again", field="sort_key")
     if schema.ttl_attribute in names:
         raise ValidationError(
             f"ttl_attribute {schema.ttl_attribute!r} is part of the key, which can't change",
@@ -167,7 +167,7 @@ def with_index(schema: TableSchema, index: Index) -> TableSchema:
     """
     others = tuple(other for other in schema.indexes if (other.name, other.id) != (index.name, index.id))
     if any(other.name == index.name for other in others):
-        raise ValidationError(f"table {schema.name!r} has an index {index.name!r} already", field="index")
+        raise ValidationError(f"table {schema.name!r} already has an index {index.name!r}", field="index")
     if len(others) >= MAX_INDEXES:
         raise ValidationError(f"a table has at most {MAX_INDEXES} indexes", field="index")
     return msgspec.structs.replace(schema, indexes=(*others, index))

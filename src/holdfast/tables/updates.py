@@ -228,7 +228,7 @@ def _check_values(update: Update) -> None:
             room -= rules.encode_value(given, most=MAX_ITEM_BYTES, field=field)[1]
             if room < 0:
                 raise ValueTooLarge(
-                    f"The values of the update have more than the {MAX_ITEM_BYTES} bytes of an item",
+                    f"The values of the update exceed the {MAX_ITEM_BYTES} bytes that an item may have",
                     field=field,
                 )
 
@@ -269,7 +269,7 @@ def _union(found: Any, value: Sequence[Any], path: Path, work: Work) -> Generato
 
 
 def _not_addable(path: Path, wanted: str) -> ValidationError:
-    return ValidationError(f"add: what is at {shown(path)} is not {wanted}", field="add")
+    return ValidationError(f"add: the value at {shown(path)} is not {wanted}", field="add")
 
 
 def _opened(value: Any, tree: Tree, work: Work) -> Any:

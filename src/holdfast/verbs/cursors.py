@@ -37,7 +37,7 @@ def last_seen(cursor: object, prefix: str) -> str:
     try:
         key = rules.key((cursor_bytes(cursor) or b"").decode())
     except (ValueError, ValidationError):
-        raise ValidationError("cursor is not one that a page of this store gave", field="cursor") from None
+        raise ValidationError("cursor is not from a page of this store", field="cursor") from None
     if not key.startswith(prefix):
         raise ValidationError("cursor belongs to a listing with another prefix", field="cursor")
     return key

@@ -61,7 +61,7 @@ def _decoded_slowly(payload: bytes) -> Any:
             f"the payload is nested deeper than {MAX_NESTING} levels", field="value"
         ) from None
     except ValueError:
-        raise ValidationError("the payload holds an integer of too many digits", field="value") from None
+        raise ValidationError("the payload holds an integer with too many digits", field="value") from None
 
 
 def _invalid(legal: str) -> InvalidJson:

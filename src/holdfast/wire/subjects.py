@@ -84,7 +84,7 @@ def route(subject: str, prefix: str) -> Route:
         ValidationError: The tenant's or the project's name is illegal.
     """
     if not subject.startswith(f"{prefix}."):
-        raise InvalidSubject("the subject has no known shape")
+        raise InvalidSubject("the subject does not match any known form")
     match subject[len(prefix) + 1 :].split(".", 3):
         case ["kv" | "table" as family, plugin, verb, *more]:
             namespace = f"{family}/{rules.plugin_name(plugin)}"
@@ -103,7 +103,7 @@ def route(subject: str, prefix: str) -> Route:
         case ["ready"]:
             return Route(ADMIN, "ready", "", OPERATOR, family="admin")
         case _:
-            raise InvalidSubject("the subject has no known shape")
+            raise InvalidSubject("the subject does not match any known form")
 
 
 def dialect_of(subject: str, prefix: str) -> Dialect:

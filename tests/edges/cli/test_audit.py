@@ -208,7 +208,7 @@ def test_export_and_verify_later(cli: Cli, filled: str, tmp_path: Path) -> None:
         == cli.did("audit", "export", WEB).out.splitlines()[1:]
     )
     refused = cli("audit", "export", WEB, "--out", out)
-    assert (refused.code, refused.err) == (2, f"holdfast: {out} exists already; --force replaces it\n")
+    assert (refused.code, refused.err) == (2, f"holdfast: {out} already exists; --force replaces it\n")
     told = cli.did("audit", "export", WEB, "--out", out, "--force", "--json").json
     assert told == {"namespace": WEB, "records": 4, "file": str(out)}
     head = cli.did("audit", "verify", *ON, "--json").json["head"]

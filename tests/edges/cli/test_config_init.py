@@ -44,7 +44,7 @@ def test_a_file_that_is_there_is_kept_without_force(cli: Cli, tmp_path: Path) ->
     path = tmp_path / "holdfast.toml"
     path.write_text("mine")
     outcome = cli("config", "init")
-    assert (outcome.code, outcome.err) == (2, "holdfast: holdfast.toml exists already; --force replaces it\n")
+    assert (outcome.code, outcome.err) == (2, "holdfast: holdfast.toml already exists; --force replaces it\n")
     assert path.read_text() == "mine"
     assert cli("config", "init", "--force").code == 0
     assert path.read_text() == toml()

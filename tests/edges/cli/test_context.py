@@ -58,7 +58,7 @@ def test_what_is_no_context(cli: Cli, tmp_path: Path) -> None:
     """A name that is not there is told with those that are; nothing is overwritten or half written."""
     assert "holdfast context add" in cli("-c", "nowhere", "list").err
     cli("context", "add", "prod", "--url", "a.db")
-    assert "known are: prod" in cli("-c", "nowhere", "list").err
+    assert "the contexts are: prod" in cli("-c", "nowhere", "list").err
     for wrong in (
         "context add prod --url b.db",
         "context add Bad/Name --url b.db",

@@ -146,7 +146,7 @@ def test_completion_is_installed(
     refused = cli("--install-completion", "--shell", "fish", "--output", home / "file" / "x")
     assert (refused.code, refused.err.startswith("holdfast: ")) == (2, True)
     to_file = ("--install-completion", "--shell", "fish", "--output", home / "file")
-    assert "exists already; --force replaces it" in cli(*to_file).err
+    assert "already exists; --force replaces it" in cli(*to_file).err
     assert (home / "file").read_bytes() == b""
     assert cli(*to_file, "--force").code == 0
     monkeypatch.setattr("cyclopts.completion.detect.detect_shell", _undetected)

@@ -77,7 +77,7 @@ def test_no_store_is_an_empty_one(cli: Cli) -> None:
 def test_what_needs_a_store_says_so(cli: Cli, command: str) -> None:
     """A command that would wait for ever, or speak of writes, says that there is no store."""
     outcome = cli(command)
-    assert (outcome.code, "the first write makes it" in outcome.err) == (5, True)
+    assert (outcome.code, "the first write creates it" in outcome.err) == (5, True)
 
 
 def test_reading_an_existing_store_adds_no_file(cli: Cli, url: str, tmp_path: Path) -> None:

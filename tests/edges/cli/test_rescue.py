@@ -68,7 +68,7 @@ def test_a_plain_copy(cli: Cli, tmp_path: Path) -> None:
     }
     assert cli.did("get", "k", "--url", tmp_path / "copy.db").json == 1
     refused = cli("rescue", "copy.db")
-    assert (refused.code, "exists already" in refused.err) == (2, True)
+    assert (refused.code, "already exists" in refused.err) == (2, True)
 
 
 def test_a_corrupt_copy(cli: Cli, url: str, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_file_appears_when_it_is_complete(filled: Cli, tmp_path: Path) -> None
     before = (tmp_path / "jobs.jsonl").read_bytes()
     refused = filled("export", "--out", tmp_path / "jobs.jsonl")
     assert refused.code == 2
-    assert "jobs.jsonl exists already; --force replaces it" in refused.err
+    assert "jobs.jsonl already exists; --force replaces it" in refused.err
     assert (tmp_path / "jobs.jsonl").read_bytes() == before
     as_json = filled.did("export", "--out", tmp_path / "jobs.jsonl", "--force", "--json").json
     assert (as_json["namespace"], as_json["entries"]) == ("kv/jobs", 3)
@@ -176,18 +176,18 @@ def test_expired_entries_are_left_out(cli: Cli) -> None:
     [
         ("", None),
         ("nonsense", "this is not JSON"),
-        ("5", "this is no entry"),
+        ("5", "this is not an entry"),
         ('{"key":"k"}', "missing required field"),
         (entry_line(2, key=""), "key must not be empty"),
         (entry_line(2, value="x" * 70000), "exceeds 64KB limit"),
         (entry_line(2, version=-1), "version must be"),
         (entry_line(2, version=2**62 + 1), f"version must be a whole number from 0 to {2**62}"),
         (entry_line(2, version=2**63 - 1), f"version must be a whole number from 0 to {2**62}"),
-        (entry_line(2, version="2"), "this is no entry"),
+        (entry_line(2, version="2"), "this is not an entry"),
         (entry_line(2, last_writer=""), "last_writer must be"),
         (entry_line(2, semantics={"purpose": "UPPER"}), "semantics.purpose"),
-        (entry_line(2, created_at="yesterday"), "this is no entry"),
-        (entry_line(1), "versions are kept in their order"),
+        (entry_line(2, created_at="yesterday"), "this is not an entry"),
+        (entry_line(1), "versions are kept only in ascending order"),
         ('{"key":"k","value":' + "[" * 3000 + "]" * 3000 + "}", "line 3: "),
     ],
 )
@@ -214,7 +214,7 @@ def test_only_so_many_bad_lines_are_described(cli: Cli) -> None:
 def test_a_file_without_a_header_is_refused(cli: Cli, header: str) -> None:
     """What is not an export is not taken for one."""
     outcome = cli("import", "-", stdin=lines([header, entry_line(2)]))
-    assert (outcome.code, outcome.err) == (2, "holdfast: line 1 is not the header of an export of Holdfast\n")
+    assert (outcome.code, outcome.err) == (2, "holdfast: line 1 is not the header of a Holdfast export\n")
 
 
 def test_a_newer_format_is_refused(cli: Cli) -> None:

@@ -112,5 +112,5 @@ async def test_each_instance_has_its_own(nats_server: NatsServer) -> None:
 async def test_a_store_without_a_service_has_none() -> None:
     """A file is told apart from a service, with the cure."""
     async with holdfast.open("memory://") as store:
-        with pytest.raises(holdfast.Unsupported, match="belongs to a running service"):
+        with pytest.raises(holdfast.Unsupported, match="only a running service has a slow log"):
             await store.slowlog()

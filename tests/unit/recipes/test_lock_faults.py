@@ -117,7 +117,7 @@ async def test_storage_that_stays_away(
 
 async def test_storage_that_hangs(kv: KV, engine: Faulty, clock: ManualClock) -> None:
     """A renewal that is never answered does not keep the holder from noticing its deadline."""
-    with refusal(LockLost, says="no answer came before the lease was over"):
+    with refusal(LockLost, says="no reply came before the lease ended"):
         async with kv.lock("a", ttl=30):
             engine.gate.clear()
             clock.advance(11)
@@ -256,7 +256,7 @@ async def test_a_store_that_is_closed(kv: KV, store: Store) -> None:
 
 
 async def test_a_journal_that_fails(kv: KV, engine: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where changes can't be followed any more every waiter is told, and those who come later begin anew."""
+    """Where following changes has stopped every waiter is told, and those who come later begin anew."""
 
     async def fail(query: object) -> JournalPage:
         raise DatabaseError("the journal can't be read")

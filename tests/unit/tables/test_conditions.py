@@ -276,7 +276,7 @@ for _ in range(64):
         ({"a": {"in": [0] * 1001}}, "more than 1000 comparisons"),
         ({"and": [{"a": {"eq": 1}}] * 1001}, "more than 1000 comparisons"),
         (NESTED_65, "deeper than 64"),
-        (Condition(), "no condition"),
+        (Condition(), "not a condition"),
         (Every(()), "and takes a list of conditions"),
         (attr("a").lt(None), "lt takes a number or text"),
     ],

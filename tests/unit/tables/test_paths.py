@@ -108,15 +108,15 @@ def test_missing_parents_are_made() -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (("n", "x"), "'n' is no object"),
-        (("n", "x", "y"), "'n' is no object"),
-        (("n", 0), "'n' is no list"),
-        (("list", "x"), "'list' is no object"),
-        (("object", 0), "'object' is no list"),
-        (("null", "x"), "'null' is no object"),
+        (("n", "x"), "'n' is not an object"),
+        (("n", "x", "y"), "'n' is not an object"),
+        (("n", 0), "'n' is not a list"),
+        (("list", "x"), "'list' is not an object"),
+        (("object", 0), "'object' is not a list"),
+        (("null", "x"), "'null' is not an object"),
         (("list", 2), "has 1 members, so nothing can be put at 'list[2]'"),
         (("new", 1), "has 0 members"),
-        (("a.b", 0, "x"), "is no list"),
+        (("a.b", 0, "x"), "is not a list"),
     ],
 )
 def test_places_that_can_not_be(path: Path, words: str) -> None:

@@ -145,7 +145,7 @@ def test_adding_numbers() -> None:
 )
 def test_what_can_not_be_added_to(found: Any, by: Any) -> None:
     """Numbers are added to numbers, and members of a set to a set of their kind."""
-    with refusal(ValidationError, field="add", says="what is at 'n' is not"):
+    with refusal(ValidationError, field="add", says="the value at 'n' is not"):
         after({"n": found}, add={"n": by})
 
 
@@ -206,7 +206,7 @@ def test_what_an_update_does_not_touch_is_not_copied() -> None:
 def test_the_size_of_an_update() -> None:
     """An update brings no more than an item can hold."""
     half = "x" * 250_000
-    with refusal(ValueTooLarge, field="set", says="409600 bytes of an item"):
+    with refusal(ValueTooLarge, field="set", says="409600 bytes that an item may have"):
         update_of(SCHEMA, set={"a": half, "b": half})
     with refusal(ValueTooLarge, field="set", says="exceeds 400KB"):
         update_of(SCHEMA, set={"a": half * 2})

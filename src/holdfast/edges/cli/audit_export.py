@@ -176,7 +176,9 @@ def _record(line: bytes, position: int) -> AuditRecord:
         if record_line(entry) != line.rstrip(b"\n") + b"\n":  # a field is repeated, or unknown
             raise msgspec.ValidationError
     except msgspec.MsgspecError:
-        raise holdfast.ValidationError(f"line {position} is no record of the audit", field="file") from None
+        raise holdfast.ValidationError(
+            f"line {position} is not a record of the audit", field="file"
+        ) from None
     fields = msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)}
     for name in _LATER:
         if fields[name] is None:

@@ -39,7 +39,7 @@ def context_of(name: str) -> Context:
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
         raise ValidationError(
-            f"there is no context {name!a}; known are: {names}. Add one with holdfast context add",
+            f"there is no context {name!a}; the contexts are: {names}. Add one with holdfast context add",
             field="context",
         )
     return known[name]
@@ -66,7 +66,7 @@ def read_contexts() -> dict[str, Context]:
     except OSError as error:
         raise file_trouble(error, path, field="context") from None
     except msgspec.MsgspecError as error:
-        raise ValidationError(f"{path} is no file of contexts: {error}", field="context") from None
+        raise ValidationError(f"{path} is not a file of contexts: {error}", field="context") from None
 
 
 def write_contexts(contexts: dict[str, Context]) -> None:
@@ -87,6 +87,6 @@ def require_name(name: str) -> str:
     """Return the name if it is valid for a context."""
     if not _NAME.fullmatch(name):
         raise ValidationError(
-            "the name of a context has 1 to 63 of the characters a-z, 0-9, ., _ and -", field="name"
+            "the name of a context must be 1 to 63 of the characters a-z, 0-9, ., _ and -", field="name"
         )
     return name

@@ -47,10 +47,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         try:
             header = msgspec.json.decode(line, type=cls)
         except msgspec.MsgspecError:
-            raise ValidationError("line 1 is not the header of an export of Holdfast", field="line") from None
+            raise ValidationError("line 1 is not the header of a Holdfast export", field="line") from None
         if header.holdfast != FORMAT:
             raise Unsupported(
-                f"the file has format {header.holdfast} and this version knows {FORMAT}: upgrade Holdfast"
+                f"the file has format {header.holdfast}, but this version knows format {FORMAT}: "
+                "upgrade Holdfast"
             )
         return header
 
@@ -115,7 +116,7 @@ def _decoded(line: bytes) -> Entry:
     try:  # the slow decoder also accepts the longest integers and reports errors in other JSON
         return msgspec.convert(_slowly(line), Entry)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"this is no entry: {error}", field="line") from None
+        raise ValidationError(f"this is not an entry: {error}", field="line") from None
 
 
 def _slowly(line: bytes) -> Any:

@@ -92,7 +92,8 @@ class Importer:
             return
         if entry.version <= self._last:
             raise ValidationError(
-                f"version {entry.version} comes after {self._last}, but versions are kept in their order only"
+                f"version {entry.version} comes after {self._last}, but versions are kept only in "
+                "ascending order"
             )
         self._last = entry.version
 
@@ -106,8 +107,9 @@ class Importer:
     async def _write(self) -> None:
         if not self._joined:
             raise ValidationError(
-                f"{self._keys.namespace} was not left behind by an import of this file: its last version, "
-                f"{self._after}, is of something else. Without --resume all is imported, under new versions",
+                f"{self._keys.namespace} does not end where an import of this file stopped: its last "
+                f"version, {self._after}, is not in the file. Without --resume, all is imported "
+                "under new versions",
                 field="resume",
             )
         if self._bad and not self.tally.dry_run:

@@ -111,7 +111,7 @@ def _configuration(path: Path) -> str:
         return path.read_bytes().decode()
     except FileNotFoundError:
         raise ValidationError(
-            f"{path} is not there: --out names the folder whose credentials are renewed", field="out"
+            f"{path} does not exist: --out must name the folder with the credentials to renew", field="out"
         ) from None
     except UnicodeDecodeError:
         raise ValidationError(f"{path} is not the configuration of a nats-server", field="out") from None
@@ -132,8 +132,8 @@ def _chosen(folder: Path, names: Sequence[str], text: str) -> list[CredentialsFi
     for one in wanted:
         if one.user not in {other.user for other in used}:
             raise ValidationError(
-                f"{folder / NAME} does not know the credentials in {one.file}: make the configuration anew "
-                "with --force, or put back the file that belongs to it",
+                f"{folder / NAME} does not have the credentials in {one.file}: make the configuration again "
+                "with --force, or restore the file that belongs to it",
                 field="rotate",
             )
     return used

@@ -64,7 +64,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if process is not None:
             raise Unavailable(
                 f"{self.file} is gone, and {process} still has it open: run holdfast rescue NEW_PATH with "
-                "--url of that service before it ends"
+                "--url of that service before it stops"
             )
         found = await self.revision()
         need = needed(None if found == BASE else found)
@@ -152,7 +152,7 @@ async def require_store(url: str) -> None:
     with contextlib.suppress(Unsupported):
         schema = schema_of(url)
         if not await schema.holds_store():
-            raise Unavailable(f"there is no store at {schema.place} yet: the first write makes it")
+            raise Unavailable(f"there is no store at {schema.place} yet: the first write creates it")
 
 
 def service_beside(url: str) -> str | None:
@@ -178,7 +178,7 @@ def schema_of(url: str) -> Schema:
         return Schema(file=Path(path))
     if family == "postgresql":
         return Schema(dsn=f"postgresql://{rest}")
-    raise Unsupported(f"a store at {scheme}:// has no schema that could be reached from here")
+    raise Unsupported(f"the schema of a store at {scheme}:// can't be reached from here")
 
 
 def _in_file(path: Path) -> str | None:

@@ -62,7 +62,7 @@ def _parse_slowly(text: str) -> Any:
         raise _too_deep() from None
     except ValueError:
         raise ValidationError(
-            f"value holds an integer of more than {MAX_DIGITS} digits", field="value"
+            f"value holds an integer with more than {MAX_DIGITS} digits", field="value"
         ) from None
 
 

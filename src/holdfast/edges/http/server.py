@@ -108,10 +108,10 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
-                f"port {port} of {host} is taken by another program; end that, or choose another port "
+                f"port {port} of {host} is taken by another program; stop it, or choose another port "
                 "with --http-port"
             ) from None
         reason = (error.strerror or "there is no such address").lower()
         raise ValidationError(
-            f"http_host: {host} port {port} can't be listened at: {reason}", field="http_host"
+            f"http_host: can't listen at {host} port {port}: {reason}", field="http_host"
         ) from None

@@ -36,6 +36,6 @@ def deadline_of(request: Request, fields: Mapping[str, Any], now: int, usual: in
     elif type(deadline) is not int:
         raise ValidationError("deadline must be in whole milliseconds since 1970", field="deadline")
     if now > deadline:
-        raise Timeout("the deadline passed before the request was begun: nothing was done")
+        raise Timeout("the deadline passed before the request started: nothing was done")
     farthest = request.received + FARTHEST
     return deadline if deadline < farthest else farthest

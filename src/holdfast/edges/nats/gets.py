@@ -80,6 +80,6 @@ class Gets:
         """Retry gets as tasks when the file is locked; refuse those that would wait for a later write."""
         for request, kv in gets:
             if self._store.writing(kv.namespace, request.key):
-                self._answers.finish(request, Busy("the storage is locked just now", retry_after=0.1))
+                self._answers.finish(request, Busy("the storage is locked at the moment", retry_after=0.1))
             else:
                 self._later(request, kv)

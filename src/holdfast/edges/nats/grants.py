@@ -131,7 +131,7 @@ def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: st
     if len(text) > _LONGEST:
         raise ValidationError(
             f"the list of verbs of {owner!r} is longer than {_LONGEST} characters: "
-            f"name {READ!r} in the place of those that read, or split it between two users",
+            f"name {READ!r} instead of the verbs that read, or split the list between two users",
             field=field,
         )
     also = {spelling for spelling, verb in _SPELLINGS.items() if verb in verbs and SEMANTIC in families}

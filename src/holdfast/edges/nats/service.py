@@ -208,7 +208,7 @@ class NatsService:
             return
         endpoint = way.endpoints.get(route.family)
         if endpoint is None:
-            refusal = InvalidSubject(f"requests of the kind {route.family!r} are not taken here")
+            refusal = InvalidSubject(f"requests of the kind {route.family!r} are not accepted here")
             self._refuse_unrouted(way, message, route.dialect, error=refusal)
             return
         user = user_of(message) if self._users else ""

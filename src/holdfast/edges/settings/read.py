@@ -220,7 +220,7 @@ def _agreeing(config: Config) -> Config:
             )
     if config.request_users and config.reply_mode != "accounts":
         raise ValidationError(
-            "request_users needs reply_mode to be accounts: otherwise callers say themselves who they are",
+            "request_users needs reply_mode to be accounts: otherwise callers could claim to be any user",
             field="request_users",
         )
     for door in ("nats", "http"):

@@ -151,7 +151,7 @@ class Connections:
             raise Unsupported(f"{where} has version {version}; Holdfast needs {_OLDEST} or newer")
         encoding = await connection.fetchval("SHOW server_encoding")
         if encoding != "UTF8":
-            raise Unsupported(f"{where} keeps this database as {encoding}; Holdfast needs one in UTF8")
+            raise Unsupported(f"{where} has this database in {encoding}; Holdfast needs one in UTF8")
         if await connection.fetchval("SHOW fsync") != "on":
             raise Unsupported(
                 f"{where} runs with fsync off and would lose acknowledged writes in a crash: turn fsync on"

@@ -116,7 +116,7 @@ class PostgresEngine:
             Unavailable: The server can't be reached, or is a standby.
         """
         if await self._walks.run(walks.follows_another):
-            raise Unavailable("the PostgreSQL server follows another and takes no writes")
+            raise Unavailable("the PostgreSQL server is a standby and accepts no writes")
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
         """See `Examined.examine`. A quick check does nothing: the server takes care of its own pages."""

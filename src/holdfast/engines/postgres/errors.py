@@ -90,8 +90,8 @@ def unreachable(error: BaseException, dsn: str) -> HoldfastError:
     """
     if isinstance(error, ValueError) and not isinstance(error, OSError):
         return ValidationError(
-            "the address of the PostgreSQL server is not a legal one: in a user or a password, write what is "
-            "no letter or digit as % and its code, such as %23 for #",
+            "the address of the PostgreSQL server is not valid: in a user name or a password, write every "
+            "character except letters and digits as % and its code, such as %23 for #",
             field="url",
         )
     state = getattr(error, "sqlstate", None) or ""

@@ -80,7 +80,9 @@ async def _create(connection: Connection) -> None:
         try:
             await connection.execute(layout.ddl("postgresql"))
         except asyncpg.DuplicateTableError as error:
-            raise Unsupported("the database has tables of these names that Holdfast did not make") from error
+            raise Unsupported(
+                "the database has tables with these names that Holdfast did not create"
+            ) from error
 
 
 async def reset_clock(connection: Connection) -> tuple[int, int, int]:

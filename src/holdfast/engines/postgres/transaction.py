@@ -100,7 +100,7 @@ class Group:
                 return await self._attempt(connection, marks)
             except _Late:
                 continue
-        raise Busy("PostgreSQL is too slow for the deadlines of those who write")
+        raise Busy("PostgreSQL is too slow for the deadlines of the callers")
 
     async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:
         if marks.alone(self.namespace) and not self._wanted.sums:

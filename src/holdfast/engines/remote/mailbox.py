@@ -137,7 +137,7 @@ class Mailbox:
             reason = "" if self._refused is None else f": {self._refused}"
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
         if len(payload) > self._client.max_payload:
-            raise ValueTooLarge(f"the request has {len(payload)} bytes, more than the server lets pass")
+            raise ValueTooLarge(f"the request has {len(payload)} bytes, more than the NATS server accepts")
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)

@@ -128,7 +128,7 @@ def _is_name(text: str) -> bool:
 
 def _require_free(target: Path) -> None:
     if os.path.lexists(target):
-        raise ValidationError(f"{target} exists already: name a file that does not", field="path")
+        raise ValidationError(f"{target} already exists: name a file that does not", field="path")
 
 
 def _sync(path: Path) -> None:
@@ -154,7 +154,7 @@ def _trouble(error: OSError, target: Path) -> HoldfastError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(f"there is no room for a copy at {target}")
     if isinstance(error, FileExistsError):
-        return ValidationError(f"{target} exists already, or is being written: name another", field="path")
+        return ValidationError(f"{target} already exists, or is being written: name another", field="path")
     return ValidationError(
         f"{target} can't be written: {(error.strerror or 'it failed').lower()}", field="path"
     )

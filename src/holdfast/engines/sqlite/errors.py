@@ -19,14 +19,14 @@ def translated(error: sqlite3.Error, where: str) -> HoldfastError:
     """Return our error for an error of the database at `where` before a commit."""
     match primary_code(error):
         case sqlite3.SQLITE_FULL:
-            return StorageFull(f"the disk of {where} is full: deleting goes on, writing when there is room")
+            return StorageFull(f"the disk of {where} is full: make room to write again; deleting still works")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(f"{where} is held by another program")
+            return Busy(f"{where} is locked by another program")
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return Unavailable(f"{where} can't be opened for this: look at its permissions and its folder")
+            return Unavailable(f"{where} can't be opened for this: check its permissions and its folder")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return DatabaseError(
-                f"{where} is not a database, or is corrupt: see holdfast doctor --deep, or restore a backup"
+                f"{where} is not a database, or is corrupt: run holdfast doctor --deep, or restore a backup"
             )
         case _:
             return DatabaseError(f"the database {where} failed")

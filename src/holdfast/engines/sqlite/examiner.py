@@ -81,7 +81,7 @@ class Examiner:
         if connection is None:
             raise Unavailable(f"{self._path} is not open")
         if self._busy:
-            raise Busy(f"another copy or check of {self._path} is under way: wait for its end")
+            raise Busy(f"another copy or check of {self._path} is under way: wait until it ends")
         self._busy = True
         work = asyncio.get_running_loop().run_in_executor(self._thread, self._look, connection, look)
         work.add_done_callback(self._idle)

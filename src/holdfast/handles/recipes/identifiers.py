@@ -58,7 +58,7 @@ async def hashed_key(kv: Keys, prefix: str, identifier: str) -> str:
         except VersionConflict as conflict:
             known = conflict.current
     if known is None or known.value != mapping:
-        raise VersionConflict(f"the digest {digest} stands for something else", current=known)
+        raise VersionConflict(f"the digest {digest} already stands for another identifier", current=known)
     return key
 
 

@@ -98,7 +98,7 @@ class Lease:
                 await asyncio.wait({task}, timeout=min(left, GLANCE))
             if task.done():
                 return task.result()
-            raise OutcomeUnknown("no answer came before the lease was over")
+            raise OutcomeUnknown("no reply came before the lease ended")
         finally:
             if not task.done():
                 task.cancel()

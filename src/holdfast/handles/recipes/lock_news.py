@@ -56,7 +56,7 @@ class News:
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.ended:
-            future.set_exception(Unavailable("changes can't be followed any more"))
+            future.set_exception(Unavailable("following changes has stopped"))
         else:
             self._awaited[key].add(future)
             future.add_done_callback(lambda _: self._forget(key, future))

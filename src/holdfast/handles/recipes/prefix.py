@@ -46,7 +46,7 @@ async def delete_prefix(
     after = None if cursor is None else last_seen(cursor, start)
     if provenance.get("request_id") is not None:
         raise ValidationError(
-            "delete_prefix takes no request_id: called again it removes what is there then",
+            "delete_prefix takes no request_id: a repeated call removes the keys that exist by then",
             field="request_id",
         )
     origin, service = kv.verbs.origin(**provenance), kv.store.service

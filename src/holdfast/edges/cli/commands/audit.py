@@ -147,7 +147,7 @@ async def verify(
         if namespace is not None or target.named or (head and any(target.chosen)):
             names = [target.namespace(store, namespace)]
         elif head:
-            raise holdfast.MissingField("of which namespace is the head? Name it", field="namespace")
+            raise holdfast.MissingField("name the namespace of the head", field="namespace")
         else:
             names = sorted({*await store.audits(), *noted, *anchored})
         known, verdicts, compared = merged(noted, anchored), {}, {}
@@ -225,8 +225,8 @@ async def rotate(*, later: bool = False, target: Place = STORE) -> None:
     keys = _keys(target)
     if not isinstance(keys, FileKeyring):
         raise holdfast.Unsupported(
-            "only a key in a file can be rotated: add a secret at the end of audit_key, where the store is "
-            "opened"
+            "only a key in a file can be rotated: append a secret to audit_key in the settings of the "
+            "process that opens the store"
         )
     try:
         name = add_key(keys.path)
@@ -270,7 +270,9 @@ async def _pages(
 def _keys(target: Place) -> SigningKeys:
     """Return the keys that sign the audit of the store, without opening the store."""
     if target.address.startswith(("nats://", "tls://")):
-        raise holdfast.Unsupported("a service keeps its keys to itself: do this where the service runs")
+        raise holdfast.Unsupported(
+            "a service does not reveal its keys: run this command where the service runs"
+        )
     return engine_for(target.address, target.keys_at_hand()).keys
 
 

@@ -76,9 +76,7 @@ def add(
     """
     known = read_contexts()
     if require_name(name) in known and not force:
-        raise holdfast.ValidationError(
-            f"there is a context {name!a} already; --force replaces it", field="name"
-        )
+        raise holdfast.ValidationError(f"context {name!a} already exists; --force replaces it", field="name")
     if (tenant is None) is not (project is None) or (plugin is not None and tenant is not None):
         raise holdfast.ValidationError("give --plugin, or --tenant and --project", field="plugin")
     address = _everywhere(url, login)

@@ -89,7 +89,7 @@ def _open_editor(draft: Path) -> None:
         code = subprocess.run([*shlex.split(editor), str(draft)], check=False).returncode
     except OSError:
         raise holdfast.ValidationError(
-            f"the editor {editor!a} can't be started: set EDITOR to one that is there", field="editor"
+            f"the editor {editor!a} can't be started: set EDITOR to one that is installed", field="editor"
         ) from None
     if code:
         raise holdfast.ValidationError(

@@ -93,7 +93,7 @@ async def delete(
         await delete_all(prefix, dry_run=dry_run, yes=yes, origin=origin, target=target)
         return
     if dry_run:
-        raise holdfast.ValidationError("--dry-run belongs to --prefix", field="dry_run")
+        raise holdfast.ValidationError("--dry-run needs --prefix", field="dry_run")
     assert key is not None
     async with target.open() as store:
         deleted = await target.keys(store).delete(key, expected_version=if_version, **origin.fields)

@@ -136,7 +136,7 @@ async def set_policy(
     asked = {name: given[name] for name in FIELDS if given[name] is not None}
     cleared = {_field(name) for name in clear}
     if not asked and not cleared:
-        raise holdfast.MissingField("what is to change? Name a field, or clear one", field="clear")
+        raise holdfast.MissingField("name a field to set or to clear", field="clear")
     if both := cleared & asked.keys():
         raise holdfast.ValidationError(f"{min(both)} is both set and cleared", field="clear")
     async with target.open() as store:
@@ -154,7 +154,9 @@ def _field(name: str) -> str:
     field = name.replace("-", "_")
     if field not in FIELDS:
         known = ", ".join(one.replace("_", "-") for one in FIELDS)
-        raise holdfast.ValidationError(f"a policy has no field {name!r}; there are {known}", field="clear")
+        raise holdfast.ValidationError(
+            f"a policy has no field {name!r}; its fields are {known}", field="clear"
+        )
     return field
 
 

@@ -108,8 +108,8 @@ def config(
     if rotate:
         if out is None or any((plugin, tenant, trusted, own_connection, tls_cert, tls_key, tls_ca, force)):
             raise ValidationError(
-                "--rotate renews credentials in the folder that --out names and changes nothing else: give "
-                "these two, and --json if you like",
+                "--rotate only renews the credentials in the folder that --out names: "
+                "give it with --out, and with no other option except --json",
                 field="rotate",
             )
         _rotate(out, rotate, as_json=json)
@@ -149,7 +149,7 @@ def _print(permissions: Permissions, kind: Kind, *, as_json: bool) -> None:
 def _write(permissions: Permissions, kind: Kind, out: Path, *, force: bool, as_json: bool) -> None:
     path = out / NAME
     if path.exists() and not force:
-        raise ValidationError(f"{path} is there already; --force replaces it", field="out")
+        raise ValidationError(f"{path} already exists; --force replaces it", field="out")
     files = {user: out / nats_files.file_of(user, kind) for user in permissions.users}
     known = {
         user: nats_files.kept(user, kind, file) or new_credentials(user, kind) for user, file in files.items()
@@ -254,7 +254,9 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None, *, verify: bool, 
     if cert is None or key is None:
         raise ValidationError("--tls-cert and --tls-key go together", field="tls_key" if cert else "tls_cert")
     if verify and ca is None:
-        raise ValidationError("--tls-verify needs --tls-ca, whose certificates are let in", field="tls_ca")
+        raise ValidationError(
+            "--tls-verify needs --tls-ca, which names the certificates to trust", field="tls_ca"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key, password="")

@@ -100,7 +100,7 @@ async def checkpoint_get(name: Name, /, *, target: Target = HERE) -> None:
     async with target.look() as store:
         entry = await target.keys(store).checkpoint(name).load()
     if entry is None:
-        raise holdfast.KeyNotFound(f"checkpoint {name!a} has not begun", field="name")
+        raise holdfast.KeyNotFound(f"checkpoint {name!a} is not set", field="name")
     if target.json:
         document(entry)
     else:

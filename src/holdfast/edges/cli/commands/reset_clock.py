@@ -44,7 +44,7 @@ async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> Non
     """
     schema = schema_of(database.address)
     if await schema.revision() == BASE:
-        raise holdfast.ValidationError("there is no store whose clock could be reset", field="db")
+        raise holdfast.ValidationError("there is no store, and so no clock to reset", field="db")
     require_yes(
         "going back may show entries again that were seen to be gone, so make a backup first", yes=yes
     )

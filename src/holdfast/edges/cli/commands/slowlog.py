@@ -74,8 +74,8 @@ async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
     served = service_beside(address)
     if served is None:
         raise holdfast.Unsupported(
-            "the slow log belongs to a running service, and none that runs here serves this store: start it "
-            "with holdfast up, or name it with --url nats://HOST:4222"
+            "only a running service has a slow log, and none that runs here serves this store: start one "
+            "with holdfast up, or name one with --url nats://HOST:4222"
         )
     async with through(served, address) as store:
         yield store

@@ -140,7 +140,7 @@ async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> No
         names = ("items", "entries", "missing", "extra")
         rows(names, [[found[name] for name in names]])
     if not found["consistent"]:
-        raise DatabaseError(f"index {index!r} does not agree with the items: drop it and make it again")
+        raise DatabaseError(f"index {index!r} does not match the items: drop it and create it again")
 
 
 def _dropped(owner: Owner) -> None:

@@ -172,7 +172,7 @@ def require_free(name: str | Path | None, *, force: bool, field: str = "out") ->
         ValidationError: The file exists, and `force` is not set.
     """
     if name is not None and not force and os.path.lexists(name):
-        raise holdfast.ValidationError(f"{name} exists already; --force replaces it", field=field)
+        raise holdfast.ValidationError(f"{name} already exists; --force replaces it", field=field)
 
 
 @contextlib.contextmanager
