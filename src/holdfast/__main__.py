@@ -11,9 +11,11 @@ def main() -> None:
     require the extra.
     """
     if find_spec("cyclopts") is None:
+        # late: this must run without the packages of the command line
         from holdfast.extras import sentence
 
         sys.exit(f"holdfast: {sentence('cyclopts', 'cli', 'the command line')}")
+    # late: it needs those packages
     from holdfast.edges import cli
 
     cli.main()

@@ -10,7 +10,7 @@ import asyncio
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast import families, rules
+from holdfast import families, operators, rules, upkeep
 from holdfast.handles.kv import KV
 from holdfast.operators.operations import Operations
 from holdfast.pipeline.pipeline import CLOSED
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Result
     from holdfast.engine import Engine, ServiceEngine, Swept
     from holdfast.errors import HoldfastError
+
+    # late: tables take 12 ms to import, and few programs have any
     from holdfast.handles.tables import Tables
     from holdfast.model import Policy
     from holdfast.operators.rescues import Rescues
@@ -64,9 +66,7 @@ class Store(Operations):
     @cached_property
     def _reaper(self) -> Reaper:
         """The reaper, imported on first use: a process that only reads does not need it."""
-        from holdfast.upkeep.reaper import Reaper
-
-        reaper = Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
+        reaper = upkeep.Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
         reaper.found = self._rates.learn
         reaper.steady = lambda: self.timekeeper.steady
         return reaper
@@ -84,9 +84,7 @@ class Store(Operations):
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
-                from holdfast.upkeep.tables import keep_finishing
-
-                finishing = keep_finishing(self, self._sweep_interval)
+                finishing = upkeep.keep_finishing(self, self._sweep_interval)
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
     async def aclose(self) -> None:
@@ -162,6 +160,7 @@ class Store(Operations):
         Raises:
             InvalidPluginName: The name breaks this rule.
         """
+        # late: tables take 12 ms to import, and few programs have any
         from holdfast.handles.tables import Tables
 
         namespace = families.tables(rules.plugin_name(plugin))
@@ -180,6 +179,7 @@ class Store(Operations):
         Returns:
             A function that takes a verb and its fields and returns the fields of the answer.
         """
+        # late: tables take 12 ms to import, and few programs have any
         from holdfast.handles.table_calls import TableCalls
         from holdfast.verbs.tables import TableVerbs
 
@@ -189,14 +189,13 @@ class Store(Operations):
         return TableCalls(self, verbs, self.purge).call
 
     async def _finish_indexes(self) -> None:
-        from holdfast.upkeep.tables import finish_indexes
-
-        await finish_indexes(self)
+        await upkeep.finish_indexes(self)
 
     async def _ask_service(
         self, service: ServiceEngine, namespace: str, verb: str, fields: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Forward a call to the other side, which does not know this store's default writer."""
+        # late: tables take 12 ms to import, and few programs have any
         from holdfast.verbs.tables import WRITES
 
         if verb in WRITES and self._writer and fields.get("last_writer") is None:
@@ -206,9 +205,7 @@ class Store(Operations):
     @cached_property
     def rescues(self) -> Rescues:
         """Copies of this store that callers of a service ask for."""
-        from holdfast.operators.rescues import Rescues
-
-        return Rescues(self.rescue, self._take_charge)
+        return operators.Rescues(self.rescue, self._take_charge)
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
         """Cancel a task when the store closes."""

@@ -75,7 +75,8 @@ def _value(text: str, key: str) -> Any:
     except (msgspec.DecodeError, RecursionError):
         pass
     if _LONGEST_NEGATIVE.search(text):  # msgspec counts the sign as one digit too many
-        import json  # only needed for such a number: importing it would slow down every command
+        # late: it takes 2 ms, and such numbers are rare
+        import json
 
         try:
             return json.loads(text, parse_constant=_no_constant, parse_float=_finite)

@@ -64,7 +64,8 @@ PLANTS: Final = (
     Plant(
         "an older store without the tools is a bare import error",
         "engines/sql/migrate.py",
-        '    with extras.needed("migrate", _PURPOSES[direction]):\n        from alembic import command\n',
+        '    with extras.needed("migrate", _PURPOSES[direction]):\n        # late: optional driver\n'
+        "        from alembic import command\n",
         "    with contextlib.nullcontext():\n        from alembic import command\n",
         _EXTRAS,
     ),

@@ -179,6 +179,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 def _signed(seed: str, nonce: str) -> tuple[str, str]:
     """Return the public key of an nkey, and its signature of the nonce."""
     with extras.needed("nats", "an nkey or a creds file"):
+        # late: optional driver
         import nkeys  # type: ignore[import-untyped]
     try:
         pair = nkeys.from_seed(seed.encode())

@@ -10,28 +10,21 @@ new verb is a function in a table of this package. The deciding modules are impo
 that only reads, such as `holdfast get`, starts without them and saves 12 ms of some 140 ms of CPU time.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.decide.draft import Loaded, Needs, Outcome
+from holdfast.late import on_demand
 
 if TYPE_CHECKING:
     from holdfast.decide.decision import Decision, decide, further, needs
 
 __all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "load", "needs"]
 
-_ON_DEMAND = ("Decision", "decide", "further", "needs")
+__getattr__ = on_demand(
+    __name__, dict.fromkeys(("Decision", "decide", "further", "needs"), "holdfast.decide.decision")
+)
 
 
 def load() -> None:
     """Import the deciding modules now, so that the first group need not wait for that."""
-    decision = import_module("holdfast.decide.decision")
-    globals().update({name: getattr(decision, name) for name in _ON_DEMAND})
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name that is imported on demand. The first use imports all of these names."""
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module 'holdfast.decide' has no attribute {name!r}")
-    load()
-    return globals()[name]
+    __getattr__("Decision")

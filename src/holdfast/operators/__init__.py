@@ -2,3 +2,49 @@
 
 Law: this package reads through the engine and writes by commands. Programs that use a store never need it.
 """
+
+from typing import TYPE_CHECKING
+
+from holdfast.late import on_demand
+
+if TYPE_CHECKING:
+    from holdfast.operators.audit import Audit
+    from holdfast.operators.holdings import Survey, stats_of
+    from holdfast.operators.letters import Letters
+    from holdfast.operators.rescues import Rescues
+    from holdfast.operators.tokens import tokens_of
+    from holdfast.operators.trash import trash_page, trash_query
+    from holdfast.pipeline.audit_key import bind_keys, key_trouble
+    from holdfast.pipeline.audits import audits
+
+__all__ = [
+    "Audit",
+    "Letters",
+    "Rescues",
+    "Survey",
+    "audits",
+    "bind_keys",
+    "key_trouble",
+    "stats_of",
+    "tokens_of",
+    "trash_page",
+    "trash_query",
+]
+
+# These take 8 ms to import, and a program that uses keys needs none of them.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "Audit": "holdfast.operators.audit",
+        "Letters": "holdfast.operators.letters",
+        "Rescues": "holdfast.operators.rescues",
+        "Survey": "holdfast.operators.holdings",
+        "audits": "holdfast.pipeline.audits",
+        "bind_keys": "holdfast.pipeline.audit_key",
+        "key_trouble": "holdfast.pipeline.audit_key",
+        "stats_of": "holdfast.operators.holdings",
+        "tokens_of": "holdfast.operators.tokens",
+        "trash_page": "holdfast.operators.trash",
+        "trash_query": "holdfast.operators.trash",
+    },
+)

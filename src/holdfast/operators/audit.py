@@ -28,6 +28,7 @@ from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.engine import AuditPart, AuditQuery, Scan, ends_of, service_of
 from holdfast.errors import DatabaseError, ValidationError
+from holdfast.operators.audit_values import compare
 from holdfast.pipeline.audits import unlike
 
 if TYPE_CHECKING:
@@ -177,8 +178,6 @@ class Audit:
         Raises:
             Unsupported: The storage is behind a service.
         """
-        from holdfast.operators.audit_values import compare
-
         return await compare(self._engine, self._namespace, self._now)
 
     async def verify_part(self, *, after: int, anchor: str) -> AuditPart:

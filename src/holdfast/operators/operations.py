@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from holdfast import rules
+from holdfast import operators, rules
 from holdfast.clock import moment
 from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
@@ -38,10 +38,8 @@ class Operations(Pipeline):
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
-        from holdfast.operators.holdings import stats_of
-
         found = await self._reading().totals(self.now())
-        return [stats_of(totals) for totals in found if not totals.namespace.name.startswith(SYSTEM)]
+        return [operators.stats_of(one) for one in found if not one.namespace.name.startswith(SYSTEM)]
 
     async def stats(self, namespace: str) -> Stats:
         """Get what one namespace holds, at a cost that does not grow with it.
@@ -58,12 +56,10 @@ class Operations(Pipeline):
         Example:
             `stats = await store.stats("kv/trivia")`
         """
-        from holdfast.operators.holdings import stats_of
-
         await self._batcher.settled(rules.namespace(namespace))
         found = await self._reading().totals(self.now(), namespace=namespace)
         if found:
-            return stats_of(found[0])
+            return operators.stats_of(found[0])
         return Stats(namespace=namespace, keys=0, bytes=0, version=0, changed_at=moment(0))
 
     async def policy(self, namespace: str) -> Policy:
@@ -238,9 +234,7 @@ class Operations(Pipeline):
 
     def survey(self) -> Survey:
         """Get the numbers that monitoring needs, at a bounded cost."""
-        from holdfast.operators.holdings import Survey
-
-        return Survey(self._reading(), self.now)
+        return operators.Survey(self._reading(), self.now)
 
     async def trash(
         self,
@@ -269,13 +263,13 @@ class Operations(Pipeline):
         Raises:
             ValidationError: An argument breaks its rule.
         """
-        from holdfast.operators.trash import trash_page, trash_query
-
         verbs = self.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        query = trash_query(namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values)
+        query = operators.trash_query(
+            namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
+        )
         with self._batcher.reading(namespace):
             await self._batcher.settled(namespace)
-            return await trash_page(self._reading(), query, self.now())
+            return await operators.trash_page(self._reading(), query, self.now())
 
     async def slowlog(
         self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
@@ -318,21 +312,15 @@ class Operations(Pipeline):
         Example:
             `verdict = await store.audit("kv/trivia").verify()`
         """
-        from holdfast.operators.audit import Audit
-
-        return Audit(self._reading(), rules.namespace(namespace), self.now)
+        return operators.Audit(self._reading(), rules.namespace(namespace), self.now)
 
     async def audits(self) -> list[str]:
         """List the names of the namespaces that have an audit or should have one, in order."""
-        from holdfast.pipeline.audits import audits
-
-        return await audits(self._reading(), self.now)
+        return await operators.audits(self._reading(), self.now)
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for lack of a key; None if there is none."""
-        from holdfast.pipeline.audit_key import key_trouble
-
-        return await key_trouble(self._reading(), self.now)
+        return await operators.key_trouble(self._reading(), self.now)
 
     async def bind_keys(self) -> int:
         """Sign every audit with the newest key, and retire the others.
@@ -342,9 +330,7 @@ class Operations(Pipeline):
         Returns:
             The number of audits that changed their key.
         """
-        from holdfast.pipeline.audit_key import bind_keys
-
-        return await bind_keys(self._reading(), self.execute, self.now)
+        return await operators.bind_keys(self._reading(), self.execute, self.now)
 
     def tokens(self) -> Tokens:
         """Get the tokens that let callers in over HTTP.
@@ -355,9 +341,7 @@ class Operations(Pipeline):
         Example:
             `made = await store.tokens().create(plugin="trivia", verbs=["get", "list"], ttl=86_400)`
         """
-        from holdfast.operators.tokens import tokens_of
-
-        return tokens_of(self._reading(), self)
+        return operators.tokens_of(self._reading(), self)
 
     def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
         """Get the dead letters of a namespace.
@@ -372,8 +356,6 @@ class Operations(Pipeline):
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        from holdfast.operators.letters import Letters
-
         root = rules.semantic_root(rules.namespace(namespace))
         verbs = self.verbs(namespace, root=root, principal=principal)
-        return Letters(self._reading(), verbs, now=self.now, execute=self.execute)
+        return operators.Letters(self._reading(), verbs, now=self.now, execute=self.execute)

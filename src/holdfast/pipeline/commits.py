@@ -27,6 +27,7 @@ from holdfast.pipeline.write_log import report, report_expired
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
@@ -90,10 +91,14 @@ class Groups:
 
     async def _settled(self, commands: list[Command]) -> Outcome:
         """Execute commands that sign something, after settling with the store which key signs."""
+        with await self._settle():
+            return await self._engine.transact(commands, self._clock.now)
+
+    async def _settle(self) -> AbstractContextManager[None]:
+        # late: it takes 2 ms with OpenSSL, and few stores sign anything
         from holdfast.pipeline.audit_key import settle
 
-        with await settle(self._engine, self._clock.now):
-            return await self._engine.transact(commands, self._clock.now)
+        return await settle(self._engine, self._clock.now)
 
     async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> Done:
         """Refuse the late commands and run the others, whose error does not affect the late ones."""
@@ -206,9 +211,7 @@ class Groups:
             try:
                 return await self._sweep(namespace, excess)
             except Unsettled:
-                from holdfast.pipeline.audit_key import settle
-
-                with await settle(self._engine, self._clock.now):
+                with await self._settle():
                     return await self._sweep(namespace, excess)
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)

@@ -46,6 +46,7 @@ def _joined(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _style(console: Console) -> DefaultFormatter | PlainFormatter:
+    # late: it takes 12 ms, and only help needs it
     from cyclopts.help import DefaultFormatter, PlainFormatter
 
     if console.is_terminal:

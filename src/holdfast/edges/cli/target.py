@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import holdfast
 from holdfast import private, rules
+from holdfast.edges.cli.contexts import context_of
+from holdfast.edges.cli.schema import onlooker, require_store, service_beside
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Place:
         return _namespace_of(context)
 
     def _configured(self) -> str:
+        # late: it takes 8 ms, and scripts name their store
         from holdfast.edges.settings.addresses import store_address
 
         return store_address()
@@ -100,8 +103,6 @@ class Place:
     @asynccontextmanager
     async def open_alone(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
         """Open the store for writing, ignoring any store that a prompt keeps open."""
-        from holdfast.edges.cli.schema import require_store, service_beside
-
         served = service_beside(self.address)
         if served is not None:
             async with through(served, self.address) as store:
@@ -120,8 +121,6 @@ class Place:
             keys: Whether the audit's signing keys are needed.
             required: Whether a missing store is an error.
         """
-        from holdfast.edges.cli.schema import require_store
-
         if required:
             await require_store(self.address)
         if _keepers and _keepers[-1].keeps(self):
@@ -135,8 +134,6 @@ class Place:
     @asynccontextmanager
     async def look_alone(self, *, keys: bool = False) -> AsyncIterator[holdfast.Store]:
         """Open the store for reading, ignoring any store that a prompt keeps open."""
-        from holdfast.edges.cli.schema import onlooker
-
         self._log_errors()
         engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
         async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
@@ -156,6 +153,7 @@ class Place:
 
     def keys_at_hand(self) -> Keyring | None:
         """Return the keyring that signs the audit of a store opened here; None for a service."""
+        # late: it takes 8 ms, and reading needs no keys
         from holdfast.edges.settings.read import keys_of, read_config
 
         if self.address.startswith(("nats://", "tls://")):
@@ -269,8 +267,6 @@ async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
 
 def _context(name: str) -> Context:
     """Return the context with this name. The import happens only where contexts are used."""
-    from holdfast.edges.cli.contexts import context_of
-
     return context_of(name)
 
 

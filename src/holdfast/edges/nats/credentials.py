@@ -51,6 +51,7 @@ def new_credentials(
     if kind == "passwords":
         return Credentials(user=user, secret=random(24).hex())
     with extras.needed("nats", "making nkeys"):
+        # late: optional driver
         import nkeys  # type: ignore[import-untyped]
 
     return credentials_of(user, nkeys.encode_seed(random(32), nkeys.PREFIX_BYTE_USER).decode(), kind)
@@ -65,6 +66,7 @@ def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
     if kind == "passwords":
         return Credentials(user=user, secret=secret)
     with extras.needed("nats", "reading nkeys"):
+        # late: optional driver
         import nkeys
 
     try:

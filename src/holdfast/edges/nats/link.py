@@ -151,6 +151,7 @@ def _seed(path: str | None) -> str | None:
     if path is None:
         return None
     with extras.needed("nats", "nats_nkey"):
+        # late: optional driver
         import nkeys  # type: ignore[import-untyped]
 
     seed = _text(path, field="nats_nkey").strip()

@@ -192,6 +192,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _json(text: str, path: Path) -> Any:
+    # late: it takes 2 ms, and few settings are JSON
     import json
 
     try:
@@ -202,6 +203,7 @@ def _json(text: str, path: Path) -> Any:
 
 
 def _toml(text: str, path: Path) -> Any:
+    # late: it takes 2 ms, and only a file needs it
     import tomllib
 
     try:

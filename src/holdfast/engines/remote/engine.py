@@ -286,6 +286,7 @@ class RemoteEngine:
 
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `ServiceEngine.table`. The imports are local because few programs use tables."""
+        # late: tables take 5 ms to import, and few programs have any
         from holdfast.verbs.tables import WRITES
         from holdfast.wire.tables import call_fields, result_in, writes_of
 

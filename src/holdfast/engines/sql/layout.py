@@ -49,6 +49,7 @@ def namespace_of(plugin_column: str) -> str:
 
 def ddl(dialect: str) -> str:
     """Return the statements that create an empty store, as rendered for `sqlite` or `postgresql`."""
+    # late: it takes 5 ms, and only a new store needs it
     from importlib import resources
 
     return (

@@ -107,6 +107,7 @@ async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
 
 def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:
     with extras.needed("migrate", _PURPOSES[direction]):
+        # late: optional driver
         from sqlalchemy import StaticPool, create_engine, event
 
     with _connected(store) as raw:
@@ -138,6 +139,7 @@ def _connected(store: Store) -> Iterator[sqlite3.Connection]:
 
 def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
     with extras.needed("migrate", _PURPOSES[direction]):
+        # late: optional driver
         from sqlalchemy import NullPool
         from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -153,6 +155,7 @@ def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
 
 def _run(connection: Connection, direction: str, revision: str) -> None:
     with extras.needed("migrate", _PURPOSES[direction]):
+        # late: optional driver
         from alembic import command
         from alembic.config import Config
 
@@ -165,6 +168,7 @@ def _run(connection: Connection, direction: str, revision: str) -> None:
 
 @contextlib.contextmanager
 def _driver_errors() -> Iterator[None]:
+    # late: optional driver
     from sqlalchemy.exc import DBAPIError
 
     try:

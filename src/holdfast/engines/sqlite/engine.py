@@ -475,6 +475,7 @@ class SqliteEngine:
         self._inline = self._patient = None
         self._lock.release()
         if self._temporary:
+            # late: it takes 3 ms, and only a temporary store needs it
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
@@ -486,6 +487,7 @@ def _passed(deadline: int, now: Callable[[], int]) -> bool:
 
 def _private_folder() -> Path:
     """Return the folder of a temporary store. The import is local because only temporary stores need it."""
+    # late: it takes 4 ms, and only a temporary store needs it
     import tempfile
 
     return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.engine import Checkup
 from holdfast.engines.sql.layout import namespace_of
+from holdfast.engines.sqlite.copying import copied, new_file
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.setup import connect
 from holdfast.errors import Busy, Unavailable
@@ -57,8 +58,6 @@ class Examiner:
 
     async def rescue(self, path: str) -> Rescued:
         """See `Rescuer.rescue`. The import is local because few processes ever need it."""
-        from holdfast.engines.sqlite.copying import copied, new_file
-
         target = new_file(path, self._path)
         return await self._run(lambda connection: copied(connection, target, self._go_on))
 

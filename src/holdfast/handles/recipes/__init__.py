@@ -3,3 +3,33 @@
 Law: a recipe uses only the verbs of a handle and the store's time. So it works wherever the handle does:
 embedded, on any engine, and over NATS.
 """
+
+from typing import TYPE_CHECKING
+
+from holdfast.late import on_demand
+
+if TYPE_CHECKING:
+    from holdfast.handles.recipes.counter import Counter
+    from holdfast.handles.recipes.flag import Flag
+    from holdfast.handles.recipes.identifiers import hashed_key, original_of
+    from holdfast.handles.recipes.lock import Lock
+    from holdfast.handles.recipes.prefix import delete_prefix
+    from holdfast.handles.recipes.progress import Progress
+    from holdfast.handles.recipes.retry import Retry
+
+__all__ = ["Counter", "Flag", "Lock", "Progress", "Retry", "delete_prefix", "hashed_key", "original_of"]
+
+# These take 9 ms to import, and many programs use none of them.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "Counter": "holdfast.handles.recipes.counter",
+        "Flag": "holdfast.handles.recipes.flag",
+        "Lock": "holdfast.handles.recipes.lock",
+        "Progress": "holdfast.handles.recipes.progress",
+        "Retry": "holdfast.handles.recipes.retry",
+        "delete_prefix": "holdfast.handles.recipes.prefix",
+        "hashed_key": "holdfast.handles.recipes.identifiers",
+        "original_of": "holdfast.handles.recipes.identifiers",
+    },
+)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import docstring_parser
 import msgspec
 
+from holdfast.edges.cli.app import app
 from holdfast.edges.cli.asking import is_destructive
 from holdfast.edges.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
 from holdfast.edges.cli.output import document, rows
@@ -107,8 +108,6 @@ def commands(*, json: bool = False) -> None:
     json
         Print one document with every command, its arguments and the exit codes.
     """
-    from holdfast.edges.cli.app import app
-
     if json:
         with _docstrings_parsed_once():
             shown = [shown_command(known) for known in known_commands(app)]

@@ -8,6 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from cyclopts.completion.detect import ShellDetectionError, detect_shell
+
+from holdfast.edges.cli.app import app
+from holdfast.edges.cli.commands.transfer import require_free
 from holdfast.edges.cli.output import file_trouble, line, say
 from holdfast.errors import ValidationError
 
@@ -22,8 +26,6 @@ def completion(shell: Shell | None = None, /) -> None:
     shell
         The shell it is for; the one that this runs in if not given.
     """
-    from holdfast.edges.cli.app import app
-
     line(app.generate_completion(shell=_known(shell)))
 
 
@@ -39,9 +41,6 @@ def install(*, shell: Shell | None = None, output: Path | None = None, force: bo
     force
         Replace the file that --output names if it exists.
     """
-    from holdfast.edges.cli.app import app
-    from holdfast.edges.cli.commands.transfer import require_free
-
     require_free(output, force=force, field="output")
 
     try:
@@ -52,8 +51,6 @@ def install(*, shell: Shell | None = None, output: Path | None = None, force: bo
 
 
 def _known(shell: Shell | None) -> Shell:
-    from cyclopts.completion.detect import ShellDetectionError, detect_shell
-
     try:
         return shell or detect_shell()
     except ShellDetectionError:

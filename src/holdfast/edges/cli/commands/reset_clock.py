@@ -17,7 +17,8 @@ from holdfast.clock import moment
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.migrate import DATABASE, Database
 from holdfast.edges.cli.output import document, line
-from holdfast.edges.cli.schema import BASE, schema_of
+from holdfast.edges.cli.schema import BASE, schema_of, writing
+from holdfast.engines.sqlite import setup
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,14 +68,12 @@ async def _reset(schema: Schema) -> Reset:
 
 
 def _in_file(path: Path) -> tuple[int, int, int]:
-    from holdfast.edges.cli.schema import writing
-    from holdfast.engines.sqlite.setup import reset_clock
-
     with writing(path):
-        return reset_clock(path, round(time.time() * 1000))
+        return setup.reset_clock(path, round(time.time() * 1000))
 
 
 async def _in_database(dsn: str) -> tuple[int, int, int]:
+    # late: optional driver
     from holdfast.engines.postgres.connections import Connections
     from holdfast.engines.postgres.setup import reset_clock
 

@@ -17,6 +17,8 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from holdfast import extras
+from holdfast.edges.cli.app import app, command_first, obey_within
+from holdfast.edges.cli.completing import options_of
 from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, exit_code
 from holdfast.edges.cli.kept import KeptStore
 from holdfast.edges.cli.output import complain, say
@@ -99,8 +101,6 @@ class Commands:
             return ended.code if isinstance(ended.code, int) else OK
 
     async def _obey(self, words: list[str]) -> int:
-        from holdfast.edges.cli.app import app, command_first, obey_within
-
         path, _, _ = app.parse_commands(command_first(words))
         if path and path[0] in _ELSEWHERE:
             raise ValidationError(_ELSEWHERE[path[0]], field="command")
@@ -145,6 +145,7 @@ def split(line: str) -> list[str]:
 
 async def _by_hand(commands: Commands, target: Target) -> int:
     with extras.needed("cli", "holdfast shell"):
+        # late: optional driver
         from holdfast.edges.cli.prompt import typed
 
     async for line in typed(target):
@@ -193,8 +194,6 @@ def _give(line: asyncio.Future[str], text: str) -> None:
 
 
 def _takes_json(path: tuple[str, ...]) -> bool:
-    from holdfast.edges.cli.completing import options_of
-
     return "--json" in options_of(path)
 
 

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import rules
 from holdfast.edges.cli.options import Long, number
 from holdfast.edges.cli.output import document, rows, say, shown_key, shown_time
+from holdfast.edges.cli.schema import service_beside
 from holdfast.edges.cli.target import HERE, Target, through
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ async def slowlog(
 @asynccontextmanager
 async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
     """Open the named service, or the service that has the named file open."""
-    from holdfast.edges.cli.schema import service_beside
-
     address = target.address
     if address.startswith(("nats://", "tls://")):
         async with target.opened() as store:

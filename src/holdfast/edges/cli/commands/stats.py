@@ -137,8 +137,10 @@ def _display(target: Place, *, once: bool) -> Iterator[Callable[[list[Sample]], 
     elif not on_terminal():
         yield lambda samples: rows(_TOP_COLUMNS, [*map(_cells, samples), ()])
     else:
+        # late: it takes 30 ms, and only a terminal needs it
         from rich.live import Live
 
+        # late: it takes 30 ms, and only a terminal needs it
         from holdfast.edges.cli.drawing import table
 
         with Live(auto_refresh=False, screen=True) as live:

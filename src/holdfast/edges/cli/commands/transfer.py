@@ -224,6 +224,7 @@ def _progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterat
     if not sys.stderr.isatty():
         yield lambda count: None
         return
+    # late: it takes 35 ms, and only a terminal needs it
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -59,6 +59,7 @@ def up(
     """
     flags = dict(locals())
     with extras.needed("server", "holdfast up"):
+        # late: optional driver; the service takes 250 ms, and help imports this module
         import uvloop
 
         from holdfast.edges.serve import serve
