@@ -13,9 +13,9 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError
 
 import holdfast
 from holdfast.edges.cli.commands.get import get, get_ttl
+from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY, Long
-from holdfast.edges.cli.plain import leading
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.edges.cli.app import app
+from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.options import EVERY
 from holdfast.edges.cli.output import shown_key
-from holdfast.edges.cli.plain import leading
 from holdfast.edges.cli.target import Target
 from holdfast.errors import HoldfastError
 

@@ -2,7 +2,7 @@
 
 Law: a shared option is declared here once, with its short form and its environment variable. The command line
 takes precedence over every variable. This module knows neither the engine behind a URL nor the library that
-parses command lines, which `plain` does without.
+parses command lines, which `fast_parser` does without.
 """
 
 from __future__ import annotations

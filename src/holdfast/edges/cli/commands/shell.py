@@ -20,9 +20,9 @@ from holdfast import extras
 from holdfast.edges.cli.app import app, command_first, obey_within
 from holdfast.edges.cli.completing import options_of
 from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, exit_code
+from holdfast.edges.cli.fast_parser import wants_json
 from holdfast.edges.cli.kept import KeptStore
 from holdfast.edges.cli.output import complain, say
-from holdfast.edges.cli.plain import wants_json
 from holdfast.edges.cli.target import HERE, Target, kept_by
 from holdfast.errors import DatabaseError, HoldfastError, Unavailable, ValidationError
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast import __main__ as program_module
 from holdfast.edges.cli.app import app, command_first
 from holdfast.edges.cli.commands import get
-from holdfast.edges.cli.plain import COMMANDS, Call, leading, plain_call
+from holdfast.edges.cli.fast_parser import COMMANDS, Call, leading, plain_call
 from holdfast.edges.cli.target import Target
 from tests.edges.cli.conftest import fill
 
