@@ -59,7 +59,7 @@ PLANTS: Final = (
     Plant(
         "an error of the rest of a group is that of all",
         "pipeline/commits.py",
-        "done = Done([error] * len(rest))",
+        "done = GroupDone([error] * len(rest))",
         "raise",
         _UNIT,
     ),

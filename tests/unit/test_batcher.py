@@ -14,7 +14,7 @@ import pytest
 from holdfast.commands import Batch, Delete, Get, Got, Load, Many, Origin, Removed, Set, SetPolicy
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP
-from holdfast.pipeline.batcher import MAX_GROUP_BYTES, Batcher, Done
+from holdfast.pipeline.batcher import MAX_GROUP_BYTES, Batcher, GroupDone
 from holdfast.rows import Row
 from holdfast.upkeep_commands import Expire, ExpireRun
 
@@ -44,7 +44,7 @@ class Engine:
         self.heard: set[str] = set()  # the callers who have their results
         self.told: list[tuple[list[str], list[str]]] = []
 
-    async def run(self, commands: list[Command]) -> Done:
+    async def run(self, commands: list[Command]) -> GroupDone:
         """What a batcher calls."""
         names = [str(getattr(command, "key", "")) for command in commands]
         self.groups.append(names)
@@ -52,7 +52,7 @@ class Engine:
         await self.door.wait()
         if self.failure is not None:
             raise self.failure
-        return Done([self.errors.get(name, DONE) for name in names], partial(self._tell, names))
+        return GroupDone([self.errors.get(name, DONE) for name in names], partial(self._tell, names))
 
     def hear(self, name: str, _: object) -> None:
         """What a caller does with its result."""
@@ -146,8 +146,8 @@ async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Eng
 async def test_what_cannot_be_told_stops_nobody(engine: Engine) -> None:
     """If telling others of a group breaks in a way that nobody foresaw, the lane goes on."""
 
-    async def run(commands: list[Command]) -> Done:
-        return Done((await engine.run(commands)).results, fail)
+    async def run(commands: list[Command]) -> GroupDone:
+        return GroupDone((await engine.run(commands)).results, fail)
 
     async def fail() -> None:
         raise RuntimeError("broken")
@@ -385,9 +385,9 @@ async def test_runs_are_grouped_with_runs_alone() -> None:
     """A run of expired entries shares its group with no command that could be about one of them."""
     groups: list[list[type]] = []
 
-    async def run(commands: list[Command]) -> Done:
+    async def run(commands: list[Command]) -> GroupDone:
         groups.append([type(command) for command in commands])
-        return Done([Removed(0)] * len(commands))
+        return GroupDone([Removed(0)] * len(commands))
 
     batcher = Batcher(run, lane_per_namespace=False)
     runs = [ExpireRun(namespace=f"kv/{name}", limit=9) for name in "ab"]
@@ -399,9 +399,9 @@ async def test_a_policy_change_is_the_last_of_its_group() -> None:
     """What comes after a change of policy is grouped anew, so that it is loaded as the new policy asks."""
     groups: list[list[type]] = []
 
-    async def run(commands: list[Command]) -> Done:
+    async def run(commands: list[Command]) -> GroupDone:
         groups.append([type(command) for command in commands])
-        return Done([DONE] * len(commands))
+        return GroupDone([DONE] * len(commands))
 
     batcher = Batcher(run, lane_per_namespace=False)
     change = SetPolicy(namespace="kv/a", origin=ORIGIN, policy="{}")

@@ -14,6 +14,7 @@ import pytest
 import holdfast.decide as heart
 from holdfast.commands import Deleted, Get, Got, Removed, Stored
 from holdfast.decide import Decision, Loaded, decide, needs
+from holdfast.decide.requests import ReplyParts
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
 from holdfast.upkeep_commands import Expire, Trim
@@ -376,3 +377,8 @@ def test_the_names_of_the_package() -> None:
     """All that an engine uses is there under one name, though it is imported on demand; nothing else is."""
     assert {name: hasattr(heart, name) for name in heart.__all__} == dict.fromkeys(heart.__all__, True)
     assert not hasattr(heart, "nonsense")
+
+
+def test_a_remembered_reply_keeps_its_stored_name() -> None:
+    """A store of an earlier version remembers replies of several writes under this name."""
+    assert msgspec.json.encode(ReplyParts((None,))) == b'{"type":"Several","items":[null]}'

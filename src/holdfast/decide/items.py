@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
 
 
-class Place:
+class ItemSlot:
     """The item of a command: its table, its address, and the existing row."""
 
     def __init__(self, draft: Draft, command: ItemWrite) -> None:
@@ -84,7 +84,7 @@ class Place:
 
 
 def _put(draft: Draft, command: PutItem) -> ItemDone:
-    place = Place(draft, command)
+    place = ItemSlot(draft, command)
     if command.binary is not UNSET:
         require_binary(place.schema, command.binary)
     _expect(draft, place, command)
@@ -92,7 +92,7 @@ def _put(draft: Draft, command: PutItem) -> ItemDone:
 
 
 def _update(draft: Draft, command: UpdateItem) -> ItemDone:
-    place = Place(draft, command)
+    place = ItemSlot(draft, command)
     update = _update_of(draft, command, place.schema)
     _expect(draft, place, command)
     if place.row is None:
@@ -112,7 +112,7 @@ def _update_of(draft: Draft, command: UpdateItem, schema: TableSchema) -> Update
 
 
 def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
-    place = Place(draft, command)
+    place = ItemSlot(draft, command)
     attribute = place.schema.ttl_attribute
     if attribute is None:
         raise TtlNotConfigured(f"table {command.table!r} has no ttl_attribute", field="table")
@@ -125,7 +125,7 @@ def _set_ttl(draft: Draft, command: SetItemTtl) -> ItemDone:
 
 
 def _delete(draft: Draft, command: DeleteItem) -> ItemDone:
-    place = Place(draft, command)
+    place = ItemSlot(draft, command)
     _expect(draft, place, command)
     if place.row is None:
         return ItemDone(None)
@@ -136,13 +136,13 @@ def _delete(draft: Draft, command: DeleteItem) -> ItemDone:
 
 
 def _check(draft: Draft, command: CheckItem) -> ItemDone:
-    _expect(draft, Place(draft, command), command)
+    _expect(draft, ItemSlot(draft, command), command)
     return ItemDone(None)
 
 
 def _transact(draft: Draft, command: TransactWrite) -> Transacted:
     """Check all parts against the state before any of them, then apply them."""
-    places = [Place(draft, write) for write in command.writes]
+    places = [ItemSlot(draft, write) for write in command.writes]
     seen: dict[Address, int] = {}
     for position, place in enumerate(places):
         if seen.setdefault(place.address, position) != position:
@@ -222,7 +222,7 @@ def _expired(draft: Draft, schema: TableSchema, address: Address, row: Row) -> N
     audit(draft, record, row, None, spec_ref=row.spec_ref)
 
 
-def _expect(draft: Draft, place: Place, command: ItemWrite) -> None:
+def _expect(draft: Draft, place: ItemSlot, command: ItemWrite) -> None:
     """Refuse a command whose expectations are not met."""
     row = place.row
     if not _of_version(place, command):
@@ -235,16 +235,16 @@ def _expect(draft: Draft, place: Place, command: ItemWrite) -> None:
         )
 
 
-def _of_version(place: Place, command: ItemWrite) -> bool:
+def _of_version(place: ItemSlot, command: ItemWrite) -> bool:
     there = 0 if place.row is None else place.row.version
     return command.expected is None or command.expected == there
 
 
-def _meets(draft: Draft, place: Place, command: ItemWrite) -> bool:
+def _meets(draft: Draft, place: ItemSlot, command: ItemWrite) -> bool:
     return command.condition is None or meets(draft, place.row, command.condition)
 
 
-def _seen(draft: Draft, place: Place) -> Any:
+def _seen(draft: Draft, place: ItemSlot) -> Any:
     """Return the existing item for a refusal."""
     return None if place.row is None else draft.account.item(place.row)
 
@@ -252,7 +252,7 @@ def _seen(draft: Draft, place: Place) -> Any:
 def _store(
     draft: Draft,
     command: ItemWrite,
-    place: Place,
+    place: ItemSlot,
     item: dict[str, Any],
     *,
     text: tuple[str, int] | None = None,
@@ -297,7 +297,7 @@ def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> di
     return item
 
 
-def _enter(draft: Draft, place: Place, after: Mapping[str, Any], row: Row) -> None:
+def _enter(draft: Draft, place: ItemSlot, after: Mapping[str, Any], row: Row) -> None:
     """Update the index entries, without loading the existing ones."""
     if not place.schema.indexes:
         return
@@ -333,7 +333,9 @@ def remove_entry(draft: Draft, address: Address, item_key: bytes, *, sure: bool)
     draft.remove_unseen(address)
 
 
-def _record(draft: Draft, op: str, place: Place, *, version: int, origin: Origin, after: Row | None) -> None:
+def _record(
+    draft: Draft, op: str, place: ItemSlot, *, version: int, origin: Origin, after: Row | None
+) -> None:
     record = Record(
         namespace=draft.name,
         version=version,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.stored import SeenEntry
 
 
-class Several(msgspec.Struct, frozen=True, tag=True):
+class ReplyParts(msgspec.Struct, frozen=True, tag="Several"):
     """The results of a command whose parts are executed one by one; None for a part that was refused."""
 
     items: tuple[Stored | Deleted | ItemDone | None, ...]
@@ -57,7 +57,7 @@ class Memory(msgspec.Struct, frozen=True):
         | Kept
         | Written
         | Done
-        | Several
+        | ReplyParts
         | Defined
         | ItemDone
         | Transacted
@@ -84,7 +84,7 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
             current=_current(draft, command),
             reason="request_id_reused",
         )
-    if isinstance(memory.reply, Several):
+    if isinstance(memory.reply, ReplyParts):
         return _complete(draft, command, content, memory.reply.items, apply)
     replayed: Result = _again(command, memory.reply)
     return replayed
@@ -92,7 +92,7 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
 
 def _remember(draft: Draft, command: WriteCommand, content: str, result: Result) -> Result:
     reply = _reply(command, result)
-    if isinstance(reply, Several) and not any(reply.items):
+    if isinstance(reply, ReplyParts) and not any(reply.items):
         return result
     address = request_address(command)
     value = msgspec.json.encode(Memory(content, reply))
@@ -114,7 +114,7 @@ def _remember(draft: Draft, command: WriteCommand, content: str, result: Result)
 def _reply(command: WriteCommand, result: Any) -> Any:
     """Return a result as it is remembered: without a value that the request itself contains."""
     if command.parts is not None:
-        return Several(
+        return ReplyParts(
             tuple(
                 None if isinstance(found, Exception) else _reply(part, found)
                 for part, found in zip(command.parts, result.items, strict=True)

@@ -32,7 +32,7 @@ _log = logging.getLogger("holdfast")
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 
 
-class Done(msgspec.Struct, frozen=True):
+class GroupDone(msgspec.Struct, frozen=True):
     """The outcome of a group: a result or an error for each command, and the call that notifies listeners."""
 
     results: list[Result | HoldfastError]
@@ -96,7 +96,7 @@ class Batcher:
 
     def __init__(
         self,
-        run: Callable[[list[Command]], Awaitable[Done]],
+        run: Callable[[list[Command]], Awaitable[GroupDone]],
         *,
         lane_per_namespace: bool,
     ) -> None:
@@ -200,7 +200,7 @@ class Batcher:
             if group[0].after:
                 await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]
-            done = await self._done(commands) if commands else Done([])
+            done = await self._done(commands) if commands else GroupDone([])
             self._settle(group, iter(done.results))
             if done.tell is not None:
                 await self._tell(done.tell)
@@ -214,18 +214,18 @@ class Batcher:
         except Exception as defect:  # the next groups must still run
             _log.error("notifying listeners of a group failed", exc_info=defect)
 
-    async def _done(self, commands: list[Command]) -> Done:
+    async def _done(self, commands: list[Command]) -> GroupDone:
         if self.grouped is not None:
             self.grouped(len(commands))
         try:
             return await self._run(commands)
         except HoldfastError as error:
-            return Done([error] * len(commands))
+            return GroupDone([error] * len(commands))
         except Exception as defect:
             # Callers must not wait forever because of an unexpected failure.
             _log.error("a group of %d commands failed", len(commands), exc_info=defect)
             failure = InternalError("the group failed for a reason that Holdfast did not foresee")
-            return Done([failure] * len(commands))
+            return GroupDone([failure] * len(commands))
 
     def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
         unsettled = self._unsettled

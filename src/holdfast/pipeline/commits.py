@@ -21,7 +21,7 @@ from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import JournalQuery, KeyKeeper, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
-from holdfast.pipeline.batcher import Done
+from holdfast.pipeline.batcher import GroupDone
 from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.write_log import report, report_expired
 
@@ -69,7 +69,7 @@ class Groups:
         if isinstance(engine, KeyKeeper):
             engine.keys.kept = True
 
-    async def run(self, commands: list[Command]) -> Done:
+    async def run(self, commands: list[Command]) -> GroupDone:
         """Execute commands in one transaction, except those whose callers have given up by now."""
         late = too_late(commands, self._clock.now())
         if late:
@@ -87,7 +87,7 @@ class Groups:
             outcome = await self._one_by_one(commands, error)
         if any(map(_may_be_full, set(map(type, outcome.results)))):
             outcome = await self._after_sweeping(commands, outcome)
-        return Done(outcome.results, partial(self._tell_of, commands, outcome))
+        return GroupDone(outcome.results, partial(self._tell_of, commands, outcome))
 
     async def _settled(self, commands: list[Command]) -> Outcome:
         """Execute commands that sign something, after settling with the store which key signs."""
@@ -100,16 +100,18 @@ class Groups:
 
         return await settle(self._engine, self._clock.now)
 
-    async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> Done:
+    async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> GroupDone:
         """Refuse the late commands and run the others, whose error does not affect the late ones."""
         self._report([commands[position] for position in late], list(late.values()))
         rest = [command for position, command in enumerate(commands) if position not in late]
         try:
-            done = await self.run(rest) if rest else Done([])
+            done = await self.run(rest) if rest else GroupDone([])
         except HoldfastError as error:
-            done = Done([error] * len(rest))
+            done = GroupDone([error] * len(rest))
         results = iter(done.results)
-        return Done([late.get(position) or next(results) for position in range(len(commands))], done.tell)
+        return GroupDone(
+            [late.get(position) or next(results) for position in range(len(commands))], done.tell
+        )
 
     async def ready(self) -> None:
         """Check that a write would be accepted now. Raises the error that would refuse it."""

@@ -40,7 +40,7 @@ class Journals(Protocol):
         ...
 
 
-class Source(Journals, Protocol):
+class WatchedStore(Journals, Protocol):
     """The parts of a store that a watch uses."""
 
     def bell(self, namespace: str) -> Bell:
@@ -122,7 +122,9 @@ class Step(NamedTuple):
     complete_at: float | None
 
 
-async def watch(source: Source, namespace: str, prefix: str, since: int | None) -> AsyncIterator[Change]:
+async def watch(
+    source: WatchedStore, namespace: str, prefix: str, since: int | None
+) -> AsyncIterator[Change]:
     """Yield changes as they come, until the store is closed."""
     async with aclosing(follow(source, namespace, prefix, since)) as steps:
         async for page, _ in steps:
@@ -133,7 +135,7 @@ async def watch(source: Source, namespace: str, prefix: str, since: int | None) 
 
 
 async def follow(
-    source: Source, namespace: str, prefix: str, since: int | None
+    source: WatchedStore, namespace: str, prefix: str, since: int | None
 ) -> AsyncGenerator[Step, None]:
     """Yield each page of changes that is read, also an empty one, until the store is closed."""
     bell = source.bell(namespace)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.reaper")
 
 
-class Keeper(Source, Protocol):
+class UpkeepStore(Source, Protocol):
     """The parts of a store that upkeep uses."""
 
     @property
@@ -39,7 +39,7 @@ class Keeper(Source, Protocol):
         ...
 
 
-async def finish_indexes(store: Keeper) -> None:
+async def finish_indexes(store: UpkeepStore) -> None:
     """Resume the unfinished backfills of indexes, in all namespaces.
 
     Several processes may do this at once, which is redundant but harmless.
@@ -54,7 +54,7 @@ async def finish_indexes(store: Keeper) -> None:
                     await fill_index(store, namespace, schema, index)
 
 
-async def sweep_tables(store: Keeper) -> int:
+async def sweep_tables(store: UpkeepStore) -> int:
     """Remove all expired items of every table that has a ttl attribute. Returns the number removed."""
     removed = 0
     for namespace in await _namespaces(store):
@@ -67,7 +67,7 @@ async def sweep_tables(store: Keeper) -> int:
     return removed
 
 
-async def keep_finishing(store: Keeper, interval: float) -> None:
+async def keep_finishing(store: UpkeepStore, interval: float) -> None:
     """Resume unfinished backfills of indexes, now and every interval, until cancelled."""
     while True:
         try:
@@ -79,7 +79,7 @@ async def keep_finishing(store: Keeper, interval: float) -> None:
         await asyncio.sleep(interval)
 
 
-async def reap_tables(store: Keeper, interval: float) -> None:
+async def reap_tables(store: UpkeepStore, interval: float) -> None:
     """Remove expired items, now and every interval, until cancelled."""
     _log.info("cleanup of expired items started")
     try:
@@ -97,7 +97,7 @@ async def reap_tables(store: Keeper, interval: float) -> None:
         _log.info("cleanup of expired items stopped")
 
 
-async def _reap_once(store: Keeper) -> None:
+async def _reap_once(store: UpkeepStore) -> None:
     began = time.monotonic()
     removed = await sweep_tables(store)
     seconds = time.monotonic() - began
@@ -107,5 +107,5 @@ async def _reap_once(store: Keeper) -> None:
     _log.log(level, "removed %d expired items in %.0f ms", removed, seconds * 1000)
 
 
-async def _namespaces(store: Keeper) -> list[str]:
+async def _namespaces(store: UpkeepStore) -> list[str]:
     return [stats.namespace for stats in await store.namespaces() if has_tables(stats.namespace)]

@@ -33,7 +33,7 @@ _OFTEN_SAME: Final = frozenset(
 coincidence, and each case would add another variant of the statement."""
 
 
-class Changes:
+class SaveParts:
     """Parts of the statement and their parameters, in the same order."""
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class Changes:
         self.parts.append(Part(name, tuple(same)))
 
 
-def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None) -> Changes:
+def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None) -> SaveParts:
     """Return the changes of an outcome to a namespace whose row had this mark when it was loaded.
 
     `until` is the time on the server's clock after which nothing may be changed.
     """
-    made = Changes()
+    made = SaveParts()
     if outcome.namespaces:
         [namespace] = outcome.namespaces
         made.add("set_namespace", name, mark, until, *_counters(namespace), namespace.policy)
@@ -86,7 +86,7 @@ def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None)
     return made
 
 
-def _add_kv(made: Changes, name: str, rows: dict[str | bytes, Row | None]) -> None:
+def _add_kv(made: SaveParts, name: str, rows: dict[str | bytes, Row | None]) -> None:
     puts = {key: row for key, row in rows.items() if row is not None}
     plugin = plugin_column(name)
     if puts:
@@ -95,7 +95,7 @@ def _add_kv(made: Changes, name: str, rows: dict[str | bytes, Row | None]) -> No
         made.add("drop_kv", plugin, [key for key, row in rows.items() if row is None])
 
 
-def _add_others(made: Changes, name: str, rows: dict[Address, Row | None]) -> None:
+def _add_others(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
     puts = {address: row for address, row in rows.items() if row is not None}
     if puts:
         spaces, keys = [at.space for at in puts], [at.key for at in puts]

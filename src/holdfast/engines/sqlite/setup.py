@@ -31,7 +31,7 @@ reading from the operating system's cache is as fast.
 """
 
 
-class Connection(sqlite3.Connection):
+class OneCursorConnection(sqlite3.Connection):
     """A connection whose statements share one cursor. Each must be read to its end before the next begins.
 
     The driver would create a cursor for each statement and keep it for a while. That burdens the garbage
@@ -131,7 +131,7 @@ def _connect(path: Path, *, patience: float, kib: int) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
-        factory=Connection,
+        factory=OneCursorConnection,
     )
     connection.execute(f"PRAGMA cache_size = -{kib}")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
