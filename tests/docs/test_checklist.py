@@ -7,14 +7,12 @@ part of the reader's own machine is listed here, and everything else runs.
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.docs.test_console import Command, Shell, commands_of, stages_of
+from tests.docs.shell import Command, Services, Shell, commands_of, stages_of
 from tests.docs.test_reference import read
-from tests.edges.running import Up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,33 +35,6 @@ TOPICS: Final = (
 )
 
 
-class Beside(Shell):
-    """A shell beside a service, which it finds in the places that the page names."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, up: Up) -> None:
-        super().__init__(patch)
-        self._places = {
-            "nats://127.0.0.1:4222": up.url,
-            "http://127.0.0.1:8420": f"http://127.0.0.1:{up.http_port}",
-        }
-
-    def __call__(self, text: str) -> str:
-        """Run a command; all that it shows."""
-        for page, here in self._places.items():
-            text = text.replace(page, here)
-        shown = super().__call__(text)
-        for page, here in self._places.items():
-            shown = shown.replace(here, page)
-        return shown
-
-    def _run(self, words: list[str], given: bytes) -> tuple[bytes, str]:
-        if words[0] != "curl":
-            return super()._run(words, given)
-        with urllib.request.urlopen(words[-1]) as answer:
-            self._code = 0
-            return answer.read() + (b"" if "metrics" in words[-1] else b"\n"), ""
-
-
 def runs(command: Command) -> bool:
     """Whether a command can be run here."""
     started = {words[0] for words in stages_of(command.text)}
@@ -76,12 +47,12 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path))
     with asyncio.Runner() as runner:
-        up = Up(tmp_path, ("--db", "state.db"), {})
-        runner.run(up.start())
+        services = Services(tmp_path, runner)
+        services.start("--db", "state.db")
         try:
-            yield Beside(monkeypatch, up)
+            yield Shell(monkeypatch, tmp_path, services)
         finally:
-            runner.run(up.stop())
+            services.stop()
 
 
 def test_the_checklist_works_from_top_to_bottom(shell: Shell) -> None:
