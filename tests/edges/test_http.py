@@ -161,6 +161,6 @@ async def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
     """An address that can't be listened at is refused by the name of its setting."""
     async with holdfast.open(tmp_path / "state.db") as store:
         app = application(Health(store), Metrics("holdfast", store))
-        with pytest.raises(ValidationError, match=r"^http_host: 192\.0\.2\.1 ") as caught:
+        with pytest.raises(ValidationError, match=r"^http_host: can't listen at 192\.0\.2\.1 ") as caught:
             await http_server(app, host="192.0.2.1", port=free_port()).__aenter__()
     assert caught.value.field == "http_host"

@@ -130,7 +130,7 @@ async def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     code, line = await Up(tmp_path, ("--data-dir", tmp_path / "file" / "data"), {}).ended()
     assert (code, line) == (
         2,
-        f"holdfast: db: the folder {tmp_path / 'file' / 'data'} can't be made: not a directory",
+        f"holdfast: db: the folder {tmp_path / 'file' / 'data'} can't be created: not a directory",
     )
 
 

@@ -209,7 +209,7 @@ def test_somebody_must_be_on_the_bus() -> None:
 
 def test_only_a_plugin_can_have_a_connection_of_its_own() -> None:
     """A connection for somebody who is not on the bus is a mistake in writing."""
-    with pytest.raises(ValidationError, match="'bot' has a connection"):
+    with pytest.raises(ValidationError, match="'bot' has its own connection"):
         Permissions(("trivia",), own_connection=("bot",))
 
 

@@ -229,7 +229,7 @@ def test_export_and_verify_later(cli: Cli, filled: str, tmp_path: Path) -> None:
     out.write_text("no header\n", encoding="utf-8")
     assert cli("audit", "verify", "--file", out).code == 2
     out.write_text(lines[0] + "no record\n", encoding="utf-8")
-    assert "line 2 is no record" in cli("audit", "verify", "--file", out).err
+    assert "line 2 is not a record" in cli("audit", "verify", "--file", out).err
 
 
 def test_rotate(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
