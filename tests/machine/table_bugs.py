@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.decide import decision as heart
-from holdfast.decide import items, tables
+from holdfast.decide import index_entries, items, tables
 from holdfast.handles import table_pages, table_reads
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
@@ -47,11 +47,11 @@ def expiry_not_recorded(patch: pytest.MonkeyPatch) -> None:
 def old_entries_stay(patch: pytest.MonkeyPatch) -> None:
     """Index entries change together with the item."""
 
-    def wrong(schema: Any, before: Any, after: Any) -> EntryChanges:
-        right = indexes.entry_changes(schema, before, after)
+    def wrong(schema: Any, before: Any, after: Any, *, item_key: bytes) -> EntryChanges:
+        right = indexes.entry_changes(schema, before, after, item_key=item_key)
         return EntryChanges(gone=(), put=right.put) if after is not None else right
 
-    patch.setattr(items, "entry_changes", wrong)
+    patch.setattr(index_entries, "entry_changes", wrong)
 
 
 def entries_outlive_their_item(patch: pytest.MonkeyPatch) -> None:
@@ -61,15 +61,15 @@ def entries_outlive_their_item(patch: pytest.MonkeyPatch) -> None:
 
 def deadline_forgotten_in_index(patch: pytest.MonkeyPatch) -> None:
     """An entry whose item got another deadline gets it too."""
-    entered = items._enter
+    entered = index_entries.update_entries
 
-    def wrong(draft: Any, place: Any, after: Any, row: Row) -> None:
-        name, before = place.schema.ttl_attribute, place.known
-        if before is not None and name in before:
-            after = {**after, name: before[name]}
-        entered(draft, place, after, row)
+    def wrong(draft: Any, schema: Any, item_key: bytes, *, before: Any, after: Any) -> None:
+        name, (row, item) = schema.ttl_attribute, after
+        if before is not None and name in before[1]:
+            item = {**item, name: before[1][name]}
+        entered(draft, schema, item_key, before=before, after=(row, item))
 
-    patch.setattr(items, "_enter", wrong)
+    patch.setattr(items, "update_entries", wrong)
 
 
 def index_not_filled(patch: pytest.MonkeyPatch) -> None:

@@ -292,7 +292,7 @@ PLANTS: Final = (
     ),
     Plant(
         "an entry that an index never had is subtracted",
-        "decide/items.py",
+        "decide/index_entries.py",
         "if sure or draft.look(address) is not None:",
         "if sure or True:",
         _KEPT,

@@ -213,7 +213,7 @@ PLANTS: Final = (
     ),
     Plant(
         "an index keeps what an item was",
-        "decide/items.py",
+        "decide/index_entries.py",
         "for entry in changes.gone:",
         "for entry in changes.gone[1:]:",
         _RULES,
@@ -227,7 +227,7 @@ PLANTS: Final = (
     ),
     Plant(
         "an expired item stays in the indexes",
-        "decide/items.py",
+        "decide/index_entries.py",
         "    draft.remove_unseen(address)",
         "    draft.put(address, None)",
         _RULES,

@@ -56,7 +56,8 @@ class Loaded(msgspec.Struct, frozen=True):
 
     `ends` holds, by namespace and space, what an outcome has requested; None where the space is empty.
     `looked` are the addresses of rows that `further` or an outcome requested, whether they exist or not.
-    `trims` and `counts` hold the sums that `Needs` requests: bytes, and counters by name.
+    `trims` and `counts` hold the sums that `Needs` requests: bytes, and counters by name. `named` caches
+    what a command on an item names, by the identity of the command: `further` and `decide` both need it.
     """
 
     namespaces: dict[str, Namespace]
@@ -66,6 +67,7 @@ class Loaded(msgspec.Struct, frozen=True):
     looked: set[Address] = set()
     trims: dict[tuple[str, int], int] = {}
     counts: dict[str, dict[str, int]] = {}
+    named: dict[int, tuple[Any, ...]] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -154,11 +156,16 @@ class Draft:
         self._blind: set[Address] = set()
 
     @property
+    def named(self) -> dict[int, tuple[Any, ...]]:
+        """See `Loaded.named`."""
+        return self._loaded.named
+
+    @property
     def known(self) -> Loaded:
         """The loaded data, with the namespaces as the commands so far have left them."""
         if not self._namespaces:
             return self._loaded
-        return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows)
+        return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows, named=self._loaded.named)
 
     @property
     def loaded_bytes(self) -> int:

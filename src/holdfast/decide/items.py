@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
+from holdfast.decide.index_entries import remove_entries, update_entries
 from holdfast.decide.judging import changed, meets
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
@@ -38,17 +39,15 @@ from holdfast.tables.commands import (
     WriteItems,
 )
 from holdfast.tables.images import Images, item_name
-from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
-from holdfast.tables.items import encode_item, key_of, known_part, legal_item, named_key, require_binary
+from holdfast.tables.items import encode_item, keyed_item, known_part, named_key, require_binary
 from holdfast.tables.ttl import attribute_for, deadline_of
 from holdfast.tables.updates import update_of, updated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from holdfast.commands import Origin
     from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.tables.indexes import IndexEntry
     from holdfast.tables.schema import TableSchema
     from holdfast.tables.updates import Update
 
@@ -60,8 +59,8 @@ class ItemSlot:
 
     def __init__(self, draft: Draft, command: ItemWrite) -> None:
         self.schema = table_of(draft, command.table)
-        key, self.named = _named(self.schema, command)
-        self.address = Address(draft.name, self.schema.item_space, key)
+        self.key, self.named = _named(self.schema, command, draft.named)
+        self.address = Address(draft.name, self.schema.item_space, self.key)
         self.row = _live(draft, self.schema, self.address)
         self._draft = draft
 
@@ -78,9 +77,9 @@ class ItemSlot:
         return self._draft.items.attributes(self.row)
 
     @property
-    def known(self) -> dict[str, Any] | None:
-        """The attributes of the existing item that its indexes use."""
-        return None if self.row is None else known_part(self.row, self.schema)
+    def indexed(self) -> tuple[Row, dict[str, Any]] | None:
+        """The existing row, and the attributes of its item that the indexes use."""
+        return None if self.row is None else (self.row, known_part(self.row, self.schema))
 
 
 def _put(draft: Draft, command: PutItem) -> ItemDone:
@@ -189,12 +188,22 @@ def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
     namespace.envelope_bytes += adds * envelope(row)
 
 
-def _named(schema: TableSchema, command: ItemWrite) -> tuple[bytes, dict[str, Any]]:
-    """Return the key of a command's item, and the attributes it gives that the table uses."""
+def _named(
+    schema: TableSchema, command: ItemWrite, known: dict[int, tuple[Any, ...]]
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the key of a command's item, and the attributes it gives that the table uses.
+
+    `known` caches that, with the command, so that no other gets its identity, and with the table.
+    """
+    found = known.get(id(command))
+    if found is not None and found[0] is command and found[1] is schema:
+        return found[2], found[3]
     if isinstance(command, PutItem):
-        item = legal_item(known_part(command.item, schema), schema)
-        return key_of(item, schema), item
-    return named_key(schema, command.partition_key, command.sort_key)
+        key, item = keyed_item(known_part(command.item, schema), schema)
+    else:
+        key, item = named_key(schema, command.partition_key, command.sort_key)
+    known[id(command)] = command, schema, key, item
+    return key, item
 
 
 def _live(draft: Draft, schema: TableSchema, address: Address) -> Row | None:
@@ -280,7 +289,8 @@ def _store(
         count_item(draft, place.address.key, before, adds=-1)
     count_item(draft, place.address.key, row, adds=1)
     draft.put(place.address, row)
-    _enter(draft, place, item, row)
+    if place.schema.indexes:
+        update_entries(draft, place.schema, place.key, before=place.indexed, after=(row, item))
     _record(draft, "set", place, version=version, origin=origin, after=row)
     return ItemDone(version, row=row, old=before if command.returns == "old" else None)
 
@@ -291,46 +301,8 @@ def _remove(draft: Draft, schema: TableSchema, address: Address, row: Row) -> di
     count_item(draft, address.key, row, adds=-1)
     draft.put(address, None)
     assert isinstance(address.key, bytes)
-    young = young_spaces(schema, row.version)
-    for space, key in entry_places(item, schema, address.key):
-        remove_entry(draft, Address(draft.name, space, key), address.key, sure=space not in young)
+    remove_entries(draft, schema, address.key, before=row, item=item)
     return item
-
-
-def _enter(draft: Draft, place: ItemSlot, after: Mapping[str, Any], row: Row) -> None:
-    """Update the index entries, without loading the existing ones."""
-    if not place.schema.indexes:
-        return
-    changes = entry_changes(place.schema, place.known, after)
-    young = set() if place.row is None else young_spaces(place.schema, place.row.version)
-    for entry in changes.gone:
-        at = Address(draft.name, entry.space, entry.key)
-        remove_entry(draft, at, entry.item_key, sure=entry.space not in young)
-    for entry in changes.put:
-        if entry.space not in young:
-            put_entry(draft, entry, row, there=entry in changes.moved)
-    for index in place.schema.indexes if young else ():
-        young_entry = entry_of(after, place.schema, index)
-        if young_entry is not None and young_entry.space in young:
-            put_entry(draft, young_entry, row, there=None)
-
-
-def put_entry(draft: Draft, entry: IndexEntry, row: Row, *, there: bool | None) -> None:
-    """Store an index entry. `there` says whether it replaces one; None if unknown."""
-    address = Address(draft.name, entry.space, entry.key)
-    if there is None:
-        there = draft.look(address) is not None
-    if not there:
-        draft.namespace.index_bytes += entry_weight(entry.key, entry.item_key)
-    draft.put(address, entry.row(row))
-
-
-def remove_entry(draft: Draft, address: Address, item_key: bytes, *, sure: bool) -> None:
-    """Remove an index entry; `sure` if it exists."""
-    assert isinstance(address.key, bytes)
-    if sure or draft.look(address) is not None:
-        draft.namespace.index_bytes -= entry_weight(address.key, item_key)
-    draft.remove_unseen(address)
 
 
 def _record(
@@ -372,7 +344,7 @@ def _need_item(more: Needs, command: ItemWrite, loaded: Loaded) -> None:
         return
     schema = schema_of(found.value or "")
     try:
-        key, _ = _named(schema, command)
+        key, _ = _named(schema, command, loaded.named)
     except ValidationError:
         return
     more.row(Address(command.namespace, schema.item_space, key), value=True)

@@ -82,9 +82,12 @@ class EntryChanges(msgspec.Struct, frozen=True):
     moved: tuple[IndexEntry, ...] = ()
 
 
-def entry_of(item: Mapping[str, Any], schema: TableSchema, index: Index) -> IndexEntry | None:
-    """Return the entry of an item in an index; None if it has none."""
-    item_key = key_of(item, schema)
+def entry_of(
+    item: Mapping[str, Any], schema: TableSchema, index: Index, *, item_key: bytes | None = None
+) -> IndexEntry | None:
+    """Return the entry of an item in an index; None if it has none. `item_key` is its key, if known."""
+    if item_key is None:
+        item_key = key_of(item, schema)
     key = _entry_key(item, index, item_key)
     if key is None:
         return None
@@ -107,10 +110,14 @@ def entry_places(
 
 
 def entry_changes(
-    schema: TableSchema, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    schema: TableSchema,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    *,
+    item_key: bytes | None = None,
 ) -> EntryChanges:
     """Return the index changes when an item is changed, created (from None) or removed (to None)."""
-    old, new = _entries(before, schema), _entries(after, schema)
+    old, new = _entries(before, schema, item_key), _entries(after, schema, item_key)
     return EntryChanges(
         gone=tuple(entry for place, entry in old.items() if place not in new),
         put=tuple(entry for place, entry in new.items() if old.get(place) != entry),
@@ -139,10 +146,12 @@ def item_key_of(value: str) -> bytes:
         raise DatabaseError("a stored entry of an index can't be read") from None
 
 
-def _entries(item: Mapping[str, Any] | None, schema: TableSchema) -> dict[tuple[str, bytes], IndexEntry]:
+def _entries(
+    item: Mapping[str, Any] | None, schema: TableSchema, item_key: bytes | None
+) -> dict[tuple[str, bytes], IndexEntry]:
     if item is None:
         return {}
-    found = [entry_of(item, schema, index) for index in schema.indexes]
+    found = [entry_of(item, schema, index, item_key=item_key) for index in schema.indexes]
     return {(entry.space, entry.key): entry for entry in found if entry is not None}
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MAX_ITEM_BYTES: Final = 409_600
 
 
-def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
-    """Return an item that has the key of its table.
+def keyed_item(given: object, schema: TableSchema) -> tuple[bytes, dict[str, Any]]:
+    """Return the key of an item of a table, and the item with its binaries as base64.
 
     Raises:
         ValidationError: It is not an object, or an attribute of its key is missing or of another type.
@@ -33,8 +33,7 @@ def legal_item(given: object, schema: TableSchema) -> dict[str, Any]:
     for attribute in schema.key_attributes:
         if attribute.name in item and attribute.type == "binary":
             item[attribute.name] = json_key(item[attribute.name])
-    key_of(item, schema)
-    return item
+    return key_of(item, schema), item
 
 
 def require_binary(schema: TableSchema, names: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import IndexNotFound, ValidationError, ValueTooLarge
-from holdfast.tables.items import encode_item, key_of, legal_item, named_key, partition_of
+from holdfast.tables.items import encode_item, key_of, keyed_item, named_key, partition_of
 from holdfast.tables.keys import encode_key
 from holdfast.tables.schema import (
     MAX_INDEXES,
@@ -130,7 +130,7 @@ def test_spaces_are_never_used_twice() -> None:
 def test_the_key_of_an_item() -> None:
     """The key that a caller names is the key of the item with those attributes."""
     schema = events()
-    item = legal_item({"user": "alice", "at": 7.0, "score": 1}, schema)
+    _, item = keyed_item({"user": "alice", "at": 7.0, "score": 1}, schema)
     key, attributes = named_key(schema, "alice", 7)
     assert key == key_of(item, schema) == key_of(attributes, schema)
     assert attributes == {"user": "alice", "at": 7}
@@ -141,7 +141,7 @@ def test_bytes_in_a_key() -> None:
     """Bytes may be given for a binary of a key; the item holds their base64, and the given one stays."""
     schema = table_schema("t", partition_key=("id", "binary"), sort_key=("part", "binary"))
     given = {"id": b"\x00", "part": "/w==", "more": 1}
-    item = legal_item(given, schema)
+    _, item = keyed_item(given, schema)
     assert item == {"id": "AA==", "part": "/w==", "more": 1}
     assert given["id"] == b"\x00"
     assert named_key(schema, b"\x00", b"\xff") == (key_of(item, schema), {"id": "AA==", "part": "/w=="})
@@ -163,7 +163,7 @@ def test_bytes_in_a_key() -> None:
 def test_items_that_are_none(item: object, field: str, words: str) -> None:
     """An item without the key of its table is refused, and the attribute named."""
     with refusal(ValidationError, field=field, says=words):
-        legal_item(item, events())
+        keyed_item(item, events())
 
 
 def test_keys_that_are_none() -> None:
