@@ -200,14 +200,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a run removes one entry too few",
-        "engines/sqlite/sql.py",
+        "engines/sqlite/save_sql.py",
         "run.first, run.first + run.count)",
         "run.first, run.first + run.count - 1)",
         _RUNS,
     ),
     Plant(
         "a deadline is still there when it was taken away",
-        "engines/sqlite/sql.py",
+        "engines/sqlite/save_sql.py",
         "for name in names if name not in key.split",
         "for name in names[:width] if name not in key.split",
         _SQLITE,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.decide import Loaded, decide, needs
-from holdfast.engines.sqlite import SqliteEngine, sql
+from holdfast.engines.sqlite import SqliteEngine, save_sql, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ async def acknowledge_early(
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now())
     versions.update({namespace.name: namespace.revision for namespace in outcome.namespaces})
-    backlog.append(sql.save(outcome))
+    backlog.append(save_sql.save(outcome))
     if len(backlog) > 20:
         for plan in backlog:
             await self._writer.run(partial(self._writer.commit, plan, 1))

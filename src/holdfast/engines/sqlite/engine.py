@@ -39,7 +39,7 @@ from holdfast.engine import (
     no_hint,
 )
 from holdfast.engines.sql.layout import namespace_of, plugin_column
-from holdfast.engines.sqlite import reads
+from holdfast.engines.sqlite import reads, save_sql
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
@@ -292,7 +292,7 @@ class SqliteEngine:
         """Return the writer's job. A refusal also needs one: it must hold for the current file."""
         if outcome.empty:
             return self._writer.make_sure
-        plan, pages = statements.save(outcome), statements.pages(outcome)
+        plan, pages = save_sql.save(outcome), save_sql.pages(outcome)
         if outcome.deadline is None:
             return partial(self._writer.commit, plan, pages)
         return partial(self._writer.commit, plan, pages, partial(_passed, outcome.deadline, now))

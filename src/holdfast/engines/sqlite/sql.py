@@ -1,26 +1,24 @@
 """The SQL of the SQLite engine. It is set-based, so that a group costs a handful of statements.
 
-Law: only this module makes statements and their parameters. Values reach SQL only as parameters. A statement
-over many rows has one of a few standard lengths, a power of two or three quarters of one, so that few
-statements exist and each is compiled once. Columns that are mostly empty come last, and rows that are empty
-there omit them. Keys in bytes are bound as bytearrays: the driver binds text, numbers and bytearrays
-directly. For anything else, including None and bytes, it first searches for an adapter, which takes longer
-than storing the value.
+Law: only this module and `save_sql` make statements and their parameters. Values reach SQL only as
+parameters. A statement over many rows has one of a few standard lengths, a power of two or three quarters of
+one, so that few statements exist and each is compiled once. Columns that are mostly empty come last, and
+rows that are empty there omit them. Keys in bytes are bound as bytearrays: the driver binds text, numbers
+and bytearrays directly. For anything else, including None and bytes, it first searches for an adapter, which
+takes longer than storing the value.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.engines.sql.layout import PARTS, plugin_column
-from holdfast.rows import KV, OVERHEAD, Address, Namespace, Record, Row, Run
+from holdfast.rows import KV, OVERHEAD, Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from holdfast.decide import Outcome
 
 Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 
@@ -28,12 +26,12 @@ MAX_ROWS: Final = 1024
 """The maximum number of rows of a statement: 12 parameters each stay within SQLite's limit of 32,766."""
 
 _ENVELOPE: Final = "version, created_at, updated_at, last_writer, request_id, expires_at, semantics, spec_ref"
-_KV: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
-_ROWS: Final = f"namespace, space, key, value, {_ENVELOPE}"
-_JOURNAL: Final = (
+KV_COLUMNS: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
+ROW_COLUMNS: Final = f"namespace, space, key, value, {_ENVELOPE}"
+JOURNAL_COLUMNS: Final = (
     "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
 )
-_NAMESPACE: Final = (
+NAMESPACE_COLUMNS: Final = (
     "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, "
     f"{', '.join(PARTS)}, policy"
 )
@@ -42,16 +40,15 @@ _BESIDE: Final = (
     "length(last_writer) + coalesce(length(request_id), 0) + coalesce(length(semantics), 0) "
     "+ coalesce(length(spec_ref), 0)"
 )
-_NOTHING_MORE: Final = (None,) * 4
 _NOBODY: Final = bytearray()
 """A filler that matches no plugin and no namespace, since their names are text."""
 
-_BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
+BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """The table with a forced index: SQLite would rather read all keys of a plugin than the few due ones."""
 
 GET: Final = f"SELECT value_json, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
 FALLING_DUE: Final = (
-    f"SELECT plugin_name, key, expires_at FROM {_BY_DEADLINE} WHERE expires_at > ? AND expires_at <= ? "
+    f"SELECT plugin_name, key, expires_at FROM {BY_DEADLINE} WHERE expires_at > ? AND expires_at <= ? "
     "AND (semantics IS NOT NULL OR (plugin_name >= 'semantic/' AND plugin_name < 'semantic0')) "
     "ORDER BY expires_at LIMIT ?"
 )
@@ -61,24 +58,12 @@ OVERDUE: Final = (
     f"length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB)) AS width, {_BESIDE} AS envelope, "
     "length(key) + length(last_writer) AS names FROM ("
     "SELECT plugin_name AS owner, key AS name "
-    f"FROM {_BY_DEADLINE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?) "
+    f"FROM {BY_DEADLINE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?) "
     "CROSS JOIN plugin_kv_storage ON plugin_name = owner AND key = name "
     "WHERE owner = ? AND version > 0 AND semantics IS NULL LIMIT ?)"
 )
 """Sums over plain expired entries. Entries with the same deadline come in the order of their index. An ORDER
 BY could not express that order without sorting all of them, which may be very many."""
-_RUN: Final = (
-    f"INSERT INTO holdfast_journal ({_JOURNAL}) "
-    "SELECT ?, ? + row_number() OVER (), 'expired', key, ?, last_writer, NULL, NULL, "
-    "? - expires_at, version, NULL "
-    f"FROM (SELECT key, last_writer, version, expires_at FROM {_BY_DEADLINE} "
-    "WHERE plugin_name = ? AND expires_at <= ? AND version > 0 AND semantics IS NULL "
-    "ORDER BY expires_at LIMIT ?)"
-)
-_RUN_GONE: Final = (
-    "DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ("
-    "SELECT key FROM holdfast_journal WHERE namespace = ? AND version >= ? AND version < ?)"
-)
 JOURNAL_BYTES: Final = (
     f"SELECT coalesce(sum({OVERHEAD} + length(key) + coalesce(length(last_writer), 0) "
     "+ coalesce(length(request_id), 0) + coalesce(length(purpose), 0) "
@@ -157,13 +142,13 @@ def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
         if entries:
             parameters += (plugin_column(at.namespace), at.key)
         else:
-            parameters += (at.namespace, at.space, _bound(at.key))
+            parameters += (at.namespace, at.space, bound(at.key))
     text = _load_kv if entries else _load_rows
     parameters += [_NOBODY] * ((2 if entries else 3) * (length - len(wanted)))
     return text(length, shown), parameters
 
 
-def _bound(key: str | bytes) -> str | bytearray:
+def bound(key: str | bytes) -> str | bytearray:
     """Convert a key to the form in which it is bound."""
     return bytearray(key) if isinstance(key, bytes) else key
 
@@ -184,59 +169,6 @@ def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
     """Load the rows of namespaces."""
     for length, parameters in chunks([(name,) for name in names]):
         yield _load_namespaces(length), parameters
-
-
-def save(outcome: Outcome) -> list[Statement]:
-    """Return the statements that save an outcome."""
-    puts: list[tuple[Any, ...]] = []
-    others: list[tuple[Any, ...]] = []
-    gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
-    for at, new in outcome.rows.items():
-        if at.space == KV:
-            name = plugin_column(at.namespace)
-            if new is None:
-                gone[name,].append(at.key)
-            else:
-                puts.append((name, at.key, *_columns(new)))
-        elif new is None:
-            gone[at.namespace, at.space].append(_bound(at.key))
-        else:
-            others.append((at.namespace, at.space, _bound(at.key), *_columns(new)))
-    plan: list[Statement] = []
-    for run in outcome.runs:
-        plan += _expire(run)
-    for rows, text in (
-        (puts, _put_kv),
-        (others, _put_rows),
-        (list(map(_record, outcome.journal)), _put_journal),
-        (list(map(_namespace, outcome.namespaces)), _put_namespaces),
-    ):
-        if rows:
-            plan += _puts(rows, text)
-    for owner, keys in gone.items():
-        drop = _drop_kv if len(owner) == 1 else _drop_rows
-        plan += [(drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys])]
-    for trim in outcome.trims.items():
-        plan.append(("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim))
-    return plan
-
-
-def _expire(run: Run) -> Iterator[Statement]:
-    """Write the records of a run, then delete their entries."""
-    owner = plugin_column(run.namespace)
-    yield _RUN, (run.namespace, run.first - 1, run.at, run.at, owner, run.until, run.count)
-    yield _RUN_GONE, (owner, run.namespace, run.first, run.first + run.count)
-
-
-def pages(outcome: Outcome) -> int:
-    """Estimate, rather too high than too low, how many pages of 4 KiB an outcome adds to the log."""
-    count = 4 + 2 * len(outcome.rows) + len(outcome.journal) // 8 + len(outcome.namespaces)
-    for row in outcome.rows.values():
-        if row is not None:
-            count += row.size // 4096 + 1
-    for run in outcome.runs:
-        count += 2 * run.count + run.count // 8 + 1
-    return count
 
 
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
@@ -261,7 +193,7 @@ def due(space: str, *, owned: bool) -> str:
     if space == KV:
         owner = " AND plugin_name = ?" if owned else ""
         return (
-            f"SELECT plugin_name, key, expires_at FROM {_BY_DEADLINE} "
+            f"SELECT plugin_name, key, expires_at FROM {BY_DEADLINE} "
             f"WHERE expires_at <= ?{owner} ORDER BY expires_at LIMIT ?"
         )
     owner = " AND namespace = ?" if owned else ""
@@ -274,7 +206,7 @@ def due(space: str, *, owned: bool) -> str:
 def journal(*, key: bool, bounded: bool, newest_first: bool) -> str:
     """Select the records of a journal after a version, of one key or of a range of keys."""
     return (
-        f"SELECT {_JOURNAL} FROM holdfast_journal WHERE namespace = ? AND version > ? AND key >= ?"
+        f"SELECT {JOURNAL_COLUMNS} FROM holdfast_journal WHERE namespace = ? AND version > ? AND key >= ?"
         + (" AND key < ?" if bounded else "")
         + (" AND key = ?" if key else "")
         + (" ORDER BY version DESC LIMIT ?" if newest_first else " ORDER BY version LIMIT ?")
@@ -284,80 +216,17 @@ def journal(*, key: bool, bounded: bool, newest_first: bool) -> str:
 def totals(*, owned: bool) -> tuple[str, str]:
     """Select the rows of namespaces, and the number and size of their expired entries that still count."""
     return (
-        f"SELECT {_NAMESPACE} FROM holdfast_namespaces" + (" WHERE name = ?" if owned else " ORDER BY name"),
+        f"SELECT {NAMESPACE_COLUMNS} FROM holdfast_namespaces"
+        + (" WHERE name = ?" if owned else " ORDER BY name"),
         "SELECT plugin_name, count(*), "
-        f"sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM {_BY_DEADLINE} "
+        f"sum(length(CAST(key AS BLOB)) + length(CAST(value_json AS BLOB))) FROM {BY_DEADLINE} "
         "WHERE expires_at <= ? AND version > 0"
         + (" AND plugin_name = ?" if owned else "")
         + " GROUP BY plugin_name",
     )
 
 
-def _puts(rows: list[tuple[Any, ...]], text: Callable[[int, int], str]) -> list[Statement]:
-    """Return the statements that put rows. `text` makes one from the numbers of rows and of columns."""
-    if len(rows) == 1:  # the usual group of a sole writer
-        return [(text(1, len(rows[0])), rows[0])]
-    by_width: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        by_width[len(row)].append(row)
-    return [
-        (text(length, width), parameters)
-        for width, alike in by_width.items()
-        for length, parameters in chunks(alike)
-    ]
-
-
-def _columns(new: Row) -> tuple[Any, ...]:
-    usual = (
-        new.value,
-        new.version,
-        new.created_at,
-        new.updated_at,
-        new.last_writer,
-        new.request_id,
-    )
-    if new.semantics is not None or new.spec_ref is not None:
-        return *usual, new.expires_at, new.semantics, new.spec_ref
-    return usual if new.expires_at is None else (*usual, new.expires_at)
-
-
-def _record(record: Record) -> tuple[Any, ...]:
-    usual = (
-        record.namespace,
-        record.version,
-        record.op,
-        record.key,
-        record.at,
-        record.last_writer,
-        record.request_id,
-    )
-    seldom = (record.purpose, record.lag_ms, record.expired_version, record.detail)
-    return usual if seldom == _NOTHING_MORE else usual + seldom
-
-
-def _namespace(namespace: Namespace) -> tuple[Any, ...]:
-    usual = (
-        namespace.name,
-        namespace.revision,
-        namespace.keys,
-        namespace.bytes,
-        namespace.requests,
-        namespace.journal_floor,
-        namespace.created_at,
-        namespace.changed_at,
-        namespace.envelope_bytes,
-        namespace.trash_bytes,
-        namespace.journal_bytes,
-        namespace.letter_bytes,
-        namespace.request_bytes,
-        namespace.index_bytes,
-        namespace.other_bytes,
-        namespace.audit_bytes,
-    )
-    return usual if namespace.policy is None else (*usual, namespace.policy)
-
-
-def _values(length: int, width: int) -> str:
+def places(length: int, width: int) -> str:
     one = "(" + ", ".join("?" * width) + ")"
     return "VALUES " + ", ".join([one] * length)
 
@@ -394,50 +263,4 @@ def _shown(value: str, shown: bool) -> str:
 
 @cache
 def _load_namespaces(length: int) -> str:
-    return f"SELECT {_NAMESPACE} FROM holdfast_namespaces WHERE name IN ({', '.join('?' * length)})"
-
-
-@cache
-def _put_kv(length: int, width: int) -> str:
-    return _upsert("plugin_kv_storage", _KV, "plugin_name, key", length, width)
-
-
-@cache
-def _put_rows(length: int, width: int) -> str:
-    return _upsert("holdfast_rows", _ROWS, "namespace, space, key", length, width)
-
-
-@cache
-def _put_namespaces(length: int, width: int) -> str:
-    return _upsert("holdfast_namespaces", _NAMESPACE, "name", length, width)
-
-
-@cache
-def _put_journal(length: int, width: int) -> str:
-    return f"INSERT INTO holdfast_journal ({_first(_JOURNAL, width)}) {_values(length, width)}"
-
-
-@cache
-def _drop_kv(length: int) -> str:
-    return f"DELETE FROM plugin_kv_storage WHERE plugin_name = ? AND key IN ({', '.join('?' * length)})"
-
-
-@cache
-def _drop_rows(length: int) -> str:
-    return (
-        f"DELETE FROM holdfast_rows WHERE namespace = ? AND space = ? AND key IN ({', '.join('?' * length)})"
-    )
-
-
-def _upsert(table: str, columns: str, key: str, length: int, width: int) -> str:
-    """Return an upsert of rows. The columns after the first `width` become NULL."""
-    names = columns.split(", ")
-    new = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key.split(", "))
-    return (
-        f"INSERT INTO {table} ({_first(columns, width)}) {_values(length, width)} "
-        f"ON CONFLICT ({key}) DO UPDATE SET {new}"
-    )
-
-
-def _first(columns: str, width: int) -> str:
-    return ", ".join(columns.split(", ")[:width])
+    return f"SELECT {NAMESPACE_COLUMNS} FROM holdfast_namespaces WHERE name IN ({', '.join('?' * length)})"
