@@ -179,14 +179,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a client ignores the timeout of a call",
-        "engines/remote/engine.py",
+        "engines/remote/exchange.py",
         "seconds = (origin.deadline - now()) / 1000",
         "seconds = self._address.timeout",
         _NATS,
     ),
     Plant(
         "a client sends what is too late",
-        "engines/remote/engine.py",
+        "engines/remote/exchange.py",
         "if seconds <= 0:",
         "if False:",
         _NATS,

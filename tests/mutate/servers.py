@@ -164,14 +164,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a client's clock is taken for the service's",
-        "engines/remote/engine.py",
+        "engines/remote/exchange.py",
         "int(self._mailbox.time() + seconds * 1000)",
         "int((time.time() + seconds) * 1000)",
         _REMOTE,
     ),
     Plant(
         "a client never asks again after a jump",
-        "engines/remote/engine.py",
+        "engines/remote/exchange.py",
         "_TOO_LATE = (Timeout.code, Timeout.code.lower())",
         "_TOO_LATE = (Timeout.code.title(),)",
         _REMOTE,

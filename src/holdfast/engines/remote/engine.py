@@ -3,13 +3,12 @@
 Each command is a separate message, and the service groups the messages that it receives. The service owns the
 clock and sweeps. The conformance suite that certifies an engine therefore certifies the service too.
 
-Law: this engine translates. It stores nothing and decides nothing. By itself it repeats only reads that a
-lost connection left unanswered, and requests that the service did not start because the clocks differed.
+Law: this engine translates. It stores nothing and decides nothing. `operators` has the verbs of operators,
+and `exchange` sends a request and waits for its reply.
 """
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,40 +16,31 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
-from holdfast.audit.results import AuditPage
-from holdfast.clock import Reading, moment
+from holdfast.clock import Reading
 from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
-from holdfast.engine import LATER, AuditPart, Capabilities, JournalPage, Scanned, Selected, Totals
+from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
-from holdfast.engines.remote.mailbox import Mailbox
-from holdfast.errors import HoldfastError, OutcomeUnknown, PermissionDenied, Timeout, Unavailable, Unsupported
-from holdfast.families import is_semantic
-from holdfast.model import LetterPage, Page, Parts, Policy, Rescued, SlowPage, TrashPage
+from holdfast.engines.remote.operators import RemoteOperators
+from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
+from holdfast.model import Page, Parts, Policy
 from holdfast.rows import KV, OVERHEAD, Namespace
 from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
-from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, origin_fields, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.commands import Command, Origin
-    from holdfast.engine import AuditQuery, Due, Filter, JournalQuery, Later, Removal, Scan
-    from holdfast.engines.remote.mailbox import Late
+    from holdfast.engine import Due, Filter, JournalQuery, Later, Removal, Scan
     from holdfast.rows import Address, Row
 
 
-_SOUGHT = 64
-"""The number of attempts to get an answer from one particular instance of a service."""
-_TOO_LATE = (Timeout.code, Timeout.code.lower())
-
-
-class RemoteEngine:
+class RemoteEngine(RemoteOperators):
     """See `holdfast.engine.Engine`.
 
     Args:
@@ -61,8 +51,7 @@ class RemoteEngine:
     capabilities = Capabilities(multi_process=True, batching=False, owns_clock=True, owns_reaper=True)
 
     def __init__(self, address: RemoteAddress) -> None:
-        self._address = address
-        self._mailbox = Mailbox(address)
+        super().__init__(address)
         self.defaults: Policy | None = None
 
     async def start(self) -> None:
@@ -180,110 +169,6 @@ class RemoteEngine:
             except HoldfastError:
                 raise refused from None
 
-    async def sweep(self) -> int:
-        """See `ServiceEngine.sweep`: for operators."""
-        removed: int = (await self._ask_operator("sweep", {}))["removed"]
-        return removed
-
-    async def upkeep(self) -> None:
-        """See `ServiceEngine.upkeep`: for operators."""
-        await self._ask_operator("upkeep", {})
-
-    async def recount(self, namespace: str) -> int:
-        """See `ServiceEngine.recount`: for operators."""
-        late = self._unknown("recount")
-        return int((await self._ask_operator("recount", {"namespace": namespace}, late))["corrected"])
-
-    async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`: for operators. The path is on the service's machine."""
-        part = await self._ask_operator("rescue", {"path": path}, self._unknown("rescue"))
-        while not part["complete"]:
-            part = await self._ask_operator("rescue", {"number": part["number"]}, self._unknown("rescue"))
-        return msgspec.convert(part["rescued"], Rescued)
-
-    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
-        """See `ServiceEngine.audit_log`: for operators."""
-        fields = {
-            "namespace": namespace,
-            "after": query.after,
-            "limit": query.limit,
-            "prefix": query.prefix,
-            "last_writer": query.writer,
-            "op": query.op,
-            "purpose": query.purpose,
-            "request_id": query.request_id,
-            "since": None if query.since is None else moment(query.since),
-            "until": None if query.until is None else moment(query.until),
-        }
-        return msgspec.convert(await self._ask_operator("audit", fields), AuditPage)
-
-    async def audits(self) -> list[str]:
-        """See `ServiceEngine.audits`: for operators."""
-        found: list[str] = (await self._ask_operator("audits", {}))["namespaces"]
-        return found
-
-    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
-        """See `ServiceEngine.audit_verify`: for operators."""
-        fields = {"namespace": namespace, "after": after, "anchor": anchor}
-        return msgspec.convert(await self._ask_operator("audit_verify", fields), AuditPart)
-
-    async def trash(self, query: Scan) -> TrashPage:
-        """See `ServiceEngine.trash`: for operators."""
-        assert isinstance(query.start, bytes)
-        fields = {"namespace": query.namespace, "prefix": query.start.decode(), "limit": query.limit}
-        if isinstance(query.after, bytes):
-            fields["cursor"] = cursor_after(query.after.decode())
-        reply = await self._ask_operator("trash", fields | {"values": query.values})
-        return msgspec.convert(reply, TrashPage)
-
-    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """See `ServiceEngine.slowlog`: for operators.
-
-        The server chooses which instance answers, so the request is repeated until the wanted one does.
-        """
-        fields = {"before": before, "limit": limit, "instance": instance}
-        for _ in range(_SOUGHT):
-            page = msgspec.convert(await self._ask_operator("slowlog", fields), SlowPage)
-            if instance in (None, page.instance):
-                return page
-        raise Unavailable(f"no instance {instance!r} of the service has answered: it may have ended")
-
-    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
-        """See `ServiceEngine.letters`: for operators."""
-        fields = {"namespace": namespace, "after": after, "limit": limit}
-        return msgspec.convert(await self._ask_operator("deadletters", fields), LetterPage)
-
-    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
-        """See `ServiceEngine.retry_letter`: for operators."""
-        fields = {"namespace": namespace, "number": number}
-        late = self._unknown("deadletter_retry")
-        reply: dict[str, Any] = (await self._ask_operator("deadletter_retry", fields, late))["reply"]
-        return reply
-
-    async def drop_letter(self, namespace: str, number: int) -> bool:
-        """See `ServiceEngine.drop_letter`: for operators."""
-        fields = {"namespace": namespace, "number": number}
-        late = self._unknown("deadletter_drop")
-        dropped: bool = (await self._ask_operator("deadletter_drop", fields, late))["dropped"]
-        return dropped
-
-    async def create_token(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """See `ServiceEngine.create_token`: for operators."""
-        reply = dict(await self._ask_operator("token_create", dict(asked), self._unknown("token_create")))
-        del reply["success"]
-        return reply
-
-    async def tokens(self) -> list[dict[str, Any]]:
-        """See `ServiceEngine.tokens`: for operators."""
-        found: list[dict[str, Any]] = (await self._ask_operator("tokens", {}))["tokens"]
-        return found
-
-    async def revoke_token(self, name: str) -> bool:
-        """See `ServiceEngine.revoke_token`: for operators."""
-        late = self._unknown("token_revoke")
-        revoked: bool = (await self._ask_operator("token_revoke", {"id": name}, late))["revoked"]
-        return revoked
-
     async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `ServiceEngine.table`. The imports are local because few programs use tables."""
         # late: tables take 5 ms to import, and few programs have any
@@ -352,19 +237,6 @@ class RemoteEngine:
         except HoldfastError as error:
             return error
 
-    def _left(self, origin: Origin, now: Callable[[], int]) -> float:
-        """Return the seconds until the call's deadline or, if it has none, the timeout of the address.
-
-        Raises:
-            Timeout: The deadline has passed.
-        """
-        if origin.deadline is msgspec.UNSET:
-            return self._address.timeout
-        seconds = (origin.deadline - now()) / 1000
-        if seconds <= 0:
-            raise Timeout("the deadline passed before the request was sent: nothing was done")
-        return seconds
-
     async def _load(self, command: Load, seconds: float) -> Written | HoldfastError:
         entries = [entry_fields(entry_of(key, row)) for key, row in command.entries]
         fields = {
@@ -387,84 +259,6 @@ class RemoteEngine:
         except HoldfastError as error:
             return error
         return Done()
-
-    def _ask(
-        self,
-        namespace: str,
-        verb: str,
-        fields: dict[str, Any],
-        late: Late | None = None,
-        seconds: float | None = None,
-    ) -> Awaitable[Mapping[str, Any]]:
-        dialect = SEMANTIC if is_semantic(namespace) else PLUGIN
-        subject = f"{self._address.prefix}.{namespace.replace('/', '.')}.{verb}"
-        return self._exchange(dialect, subject, fields, late, seconds)
-
-    def _ask_operator(
-        self, verb: str, fields: dict[str, Any], late: Late | None = None, seconds: float | None = None
-    ) -> Awaitable[Mapping[str, Any]]:
-        return self._exchange(ADMIN, f"{self._address.prefix}.admin.{verb}", fields, late, seconds)
-
-    def _seconds(self, timeout: object) -> float:
-        """Return the timeout of the call or, if it has none, that of the address."""
-        return self._address.timeout if timeout is None else rules.timeout(timeout)
-
-    def _unknown(self, verb: str, seconds: float | None = None) -> Late:
-        within = self._address.timeout if seconds is None else seconds
-        return lambda: OutcomeUnknown(
-            f"no reply to {verb} came within {within:g} s: it may or may not have been done"
-        )
-
-    async def _exchange(
-        self,
-        dialect: Dialect,
-        subject: str,
-        fields: dict[str, Any],
-        late: Late | None,
-        seconds: float | None = None,
-        *,
-        repeat: bool = False,
-    ) -> Mapping[str, Any]:
-        seconds = self._address.timeout if seconds is None else seconds
-        if late is None:
-            repeat = True
-            late = partial(_no_reply, subject, seconds)
-        end = time.monotonic() + seconds
-        reply = await self._attempt(dialect, subject, fields, seconds, late, repeat=repeat)
-        if reply.get("error_code") in _TOO_LATE and (left := end - time.monotonic()) > 0:
-            # The deadline has not passed by our clock, so the service's clock has jumped. Nothing was done:
-            # retry.
-            self._mailbox.relearn_time()
-            reply = await self._attempt(dialect, subject, fields, left, late, repeat=repeat)
-        if not reply["success"]:
-            raise error_of(reply)
-        return reply
-
-    async def _attempt(
-        self,
-        dialect: Dialect,
-        subject: str,
-        fields: dict[str, Any],
-        seconds: float,
-        late: Late,
-        *,
-        repeat: bool,
-    ) -> Mapping[str, Any]:
-        payload = dialect.request(fields | self._deadline(seconds))
-        return dialect.answer(
-            await self._mailbox.ask(subject, payload, seconds=seconds, late=late, repeat=repeat)
-        )
-
-    def _deadline(self, seconds: float) -> dict[str, int]:
-        """Return the time by which the service must start, on its own clock, so that delays in transit count.
-
-        Before the first reply its clock is assumed to be ours. If that is wrong, the reply is a TIMEOUT.
-        """
-        return {"deadline": int(self._mailbox.time() + seconds * 1000)}
-
-
-def _no_reply(subject: str, seconds: float) -> Unavailable:
-    return Unavailable(f"no reply from {subject} came within {seconds:g} s")
 
 
 def _found(reply: Mapping[str, Any]) -> Row | None:
