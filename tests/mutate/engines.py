@@ -171,21 +171,21 @@ PLANTS: Final = (
     ),
     Plant(
         "a page never says that there is more",
-        "engines/sqlite/engine.py",
+        "engines/sqlite/reader.py",
         "now, query.limit + 1], query)",
         "now, query.limit], query)",
         _SQLITE,
     ),
     Plant(
         "a listing backwards loses its bound",
-        "engines/sqlite/engine.py",
+        "engines/sqlite/reader.py",
         "(stop is None or _later(stop, after))",
         "stop is None",
         ("tests/engines/test_sqlite_others.py", "tests/engines/test_table_plans.py", *_SQLITE),
     ),
     Plant(
         "several gets show what has expired",
-        "engines/sqlite/engine.py",
+        "engines/sqlite/reader.py",
         "        rows = [found.get(address) for address in addresses]\n"
         "        return [row if row is not None and row.alive(now) else None for row in rows]",
         "        return [found.get(address) for address in addresses]",

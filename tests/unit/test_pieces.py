@@ -20,7 +20,7 @@ from holdfast import rules, stored
 from holdfast.decide import draft, judging
 from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
-from holdfast.engines.sqlite.engine import INLINE_BYTES
+from holdfast.engines.sqlite.reader import INLINE_BYTES
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
 from holdfast.rules import values
 from holdfast.testing.exact import refusal

@@ -1,11 +1,10 @@
 """The SQLite engine: one file, one writer, many readers.
 
-A group is loaded and decided on the event loop and committed on the writer's thread. A get is answered on the
-loop; everything that may take long runs on a reader's thread. Since the store has one writer and one group in
-flight, nothing changes between load and commit, and the writer verifies that.
+A group is loaded and decided on the event loop and committed on the writer's thread. Since the store has one
+writer and one group in flight, nothing changes between load and commit, and the writer verifies that.
 
-Law: rows in, rows out. `files` decides which process may write, `writer` commits, and `sql` holds the
-statements.
+Law: rows in, rows out. `reader` reads, `files` decides which process may write, `writer` commits, and `sql`
+and `save_sql` hold the statements.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -25,32 +23,23 @@ from holdfast.audit.keyring import FileKeyring
 from holdfast.commands import WriteCommand
 from holdfast.decide import Loaded
 from holdfast.engine import (
-    LATER,
     Capabilities,
-    Due,
-    JournalPage,
-    JournalQuery,
-    Later,
-    Scan,
-    Scanned,
-    Totals,
     ends_of,
     loadable,
     no_hint,
 )
-from holdfast.engines.sql.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import reads, save_sql
 from holdfast.engines.sqlite import sql as statements
-from holdfast.engines.sqlite.errors import primary_code, translated
+from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
 from holdfast.engines.sqlite.last_written import Recent
 from holdfast.engines.sqlite.presence import Presence
+from holdfast.engines.sqlite.reader import SqliteReader
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
-from holdfast.pace import LOOKS_PER_TURN, PART_ROWS, TURNS_BEFORE_PART
-from holdfast.rows import KV, Address, Row
+from holdfast.pace import PART_ROWS, TURNS_BEFORE_PART
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,15 +52,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INLINE_ROWS: Final = 128
-INLINE_BYTES: Final = 524_288
-"""The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
 FEW_ROWS: Final = {True: 16, False: 64}
 """The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
 STALE_ATTEMPTS: Final = 10
 
 
-class SqliteEngine:
+class SqliteEngine(SqliteReader):
     """See `holdfast.engine.Engine`.
 
     Args:
@@ -82,7 +68,7 @@ class SqliteEngine:
     def __init__(self, path: Path | None, keys: Keyring | None = None) -> None:
         self._temporary = path is None
         self._path = _private_folder() / "store.db" if path is None else path
-        self._where = str(self._path)
+        super().__init__(str(self._path))
         self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
         self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
@@ -90,11 +76,6 @@ class SqliteEngine:
         self._writer = Writer(self._where, self._covered)
         self._presence = Presence(self._path)
         self._examiner = Examiner(self._path)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
-        self._inline: sqlite3.Connection | None = None
-        self._patient: sqlite3.Connection | None = None
-        self._looks = 0
-        self._epoch = ""
         self._recent = Recent()
         self._room: reads.Room | None = None
         self._few = 0
@@ -144,77 +125,6 @@ class SqliteEngine:
                 done, results=[next(results) if command.removes else full for command in commands]
             )
 
-    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
-        """See `Engine.glance`: SQLite answers at once, unless the file is locked."""
-        if self._inline is None:
-            return LATER
-        try:
-            if len(addresses) == 1:
-                row = reads.get(self._inline, addresses[0])
-                return [row if row is not None and row.alive(now) else None]
-            return reads.get_alive(self._inline, addresses, now)
-        except sqlite3.Error:
-            return LATER
-
-    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
-        """See `Engine.read`."""
-        if len(addresses) == 1 and addresses[0].space == KV:
-            row = await self._look(lambda connection: reads.get(connection, addresses[0]))
-            return [row if row is not None and row.alive(now) else None]
-        found = await self._load_rows(dict.fromkeys(addresses, True))
-        rows = [found.get(address) for address in addresses]
-        return [row if row is not None and row.alive(now) else None for row in rows]
-
-    async def scan(self, query: Scan, now: int) -> Scanned:
-        """See `Engine.scan`."""
-        # With two bounds on one side, SQLite seeks to the first and reads all rows between them.
-        first, stop, after = query.start, query.stop, query.after
-        beyond = after is not None and not query.reverse and _later(after, first)
-        if after is not None and beyond:
-            first = after
-        elif after is not None and query.reverse and (stop is None or _later(stop, after)):
-            stop = after
-        sql = statements.scan(
-            query.space, values=query.values, bounded=stop is not None, after=beyond, reverse=query.reverse
-        )
-        owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
-        bounds = [first] if stop is None else [first, stop]
-        walk = reads.scan_rows if query.values else reads.scan_keys
-        return await self._aside(walk, sql, [*owner, *bounds, now, query.limit + 1], query)
-
-    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
-        """See `Engine.due`."""
-        sql = statements.due(space, owned=namespace is not None)
-        if space == KV:
-            owner = [] if namespace is None else [plugin_column(namespace)]
-        else:
-            owner = [space] if namespace is None else [namespace, space]
-        found = await self._aside(reads.fetch, sql, [now, *owner, limit])
-        return [
-            Due(namespace=namespace_of(name) if space == KV else name, key=key, expires_at=expires_at)
-            for name, key, expires_at in found
-        ]
-
-    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
-        """See `Engine.falling_due`."""
-        found = await self._aside(reads.fetch, statements.FALLING_DUE, [since, until, limit])
-        return [
-            Due(namespace=namespace_of(name), key=key, expires_at=expires_at)
-            for name, key, expires_at in found
-        ]
-
-    async def journal(self, query: JournalQuery) -> JournalPage:
-        """See `Engine.journal`."""
-        return await self._aside(reads.journal, query, self._epoch)
-
-    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
-        """See `Engine.totals`."""
-        return await self._aside(reads.totals, now, namespace)
-
-    async def owners(self, space: str) -> list[str]:
-        """See `Engine.owners`."""
-        return sorted(name for (name,) in await self._aside(reads.fetch, statements.OWNERS, [space]))
-
     async def ready(self) -> None:
         """See `Engine.ready`: another process may hold the writer's lock, or the file may be gone."""
         if not self._lock.held:
@@ -239,10 +149,6 @@ class SqliteEngine:
 
     async def clock(self, ticks: Callable[[], float]) -> None:
         """Return None: there is no clock but this machine's."""
-
-    async def remembered(self) -> int:
-        """See `Engine.remembered`."""
-        return await self._aside(reads.remembered)
 
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: only the process that holds the writer's lock stores the time."""
@@ -368,41 +274,6 @@ class SqliteEngine:
                 await self._look(lambda connection: reads.load_namespaces(connection, names))
             )
 
-    async def _load_rows(
-        self, wanted: dict[Address, bool], room: reads.Room | None = None
-    ) -> dict[Address, Row]:
-        if len(wanted) > INLINE_ROWS:
-            return await self._aside(reads.load_rows, wanted, room)
-        most = INLINE_BYTES if len(wanted) > 1 else 0
-        try:
-            return await self._look(lambda file: reads.load_rows(file, wanted, room, most=most))
-        except reads.Rest as rest:
-            return rest.rows | await self._aside(reads.load_rows, rest.wanted, room)
-
-    async def _look(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a quick query on the loop. If the file is locked, wait for it on the reader's thread."""
-        if self._inline is None:
-            raise Unavailable(f"{self._where} is not open")
-        self._looks += 1
-        if self._looks % LOOKS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        try:
-            return query(self._inline)
-        except sqlite3.Error as error:
-            if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise translated(error, self._where) from error
-        return await self._aside(query)
-
-    async def _aside(self, query: Callable[..., T], *arguments: object) -> T:
-        """Run a query that may take long, on the reader's thread."""
-        if self._patient is None:
-            raise Unavailable(f"{self._where} is not open")
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._threads, query, self._patient, *arguments)
-        except sqlite3.Error as error:
-            raise translated(error, self._where) from error
-
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
@@ -491,11 +362,6 @@ def _private_folder() -> Path:
     import tempfile
 
     return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")
-
-
-def _later(one: Any, other: Any) -> bool:
-    """Return whether a key is not before another. Within a space, keys are all text or all bytes."""
-    return bool(one >= other)
 
 
 def _parts(commands: Sequence[Command]) -> list[list[Command]]:
