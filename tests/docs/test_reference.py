@@ -5,6 +5,7 @@ Law: what a page can be compared with is taken from the package and never writte
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -186,11 +187,16 @@ def test_every_page_can_be_reached() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_exist(page: Path) -> None:
     """A page speaks of no name of the package that is not there."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    loggers = set(re.findall(r'getLogger\("([\w.]+)"\)', sources))
     for found in _NAME.finditer(page.read_text(encoding="utf-8")):
-        if found[0] not in loggers:
+        if found[0] not in loggers():
             assert exists(found[1][1:].split(".")), found[0]
+
+
+@functools.cache
+def loggers() -> set[str]:
+    """The names of all loggers of the package."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    return set(re.findall(r'getLogger\("([\w.]+)"\)', sources))
 
 
 def exists(parts: list[str]) -> bool:
