@@ -30,7 +30,7 @@ OPTIONS: Final = frozenset(
 """The URL options whose values are shown."""
 KEPT: Final = frozenset(
     {"creds", "nkey", "passfile", "password", "sslcert", "sslkey", "sslpassword", "sslrootcert"}
-    | {"tls_ca", "tls_cert", "tls_key"}
+    | {"tls_ca", "tls_cert", "tls_key", "token", "token_file"}
 )
 """The URL options whose names are shown, but not their values. Any other name may be part of a secret."""
 

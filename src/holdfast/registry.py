@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 ENTRY_POINTS: Final = "holdfast.engines"
 """The entry point group in which an installed package names its engines, by URL scheme."""
 
+SERVICES: Final = ("nats", "tls", "http", "https")
+"""The schemes of running services."""
+
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
@@ -44,8 +47,8 @@ def open(
 
     Args:
         url: A path, `sqlite:///relative` or `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` or
-            `memory://`, which keep nothing; `postgresql://…`; `nats://…` for a running service; a scheme
-            that was registered with `register_engine`.
+            `memory://`, which keep nothing; `postgresql://…`; `nats://…` or `http://…` for a running
+            service; a scheme that was registered with `register_engine`.
         clock: The clock to use instead of the machine's, for tests.
         writer: Name of the writer if a call does not give one.
         sweep_interval: Longest time in seconds until expired entries are removed.
@@ -123,7 +126,13 @@ def register_engine(scheme: str, make: MakeEngine) -> None:
 def brings_key(url: str) -> bool:
     """Return whether the storage at a URL has its own audit key, as a file or a service does."""
     scheme, separator, _ = url.partition("://")
-    return not separator or scheme.partition("+")[0] in ("sqlite", "memory", "nats", "tls")
+    return not separator or scheme.partition("+")[0] in ("sqlite", "memory", *SERVICES)
+
+
+def is_service(url: str) -> bool:
+    """Return whether a URL is that of a running service."""
+    scheme, separator, _ = url.partition("://")
+    return bool(separator) and scheme in SERVICES
 
 
 def _installed(scheme: str) -> MakeEngine | None:
@@ -182,12 +191,22 @@ def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
     return RemoteEngine(remote_address(url))
 
 
+def _http(url: str, rest: str, keys: Keyring | None) -> Engine:
+    """Make an engine for a service over HTTP. It ignores the keys, because the service signs with its own."""
+    from holdfast.engines.http import HttpEngine
+    from holdfast.engines.http.address import http_address
+
+    return HttpEngine(http_address(url))
+
+
 ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,
     "nats": _remote,
     "tls": _remote,
+    "http": _http,
+    "https": _http,
 }
 """All built-in engines by URL scheme."""
 

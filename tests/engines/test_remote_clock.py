@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engines.remote import mailbox
+from holdfast.engines.remote import mailbox, service_time
 from holdfast.engines.remote.address import remote_address
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Time:
 async def test_a_quick_reply_says_more_than_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The offset is that of the quickest reply of late: half of a slow one's way is anybody's guess."""
     time = Time()
-    monkeypatch.setattr(mailbox, "TICKS", time.ticks)
+    monkeypatch.setattr(service_time, "TICKS", time.ticks)
     box = mailbox.Mailbox(remote_address("nats://127.0.0.1:4222"))
 
     def reply(took: float, offset: int) -> float:

@@ -206,7 +206,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a slow reply spoils the clock",
-        "engines/remote/mailbox.py",
+        "engines/remote/service_time.py",
         "if took <= self._best:",
         "if took >= 0:",
         _REMOTE,

@@ -155,7 +155,9 @@ async def test_an_engine_of_ones_own() -> None:
         with refusal(Unsupported, says="set audit_key"):
             await store.semantic("acme", "web").set("k", 1)
     assert [url for url, _ in asked] == ["mine://host/x?y", "mine://"]
-    with refusal(ValidationError, field="url", says="memory, sqlite, postgresql, nats, tls, mine, or"):
+    with refusal(
+        ValidationError, field="url", says="memory, sqlite, postgresql, nats, tls, http, https, mine, or"
+    ):
         engine_for("mein://")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.edges.cli.schema import schema_of
 from holdfast.errors import Unsupported
+from holdfast.registry import is_service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class KeptStore:
         if keys and not self._writes:
             return None
         if self._store is None:
-            if self._address.startswith(("nats://", "tls://", "memory://")):
+            if is_service(self._address) or self._address.startswith("memory://"):
                 return await self.to_write(place, creates=True)
             if not await self._is_there():
                 return None

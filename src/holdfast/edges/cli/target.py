@@ -19,7 +19,7 @@ import holdfast
 from holdfast import private, rules
 from holdfast.edges.cli.contexts import context_of
 from holdfast.edges.cli.schema import onlooker, require_store, service_beside
-from holdfast.registry import engine_for
+from holdfast.registry import engine_for, is_service
 
 if TYPE_CHECKING:
     from holdfast.audit.keyring import Keyring
@@ -156,7 +156,7 @@ class Place:
         # late: it takes 8 ms, and reading needs no keys
         from holdfast.edges.settings.read import keys_of, read_config
 
-        if self.address.startswith(("nats://", "tls://")):
+        if is_service(self.address):
             return None
         return keys_of(read_config(db=self.address, log_level=None))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import deque
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +18,8 @@ MOST: Final = 1_024
 """Maximum number of connections. A process that may open few files has fewer and leaves most to the store."""
 MOST_HEAD: Final = 32_768
 """Maximum number of bytes of the head of a request: its first line and its headers."""
+MOST_AHEAD: Final = 128
+"""Number of requests of a connection under way from which on no more are read."""
 REQUEST_SECONDS: Final = 5.0
 """Seconds that a client may take to send the head of a request, the first or the next one."""
 IDLE_SECONDS: Final = 60.0
@@ -42,6 +45,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
         self._idle = False
+        self._turns: deque[tuple[Any, asyncio.Future[None]]] = deque()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
@@ -54,7 +58,11 @@ class BoundedConnection(HttpToolsProtocol):
                 min(others, key=_standing).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer, and let requests that wait for their turn to answer find out."""
+        for cycle, turn in self._turns:
+            cycle.disconnected = True
+            if not turn.done():
+                turn.set_result(None)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
@@ -74,6 +82,8 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin the time of the response."""
         self.scope[STREAM] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
+        if self.pipeline:
+            self._start_ahead(*self.pipeline.pop())
         self._allow(ANSWER_SECONDS, answering=True)
         self._head = -MOST_HEAD  # the rest of the data is a body or another request
 
@@ -82,9 +92,33 @@ class BoundedConnection(HttpToolsProtocol):
         self._head = -MOST_HEAD
         super().on_body(body)
 
+    def _start_ahead(self, cycle: Any, app: Any) -> None:
+        """Start a request while earlier ones of this connection are being answered.
+
+        Requests of one connection are begun in the order in which they were sent, and answered in it.
+        """
+        turn: asyncio.Future[None] = self.loop.create_future()
+        self._turns.append((cycle, turn))
+        if len(self._turns) < MOST_AHEAD:
+            self.flow.resume_reading()
+
+        async def in_turn(scope: Any, receive: Any, send: Any) -> None:
+            async def send_in_turn(message: Any) -> None:
+                if not turn.done():
+                    await turn
+                await send(message)
+
+            await app(scope, receive, send_in_turn)
+
+        self._start_asgi_task(cycle, in_turn)
+
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
+        if self._turns:
+            _, turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
         if self.cycle.response_complete:
             self._idle = True
             self._head = 0

@@ -7,6 +7,7 @@ revoked token is refused within a second.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ class Guard:
         self._open = open_mode
         self._ticks = ticks
         self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)
+        self._looking: dict[str, asyncio.Future[Token | None]] = {}
         self._second = 0
         self._looks = 0
 
@@ -84,7 +86,12 @@ class Guard:
             return token
         if token is None:
             self._require_room(int(now))
-        token = await self._tokens.find(text)
+        looking = self._looking.get(text)
+        if looking is None:
+            looking = self._looking[text] = asyncio.ensure_future(self._tokens.find(text))
+            looking.add_done_callback(lambda _: self._looking.pop(text, None))
+        # Requests that wait for the same look go on in their order.
+        token = await asyncio.shield(looking)
         if token is None:
             self._known.pop(text, None)
             raise NoToken("the token is not valid: it may have expired or been revoked")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATH: Final = "/openapi.json"
 _PLUGIN: Final = {"plugin": "The name of the plugin."}
 _TENANT: Final = {"tenant": "The name of the tenant.", "project": "The name of the tenant's project."}
-_PATHS: Final = {
+PATHS: Final = {
     "kv": ("/v1/kv/{plugin}", _PLUGIN),
     "semantic": ("/v1/semantic/{tenant}/{project}", _TENANT),
     "table": ("/v1/table/{plugin}", _PLUGIN),
@@ -84,7 +84,7 @@ def document_bytes() -> bytes:
 
 
 def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
-    for family, (path, parameters) in _PATHS.items():
+    for family, (path, parameters) in PATHS.items():
         for verb in FAMILIES[family].values():
             operation = _operation(family, verb.name, verb.help, _json(_schema(verb.reply)))
             operation["requestBody"] = {"required": True, "content": _json(_schema(verb.fields))}
@@ -94,7 +94,7 @@ def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
     for family in ("kv", "semantic"):
-        path, parameters = _PATHS[family]
+        path, parameters = PATHS[family]
         key = {"key": "The key, percent-encoded. It may contain slashes."}
         yield f"{path}/{{key}}", _path(parameters | key) | _of_a_key(family)
         yield path, _path(parameters) | {"get": _listing(family)}
@@ -186,7 +186,7 @@ def _problem() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    verbs = [verb for family in _PATHS for verb in FAMILIES[family].values()]
+    verbs = [verb for family in PATHS for verb in FAMILIES[family].values()]
     structs = [struct for verb in verbs for struct in (verb.fields, verb.reply)]
     found = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
     return {name: _explicit(schema) for name, schema in sorted(found.items())}

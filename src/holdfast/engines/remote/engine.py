@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command, Origin
     from holdfast.engine import Due, Filter, JournalQuery, Later, Removal, Scan
+    from holdfast.engines.remote.post import Post
     from holdfast.rows import Address, Row
 
 
@@ -45,13 +46,14 @@ class RemoteEngine(RemoteOperators):
 
     Args:
         address: The address of the service and the login.
+        post: Carries requests and replies; a connection to NATS if not given.
     """
 
     keys = NO_KEYS
     capabilities = Capabilities(multi_process=True, batching=False, owns_clock=True, owns_reaper=True)
 
-    def __init__(self, address: RemoteAddress) -> None:
-        super().__init__(address)
+    def __init__(self, address: RemoteAddress, post: Post | None = None) -> None:
+        super().__init__(address, post)
         self.defaults: Policy | None = None
 
     async def start(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Origin
     from holdfast.engines.remote.address import RemoteAddress
     from holdfast.engines.remote.mailbox import Late
+    from holdfast.engines.remote.post import Post
 
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 
@@ -34,11 +35,12 @@ class Exchange:
 
     Args:
         address: The address of the service and the login.
+        post: Carries requests and replies; None for NATS.
     """
 
-    def __init__(self, address: RemoteAddress) -> None:
+    def __init__(self, address: RemoteAddress, post: Post | None = None) -> None:
         self._address = address
-        self._mailbox = Mailbox(address)
+        self._mailbox: Post = Mailbox(address) if post is None else post
 
     def _left(self, origin: Origin, now: Callable[[], int]) -> float:
         """Return the seconds until the call's deadline or, if it has none, the timeout of the address.

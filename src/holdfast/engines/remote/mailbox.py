@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.clock import TICKS
+from holdfast.engines.remote.service_time import ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 from holdfast.wire.subjects import asked_at, ready_subject
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 AGAIN_SECONDS: Final = 0.1
 """The interval between retries of a read while the service is reconnecting."""
 
-MOST_WARNINGS: Final = 100
-LONGEST_WARNING: Final = 1_000
-"""The maximum number of different warnings of a service that are logged, and of characters of each."""
 _WARNING: Final = b"\r\nHoldfast-Warning:"
 
 _DENIED: Final = (
@@ -64,10 +61,11 @@ class _Pending:
         self.sent = TICKS()
 
 
-class Mailbox:
+class Mailbox(ServiceTime):
     """Sends requests and delivers their replies."""
 
     def __init__(self, address: RemoteAddress) -> None:
+        super().__init__()
         self._address = address
         self._client = Connection(
             name="holdfast client",
@@ -80,13 +78,8 @@ class Mailbox:
         self._client.listen(f"{self._inbox}.*", self._on_reply)
         self._number = 0
         self._pending: dict[str, _Pending] = {}
-        self._warned: set[str] = set()
         self._denied: str | None = None
         self._refused: Untrusted | LoginRefused | None = None
-        self._best = float("inf")
-        self._line = self._latest = (time.time() - TICKS()) * 1000
-        self.told = False
-        """True once the service has sent its time."""
 
     async def open(self) -> None:
         """Connect.
@@ -199,36 +192,9 @@ class Mailbox:
             pending.reply.set_exception(_Unheard())
             return
         if _WARNING in message.head:
-            self._warn(pending.subject, message)
+            self._warn(pending.subject, message.header("Holdfast-Warning"))
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
         pending.reply.set_result(message.data)
-
-    def _warn(self, subject: str, message: Message) -> None:
-        """Log a warning of the service, once: a program that repeats a call would repeat the warning."""
-        told = f"{subject}: {message.header('Holdfast-Warning')}"[:LONGEST_WARNING]
-        if told not in self._warned and len(self._warned) < MOST_WARNINGS:
-            self._warned.add(told)
-            _log.warning("%s", told)
-
-    def time(self) -> float:
-        """Return the service's time in milliseconds, or this machine's until the service has sent its own."""
-        return TICKS() * 1000 + self._line
-
-    def _learn_time(self, text: str | None, sent: float) -> None:
-        """Estimate the service's clock from a reply. Quick replies give the best estimate."""
-        if text is None or not text.isdecimal():
-            return
-        took = TICKS() - sent
-        self._latest = int(text) - (sent + took / 2) * 1000
-        self.told = True
-        if took <= self._best:
-            self._best = took
-            self._line = self._latest
-        self._best *= 1.01  # the best estimate ages a little with every reply
-
-    def relearn_time(self) -> None:
-        """Replace the estimate of the service's clock by that of its last reply: the clock has jumped."""
-        self._line = self._latest
 
     def _on_disconnected(self) -> None:
         for pending in self._pending.values():

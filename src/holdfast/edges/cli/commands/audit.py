@@ -23,7 +23,7 @@ from holdfast.edges.cli.output import document, file_trouble, line, rows, say, s
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.engines.sql.migrate import Need, needed
-from holdfast.registry import engine_for
+from holdfast.registry import engine_for, is_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -269,7 +269,7 @@ async def _pages(
 
 def _keys(target: Place) -> SigningKeys:
     """Return the keys that sign the audit of the store, without opening the store."""
-    if target.address.startswith(("nats://", "tls://")):
+    if is_service(target.address):
         raise holdfast.Unsupported(
             "a service does not reveal its keys: run this command where the service runs"
         )

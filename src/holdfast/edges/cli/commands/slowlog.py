@@ -17,6 +17,7 @@ from holdfast.edges.cli.options import Long, number
 from holdfast.edges.cli.output import document, rows, say, shown_key, shown_time
 from holdfast.edges.cli.schema import service_beside
 from holdfast.edges.cli.target import HERE, Target, through
+from holdfast.registry import is_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +67,7 @@ async def slowlog(
 async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
     """Open the named service, or the service that has the named file open."""
     address = target.address
-    if address.startswith(("nats://", "tls://")):
+    if is_service(address):
         async with target.opened() as store:
             yield store
         return

@@ -1,0 +1,77 @@
+"""The service and its client over HTTP under conformance, over SQLite.
+
+Law: nothing but the ground; the tests come with the suite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.bus.connection import Connection
+from holdfast.edges.http.api import Api
+from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.door import Door
+from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.server import http_server
+from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.testing import AUDIT_KEY
+from holdfast.testing.conformance import Conformance, MakeStore
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from holdfast.clock import Clock
+    from holdfast.store import Store
+
+
+class Ground:
+    """A service on one storage that is started anew with every client."""
+
+    def __init__(self, bus: str, storage: str) -> None:
+        self._bus = bus
+        self._storage = storage
+        self._service = contextlib.AsyncExitStack()
+
+    async def make(self, clock: Clock) -> Store:
+        """A client's store; whatever ran before has ended."""
+        await self.end()
+        enter = self._service.enter_async_context
+        behind = await enter(holdfast.open(self._storage, clock=clock, reap=False, audit_key=AUDIT_KEY))
+        connection = Connection()
+        await connection.reach(self._bus)
+        self._service.push_async_callback(connection.close)
+        service = NatsService(behind, connection, Settings(events=False))
+        await service.start()
+        self._service.push_async_callback(service.stop)
+        api = Api(Guard(behind.tokens(), open_mode=True), behind)
+        api.service = service
+        health = application(Health(behind), Metrics("holdfast", behind))
+        port = free_port()
+        await enter(http_server(Door(health, api=api), host="127.0.0.1", port=port))
+        store = holdfast.open(f"http://127.0.0.1:{port}", clock=clock, writer="embedded")
+        await store.start()
+        return store
+
+    async def end(self) -> None:
+        """Stop the service and close its store."""
+        await self._service.aclose()
+
+
+class TestHttpOverSqlite(Conformance):
+    """A service on one file."""
+
+    scheme = "http"
+
+    @pytest.fixture
+    async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
+        """The same file each time."""
+        of = Ground(bus, str(tmp_path / "store.db"))
+        yield of.make
+        await of.end()

@@ -1,0 +1,231 @@
+"""The HTTP engine: addresses, tokens, and what a caller learns when a connection fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from holdfast.engines.http import courier
+from holdfast.engines.http.address import http_address
+from holdfast.masking import shown
+from tests.edges.http.ground import served
+from tests.nats import lasting_nats_server
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[str]:
+    """The address of a NATS server."""
+    with lasting_nats_server() as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def answering(*answers: bytes | None) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers, one for each request; at None it ends the connection."""
+    heard: list[bytes] = []
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while left:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+                heard.append(head + await reader.readexactly(size))
+                answer = left.pop(0)
+                if answer is None:
+                    break
+                writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+
+
+def response(status: int, body: bytes, kind: str = "application/json") -> bytes:
+    """A response."""
+    return (
+        f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    )
+
+
+async def test_a_token_lets_a_client_in(bus: str, tmp_path: Path) -> None:
+    """A client shows the token in its URL, and is told what it may not do."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        made = (await here.store.tokens().create(plugin="trivia", verbs=["get", "set"])).token
+        (tmp_path / "token").write_text(f"{made}\n")
+        for option in (f"token={made}", f"token_file={tmp_path / 'token'}"):
+            async with holdfast.open(f"{here.url}?{option}") as store:
+                await store.kv("trivia").set("a", 1)
+                assert (await store.kv("trivia").get("a")) is not None
+                for refused in (store.kv("other").get("a"), store.kv("trivia").delete("a")):
+                    with pytest.raises(holdfast.PermissionDenied, match="this token is for trivia"):
+                        await refused
+        async with holdfast.open(here.url) as store:
+            with pytest.raises(holdfast.PermissionDenied, match="needs a token"):
+                await store.kv("trivia").get("a")
+
+
+async def test_calls_of_one_namespace_keep_their_order(bus: str, tmp_path: Path) -> None:
+    """Calls that are begun one after the other take effect in this order, without waiting for each other."""
+    async with served(tmp_path / "state.db", bus) as here, holdfast.open(here.url) as store:
+        kv = store.kv("trivia")
+        calls = []
+        for number in range(50):
+            calls += [kv.set("a", number), kv.get("a")]
+        results = await asyncio.gather(*calls)
+        assert [entry.value for entry in results[1::2] if entry is not None] == list(range(50))
+        versions = [entry.version for entry in results[::2] if entry is not None]
+    assert versions == sorted(versions)
+
+
+async def test_no_service_is_unavailable() -> None:
+    """Where no service runs, opening says so and names the address without the token."""
+    port = free_port()
+    with pytest.raises(holdfast.Unavailable, match=f"reached at http://127.0.0.1:{port}$"):
+        async with holdfast.open(f"http://127.0.0.1:{port}?token=secret"):
+            pass
+
+
+async def test_a_lost_connection_leaves_a_write_unknown() -> None:
+    """A write that was sent and not answered may have been done, and is not sent again."""
+    async with answering(None, None) as (url, heard), holdfast.open(url) as store:
+        with pytest.raises(holdfast.OutcomeUnknown, match="may or may not have been done"):
+            await store.kv("trivia").set("a", 1)
+    assert len(heard) == 1
+
+
+async def test_a_read_is_sent_again() -> None:
+    """A read that a lost connection left unanswered is sent again within its timeout."""
+    found = response(200, b'{"exists":false}')
+    async with answering(None, found) as (url, heard), holdfast.open(url) as store:
+        assert await store.kv("trivia").get("a") is None
+    assert len(heard) == 2
+
+
+async def test_a_late_answer_is_not_taken_for_another() -> None:
+    """A call that gave up leaves its answer to nobody: the next call gets its own."""
+    one, two = (
+        response(
+            200,
+            b'{"exists":true,"value":%d,"version":1,"expires_at":null,"created_at":'
+            b'"2023-11-14T22:13:20Z","updated_at":"2023-11-14T22:13:20Z","last_writer":"a"}' % n,
+        )
+        for n in (1, 2)
+    )
+    async with answering(b"", one + two) as (url, _), holdfast.open(f"{url}?timeout=0.2") as store:
+        with pytest.raises(holdfast.Unavailable):
+            await store.kv("trivia").get("first")
+        entry = await store.kv("trivia").get("second")
+    assert entry is not None
+    assert entry.value == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (response(502, b"<html>", "text/html"), holdfast.OutcomeUnknown),
+        (response(404, b"<html>", "text/html"), holdfast.Unavailable),
+        (response(421, b"not here", "text/plain"), holdfast.PermissionDenied),
+        (b"SSH-2.0\r\n\r\n", holdfast.OutcomeUnknown),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", holdfast.OutcomeUnknown),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", holdfast.OutcomeUnknown),
+    ],
+)
+async def test_an_answer_of_something_else(answer: bytes, error: type[Exception]) -> None:
+    """What a proxy or another program answers is never taken for success."""
+    async with answering(answer) as (url, _), holdfast.open(url) as store:
+        with pytest.raises(error):
+            await store.kv("trivia").set("a", 1)
+
+
+async def test_a_request_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request larger than a service accepts is refused before it is sent."""
+    monkeypatch.setattr(courier, "MOST_PAYLOAD", 100)
+    async with answering() as (url, heard), holdfast.open(url) as store:
+        with pytest.raises(holdfast.ValueTooLarge):
+            await store.kv("trivia").set("a", "x" * 200)
+    assert heard == []
+
+
+async def test_ready_follows_the_service() -> None:
+    """A service that is not ready says why."""
+    body = b'{"ready":false,"service":"ok","store":"UNAVAILABLE: it is gone","nats":"ok"}'
+    async with answering(response(503, body)) as (url, _), holdfast.open(url) as store:
+        with pytest.raises(holdfast.Unavailable, match="store: UNAVAILABLE: it is gone"):
+            await store.ready()
+
+
+async def test_unused_connections_are_ended(
+    bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of many namespaces keeps a bounded number of connections."""
+    monkeypatch.setattr(courier, "MOST_LINES", 3)
+    async with served(tmp_path / "state.db", bus) as here, holdfast.open(here.url) as store:
+        for number in range(12):
+            assert await store.kv(f"p{number}").get("a") is None
+        engine = store._engine
+        assert len(engine._courier._ways) <= 4  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://host/path",
+        "http://user:password@host",
+        "http://host:0",
+        "http://host:99999",
+        "http://host?unknown=1",
+        "http://host?timeout=0",
+        "http://host?timeout=x",
+        "http://host?token=a b",
+        "http://host?token_file=/nowhere/at/all",
+    ],
+)
+def test_a_wrong_address_is_refused(url: str) -> None:
+    """A URL that names no host, or an option that does not exist, is refused before anything is sent."""
+    with pytest.raises(holdfast.ValidationError) as caught:
+        holdfast.open(url)
+    assert caught.value.field == "url"
+
+
+def test_addresses() -> None:
+    """Ports have the usual defaults, IPv6 hosts are in brackets, and a token is never shown."""
+    assert http_address("http://host").netloc == "host:80"
+    assert http_address("https://host").netloc == "host:443"
+    assert http_address("http://[::1]:8420/").netloc == "[::1]:8420"
+    assert "secret" not in shown("https://host:8420?token=secret&timeout=3")
+    with pytest.raises(holdfast.ValidationError, match="tls_ca"):
+        http_address("https://host?tls_ca=/nowhere").context()
+
+
+async def test_the_command_line_over_http(
+    bus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands take `--url http://…` as they take any other address."""
+    from holdfast.__main__ import main
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["holdfast", *arguments])
+        with contextlib.suppress(SystemExit):
+            main()
+        return capfd.readouterr().out
+
+    async with served(tmp_path / "state.db", bus) as here:
+        where = ("--url", here.url, "--plugin", "trivia")
+        await asyncio.to_thread(run, "set", "a", "1", *where)
+        assert await asyncio.to_thread(run, "get", "a", *where) == "1\n"
+        assert await asyncio.to_thread(run, "list", *where) == "a\n"
+        assert "kv/trivia" in await asyncio.to_thread(run, "namespace", "list", "--url", here.url)
+        assert (await asyncio.to_thread(run, "token", "create", *where)).startswith("hf_")
+        assert '"slow"' in await asyncio.to_thread(run, "slowlog", "--json", "--url", here.url)
