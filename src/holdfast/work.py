@@ -66,7 +66,7 @@ class Work:
             cost, name = max((cost, name) for name, cost in self._costs.items())
             raise TooExpensive(
                 f"the request takes more than {self.most} steps of work, {cost} of them for {name}. "
-                "Nothing was written. Do not retry it; ask for less at a time"
+                "Nothing was written; do not retry it. Ask for less at a time"
             )
 
     def look(self, name: object, steps: int) -> None:
@@ -120,5 +120,5 @@ def too_much_loaded() -> TooExpensive:
     """Return the error for a write that would have to read too much stored data."""
     return TooExpensive(
         f"the request would have to read more than {rules.MAX_LOADED_BYTES} bytes that are stored under "
-        "its keys. Nothing was written. Do not retry it; write fewer keys at a time"
+        "its keys. Nothing was written; do not retry it. Write fewer keys at a time"
     )
