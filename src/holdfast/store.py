@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import families, operators, rules, upkeep
 from holdfast.handles.kv import KV
 from holdfast.operators.operations import Operations
-from holdfast.pipeline.pipeline import CLOSED
+from holdfast.pipeline.entrance import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
