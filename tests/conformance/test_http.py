@@ -15,7 +15,7 @@ from holdfast.bus.connection import Connection
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
-from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
@@ -50,7 +50,7 @@ class Ground:
         service = NatsService(behind, connection, Settings(events=False))
         await service.start()
         self._service.push_async_callback(service.stop)
-        api = Api(Guard(behind.tokens(), open_mode=True), behind)
+        api = Api(TokenGuard(behind.tokens(), open_mode=True), behind)
         api.service = service
         health = application(Health(behind), Metrics("holdfast", behind))
         port = free_port()

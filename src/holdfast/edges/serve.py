@@ -25,7 +25,7 @@ from holdfast.edges.greeting import greeting
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
-from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
@@ -77,7 +77,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
-        api = Api(Guard(store.tokens(), open_mode=open_mode(config) is not None), store)
+        api = Api(TokenGuard(store.tokens(), open_mode=open_mode(config) is not None), store)
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
             app = Door(application(health, metrics), names=names, api=api)

@@ -16,7 +16,7 @@ from holdfast.bus.connection import Connection
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
-from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
@@ -80,7 +80,7 @@ async def served(
         service = NatsService(store, connection, settings or Settings())
         await service.start()
         stack.push_async_callback(service.stop)
-        api = Api(Guard(store.tokens(), open_mode=open_mode), store)
+        api = Api(TokenGuard(store.tokens(), open_mode=open_mode), store)
         api.service = service
         health = application(Health(store), Metrics("holdfast", store))
         door = Door(health, api=api)

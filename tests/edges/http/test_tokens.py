@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
-from holdfast.edges.http.guard import Guard
+from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.responses import NoToken
 from holdfast.errors import InvalidPluginName, ValidationError
 from tests.edges.http.ground import Served, served
@@ -106,7 +106,7 @@ async def test_a_token_is_known_for_a_second(here: Served) -> None:
     now = 100.0
     tokens = here.store.tokens()
     made = await tokens.create(plugin="trivia")
-    checked = Guard(tokens, open_mode=False, ticks=lambda: now)
+    checked = TokenGuard(tokens, open_mode=False, ticks=lambda: now)
     assert (await checked._token(made.token)).id == made.about.id
     await tokens.revoke(made.about.id)
     now = 100.9
@@ -155,10 +155,10 @@ async def test_off_this_machine_a_token_is_always_needed(here: Served) -> None:
     scope = {"client": ("192.0.2.7", 5000), "headers": []}
     asked: Any = None
     with pytest.raises(NoToken):
-        await Guard(here.store.tokens(), open_mode=True).admit(scope, asked)
+        await TokenGuard(here.store.tokens(), open_mode=True).admit(scope, asked)
     for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
         scope["client"] = (near, 5000)
-        assert await Guard(here.store.tokens(), open_mode=True).admit(scope, asked) == ""
+        assert await TokenGuard(here.store.tokens(), open_mode=True).admit(scope, asked) == ""
 
 
 async def test_secrets_are_not_kept(bus: str, tmp_path: Path) -> None:

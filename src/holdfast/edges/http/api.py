@@ -69,7 +69,7 @@ class Service(Protocol):
         ...
 
 
-class Guard(Protocol):
+class Gatekeeper(Protocol):
     """The check of who is asking."""
 
     async def admit(self, scope: Scope, asked: Found) -> str:
@@ -89,7 +89,7 @@ class Api:
         store: The store, whose changes are watched.
     """
 
-    def __init__(self, guard: Guard, store: Store) -> None:
+    def __init__(self, guard: Gatekeeper, store: Store) -> None:
         self.service: Service | None = None
         self._guard = guard
         self._watches = Watches(store)
@@ -106,7 +106,7 @@ class Api:
         call = None
         try:
             asked = _watched(found(scope["method"], scope["raw_path"]), scope)
-            call = Call(scope, asked, await self._guard.admit(scope, asked))
+            call = HttpCall(scope, asked, await self._guard.admit(scope, asked))
             if call.watches:
                 response = await self._watch(service, call, scope, receive, send)
                 if response is not None:
@@ -123,7 +123,7 @@ class Api:
         await respond(send, response, _told(service, call))
 
     async def _watch(
-        self, service: Service, call: Call, scope: Scope, receive: Receive, send: Send
+        self, service: Service, call: HttpCall, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
         """Send changes until the client goes. Returns the response to a request that is refused instead.
 
@@ -140,7 +140,7 @@ class Api:
             await self._watches.stream(scope, receive, send, place=place, prefix=prefix, since=since)
         return None
 
-    async def _answer(self, service: Service, call: Call, body: bytes) -> Answer:
+    async def _answer(self, service: Service, call: HttpCall, body: bytes) -> Answer:
         """Queue the request and wait for its answer."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         request = call.request = Request(
@@ -192,7 +192,7 @@ class Api:
         return None
 
 
-class Call:
+class HttpCall:
     """One request: what it asks for, and how its answer is shown.
 
     Args:
@@ -294,7 +294,7 @@ def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: Ho
         answer.set_result((fields, error))
 
 
-def _told(service: Service, call: Call | None) -> tuple[Header, ...]:
+def _told(service: Service, call: HttpCall | None) -> tuple[Header, ...]:
     now = (b"holdfast-time", str(service.now()).encode())
     warning = "" if call is None or call.request is None else call.request.warning
     return (now, (b"holdfast-warning", warning.encode())) if warning else (now,)

@@ -36,7 +36,7 @@ _PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-rea
 """Headers that a proxy adds."""
 
 
-class Guard:
+class TokenGuard:
     """The check of who is asking.
 
     Args:

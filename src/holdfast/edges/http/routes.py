@@ -38,7 +38,7 @@ class WrongMethod(InvalidSubject):
     allowed: str = ""
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class PathOwner(msgspec.Struct, frozen=True, gc=False):
     """The namespace of a path. `owner` is a plugin, a `tenant/project`, or the operator."""
 
     family: str
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 class Found(msgspec.Struct, frozen=True, gc=False):
     """The meaning of a method and a path. `key` is None where the path names no key."""
 
-    place: Place
+    place: PathOwner
     name: str
     verb: Verb | None
     key: str | None = None
@@ -87,18 +87,18 @@ def found(method: str, path: bytes) -> Found:
 
 
 @lru_cache(maxsize=KNOWN_SUBJECTS)
-def _place(family: str, owner: str) -> Place:
+def _place(family: str, owner: str) -> PathOwner:
     match family, owner.split("/"):
         case (("kv" | "table"), [plugin]):
             plugin = rules.plugin_name(unquote(plugin))
-            return Place(family, plugin, f"{family}/{plugin}")
+            return PathOwner(family, plugin, f"{family}/{plugin}")
         case "semantic", [tenant, project]:
             rules.tenant_part(tenant, field="tenant")
             rules.tenant_part(project, field="project")
             namespace = f"semantic/{tenant}/{project}"
-            return Place(family, f"{tenant}/{project}", namespace, rules.semantic_root(namespace))
+            return PathOwner(family, f"{tenant}/{project}", namespace, rules.semantic_root(namespace))
         case "admin", [""]:
-            return Place(family, OPERATOR, "")
+            return PathOwner(family, OPERATOR, "")
         case _:
             raise InvalidSubject("the path has no known shape; /openapi.json describes all that there are")
 

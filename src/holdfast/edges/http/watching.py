@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.responses import Header
-    from holdfast.edges.http.routes import Place
+    from holdfast.edges.http.routes import PathOwner
     from holdfast.model import Change
     from holdfast.store import Store
 
@@ -73,7 +73,7 @@ class Watches:
                 del self._of[owner]
 
     async def stream(
-        self, scope: Scope, receive: Receive, send: Send, *, place: Place, prefix: str, since: int
+        self, scope: Scope, receive: Receive, send: Send, *, place: PathOwner, prefix: str, since: int
     ) -> None:
         """Send the changes of a namespace until the client goes or the store closes."""
         connection: BoundedConnection = scope[STREAM]

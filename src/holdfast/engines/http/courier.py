@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.clock import TICKS
-from holdfast.engines.http.line import Broken, Line
+from holdfast.engines.http.line import Broken, HttpLine
 from holdfast.engines.remote.service_time import ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.engines.http.address import HttpAddress
-    from holdfast.engines.http.line import Reply
+    from holdfast.engines.http.line import HttpReply
     from holdfast.engines.remote.mailbox import Late
 
 MOST_PAYLOAD: Final = 1_048_576
@@ -34,12 +34,12 @@ AGAIN_SECONDS: Final = 0.2
 PROBLEM: Final = "application/problem+json"
 
 
-class Way:
+class HttpRoute:
     """The connection for the calls of one namespace, which are sent in the order in which they are begun."""
 
     def __init__(self) -> None:
         self.order = asyncio.Lock()
-        self.line: Line | None = None
+        self.line: HttpLine | None = None
 
 
 class Following:
@@ -64,7 +64,7 @@ class Courier(ServiceTime):
         super().__init__()
         self._address = address
         self._tls: ssl.SSLContext | None = None
-        self._ways: dict[str, Way] = {}
+        self._ways: dict[str, HttpRoute] = {}
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -128,7 +128,7 @@ class Courier(ServiceTime):
         seconds: float,
         late: Late,
         repeat: bool,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a request and return the response; see `ask`."""
         if self._closed:
             raise Unavailable(f"there is no connection to {self._address.shown}")
@@ -144,7 +144,7 @@ class Courier(ServiceTime):
             if not self._under_way:
                 self._quiet.set()
 
-    async def _attempts(self, method: str, path: str, payload: bytes | None, *, repeat: bool) -> Reply:
+    async def _attempts(self, method: str, path: str, payload: bytes | None, *, repeat: bool) -> HttpReply:
         lost = False
         while True:
             try:
@@ -162,8 +162,8 @@ class Courier(ServiceTime):
                     ) from None
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _once(self, method: str, path: str, payload: bytes | None) -> Reply:
-        way = self._ways.setdefault(path.partition(":")[0], Way())
+    async def _once(self, method: str, path: str, payload: bytes | None) -> HttpReply:
+        way = self._ways.setdefault(path.partition(":")[0], HttpRoute())
         async with way.order:  # waiting tasks get it in the order in which they came
             if way.line is None or not way.line.usable:
                 self._make_room()
@@ -187,9 +187,9 @@ class Courier(ServiceTime):
                 del self._ways[place]
                 return
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> HttpLine:
         try:
-            return await Line.to(self._address, self._tls)
+            return await HttpLine.to(self._address, self._tls)
         except ssl.SSLCertVerificationError as error:
             raise Unavailable(
                 f"the service at {self._address.shown} can't be trusted: {error.verify_message}; name the "
@@ -198,7 +198,7 @@ class Courier(ServiceTime):
         except OSError:
             raise Unavailable(f"no Holdfast service can be reached at {self._address.shown}") from None
 
-    def _understood(self, path: str, reply: Reply, *, repeat: bool) -> bytes:
+    def _understood(self, path: str, reply: HttpReply, *, repeat: bool) -> bytes:
         """Return a reply as NATS would spell it."""
         kind = reply.headers.get("content-type", "")
         if reply.status == 200 and kind == "application/json" and reply.body[:1] == b"{":
@@ -210,7 +210,7 @@ class Courier(ServiceTime):
         fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
         return msgspec.json.encode(fields)
 
-    def _strange(self, path: str, reply: Reply, *, repeat: bool) -> Exception:
+    def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
         """Return the error for an answer that a proxy or another program gave."""
         said = f"{self._address.shown} answered {path} with the status {reply.status}"
         if reply.status >= 500 and not repeat:

@@ -33,7 +33,7 @@ class Broken(Exception):
     """The connection ended, or what came over it is not HTTP."""
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """A response. The names of headers are in lower case."""
 
     status: int
@@ -41,19 +41,19 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Line:
+class HttpLine:
     """An open connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str) -> None:
         self._reader = reader
         self._writer = writer
         self._head = head
-        self._pending: deque[asyncio.Future[Reply]] = deque()
+        self._pending: deque[asyncio.Future[HttpReply]] = deque()
         self._reading: asyncio.Task[None] | None = None
         self._used = TICKS()
 
     @classmethod
-    async def to(cls, address: HttpAddress, tls: ssl.SSLContext | None) -> Line:
+    async def to(cls, address: HttpAddress, tls: ssl.SSLContext | None) -> HttpLine:
         """Connect.
 
         Raises:
@@ -75,9 +75,9 @@ class Line:
         """Whether no answer is awaited."""
         return not self._pending
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> asyncio.Future[Reply]:
+    def ask(self, method: str, path: str, body: bytes | None = None) -> asyncio.Future[HttpReply]:
         """Send a request. Returns the response to come, or `Broken`."""
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
         self._pending.append(answer)
         self._send(method, path, body)
         if self._reading is None or self._reading.done():
@@ -108,13 +108,13 @@ class Line:
                     answer.set_exception(Broken())
             self._pending.clear()
 
-    async def _one(self) -> Reply:
+    async def _one(self) -> HttpReply:
         status, headers = await self._answered()
         if headers.get("transfer-encoding", "").lower() == "chunked":
             body = b"".join([piece async for piece in self._chunks()])
         else:
             body = await self._exactly(_length(headers))
-        return Reply(status, headers, body)
+        return HttpReply(status, headers, body)
 
     async def follow(self, path: str) -> AsyncIterator[bytes]:
         """Send a request and yield the pieces of a response without end.
