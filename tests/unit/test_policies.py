@@ -176,7 +176,7 @@ async def test_a_policy_is_kept_and_can_be_lifted(store: holdfast.Store) -> None
     assert (await store.kv("p").incr("n")).value == 1
 
 
-@pytest.mark.parametrize("policy", [{"quota_keys": -1}, {"quota_keys": True}, {"nothing": 1}])
+@pytest.mark.parametrize("policy", [{"quota_keys": -1}, {"quota_keys": True}, {"audit": 1}, {"nothing": 1}])
 async def test_a_policy_is_checked(store: holdfast.Store, policy: dict[str, object]) -> None:
     """A policy that makes no sense is refused, with the field."""
     with pytest.raises(holdfast.ValidationError) as refused:
