@@ -237,7 +237,7 @@ def _expect(draft: Draft, place: ItemSlot, command: ItemWrite) -> None:
     if not _of_version(place, command):
         there = "does not exist" if row is None else f"is at version {row.version}"
         wanted = f"version {command.expected}" if command.expected else "no item"
-        raise VersionConflict(f"the item {there}, {wanted} was expected", item=_seen(draft, place))
+        raise VersionConflict(f"the item {there}, but {wanted} was expected", item=_seen(draft, place))
     if not _meets(draft, place, command):
         raise ConditionFailed(
             "the item does not meet the condition", field="condition", current=_seen(draft, place)

@@ -257,12 +257,14 @@ def _expected(draft: Draft, command: KeyChange) -> Row | None:
     if row is None:
         if command.expected == 0:
             return None
-        raise VersionConflict(f"key {command.key!r} does not exist, version {command.expected} was expected")
+        raise VersionConflict(
+            f"key {command.key!r} does not exist, but version {command.expected} was expected"
+        )
     if command.expected == row.version != 0:
         return row
     wanted = f"version {command.expected}" if command.expected else "no entry"
     raise VersionConflict(
-        f"key {command.key!r} is at version {row.version}, {wanted} was expected",
+        f"key {command.key!r} is at version {row.version}, but {wanted} was expected",
         current=draft.account.entry(command.key, row),
     )
 

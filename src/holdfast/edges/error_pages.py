@@ -87,7 +87,7 @@ async with holdfast.open("memory://") as store:
 ```
 
 ```text
-VERSION_CONFLICT False key 'front' is at version 1, no entry was expected
+VERSION_CONFLICT False key 'front' is at version 1, but no entry was expected
 open ada
 ```
 
