@@ -108,7 +108,7 @@ ADVICE: Final[dict[str, Advice]] = {
         do="Make room as the message says, or raise the quota. Deleting is always possible.",
     ),
     "PERMISSION_DENIED": Advice(
-        when="The NATS server does not let this user in, or does not let it send to this subject or listen "
+        when="The NATS server does not admit this user, or does not let it send to this subject or listen "
         "for its replies.",
         do="Check that the credentials are those of this plugin and that the plugin is granted what it "
         "asks for; [Keep plugins apart](../howto/isolate-plugins.md) shows both. Repeating the call "

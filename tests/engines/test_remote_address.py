@@ -36,7 +36,7 @@ async def test_a_wrong_password_is_permission_denied(nats_server_with: StartServ
     server = await nats_server_with(LOCKED)
     async with asyncio.timeout(60):
         for login in ("trivia:wrong", "nobody:t"):
-            with refusal(PermissionDenied, says="does not let this user in"):
+            with refusal(PermissionDenied, says="does not admit this user"):
                 await holdfast.open(
                     f"{server.url.replace('nats://', f'nats://{login}@')}?timeout=600"
                 ).start()

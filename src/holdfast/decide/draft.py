@@ -269,7 +269,7 @@ class Draft:
         wanted = self.name, space
         if wanted not in self._loaded.ends:
             self._wants.add(wanted)
-            raise DatabaseError(f"this engine has not told where the space {space} of {self.name} ends")
+            raise DatabaseError(f"the engine did not load the ends of the space {space} of {self.name}")
         return self._loaded.ends[wanted]
 
     def version(self, *, at_least: int = 0) -> int:

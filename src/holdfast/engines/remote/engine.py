@@ -72,7 +72,7 @@ class RemoteEngine(RemoteOperators):
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
         if any(address.space != KV for address in addresses):
-            raise Unsupported("a service shows entries, not the rows of other spaces")
+            raise Unsupported("a service exposes entries only, not the rows of other spaces")
         if len(addresses) == 1:
             [address] = addresses
             reply = await self._ask(address.namespace, "get", {"key": address.key})
@@ -115,15 +115,15 @@ class RemoteEngine(RemoteOperators):
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
-        raise Unsupported("what is due is the service's business")
+        raise Unsupported("the service itself expires entries: it does not list those that are due")
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
-        raise Unsupported("what is due is the service's business")
+        raise Unsupported("the service itself expires entries: it does not list those that are due")
 
     async def owners(self, space: str) -> list[str]:
         """Raise `Unsupported`: the service exposes only entries."""
-        raise Unsupported("a service shows entries, not the rows of other spaces")
+        raise Unsupported("a service exposes entries only, not the rows of other spaces")
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
@@ -223,7 +223,7 @@ class RemoteEngine(RemoteOperators):
 
     async def _do(self, command: Command, now: Callable[[], int]) -> Any:
         if not isinstance(command, WriteCommand):
-            raise Unsupported("upkeep is the service's business")
+            raise Unsupported("the service itself does the upkeep")
         try:
             seconds = self._left(command.origin, now)
         except Timeout as passed:

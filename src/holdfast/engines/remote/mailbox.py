@@ -93,7 +93,7 @@ class Mailbox(ServiceTime):
             await self._client.reach(address.servers, address.login())
             await self._client.flush()
         except LoginRefused:
-            raise PermissionDenied(f"the NATS server at {address.shown} does not let this user in") from None
+            raise PermissionDenied(f"the NATS server at {address.shown} does not admit this user") from None
         except (OSError, BusError) as error:
             await self._client.close()
             raise Unavailable(_unreached(address.shown, error)) from error

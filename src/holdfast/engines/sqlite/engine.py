@@ -192,7 +192,7 @@ class SqliteEngine(SqliteReader):
                 raise
             self._recent.learn(outcome)
             return outcome
-        raise Busy(f"{self._where} is being written to by another program all the time")
+        raise Busy(f"{self._where} is being written by another program without a pause")
 
     def _job(self, outcome: Outcome, now: Callable[[], int]) -> Callable[[], None]:
         """Return the writer's job. A refusal also needs one: it must hold for the current file."""
