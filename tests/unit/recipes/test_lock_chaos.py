@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SEEDS = int(os.environ.get("HOLDFAST_CHAOS_SEEDS", "6"))
 WORKERS = 5
 MOMENTS = 120
+ENOUGH = 4
+"""How many times the lock must have been taken. Retries pause by the machine's clock, so a moment may be idle."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,9 @@ async def test_at_most_one_holds_the_lock(
     """Whatever happens, no two hold the lock at once, tokens grow, and in the end the lock is free."""
     seed = random.Random(number)
     crowd = Crowd(kv, seed)
-    for _ in range(MOMENTS):
+    for moment in range(20 * MOMENTS):
+        if moment >= MOMENTS and len(crowd.tokens) >= ENOUGH:
+            break
         crowd.keep_busy()
         chance = seed.random()
         if chance < 0.15:
@@ -100,7 +104,7 @@ async def test_at_most_one_holds_the_lock(
     engine.faults.clear()
     await crowd.end()
     assert crowd.tokens == sorted(set(crowd.tokens))
-    assert len(crowd.tokens) > 3
+    assert len(crowd.tokens) >= ENOUGH
     clock.advance(30)
     async with kv.lock("a", timeout=20) as last:
         assert last.token > crowd.tokens[-1]
