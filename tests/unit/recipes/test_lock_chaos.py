@@ -28,7 +28,7 @@ SEEDS = int(os.environ.get("HOLDFAST_CHAOS_SEEDS", "6"))
 WORKERS = 5
 MOMENTS = 120
 ENOUGH = 4
-"""How many times the lock must have been taken. Retries pause by the machine's clock, so a moment may be idle."""
+"""Times that the lock must have been taken. Retries pause by the machine's clock, so a moment may be idle."""
 
 
 @pytest.fixture(autouse=True)
