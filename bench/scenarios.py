@@ -14,6 +14,7 @@ from bench.fanout import watch
 from bench.floors import floors
 from bench.footprint import footprint, footprint_small, startup
 from bench.growth import growth
+from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.upkeep import cleanup, cleanup_small, tables
 from bench.verbs import verbs
@@ -31,6 +32,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     for scenario in (
         noise,
         over_nats,
+        http,
         embedded,
         postgres,
         matrix,
@@ -52,7 +54,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 }
 
 
-FINELY: Final = frozenset({"over_nats", "embedded", "postgres"})
+FINELY: Final = frozenset({"over_nats", "http", "embedded", "postgres"})
 """Those whose bars are ratios of sides: they run in more and shorter turns."""
 
 
@@ -78,6 +80,7 @@ SUITES: Final = {
         (
             "noise",
             "over_nats",
+            "http",
             "embedded",
             "postgres",
             "open_loop",
