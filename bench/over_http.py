@@ -17,7 +17,8 @@ from bench.machine import package
 from bench.over_nats import turned
 from bench.peers import http_echo
 from bench.sides import OWN_DURABILITY
-from tests.edges.running import free_port, holdfast_up
+from tests.edges.running import holdfast_up
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

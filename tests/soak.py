@@ -66,6 +66,7 @@ CAMPAIGNS: Final = {
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
+            "tests/security/test_http.py",
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
             "tests/robustness/test_quota.py",
@@ -76,6 +77,7 @@ CAMPAIGNS: Final = {
         {
             "HOLDFAST_ATTACK_ROUNDS": "{rounds}",
             "HOLDFAST_HALF_SENT": "1500",
+            "HOLDFAST_HTTP_ATTACKS": "{rounds}00",
             "HOLDFAST_FLOOD_SECONDS": "15",
             "HOLDFAST_UNREAD_CONNECTIONS": "60",
             "HOLDFAST_QUOTA_ROUNDS": "{rounds}0",
