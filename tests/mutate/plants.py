@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutate import bus, deadlines, decide, doors, engines, flow, grants, recipes, records, servers
+from tests.mutate import (
+    bus,
+    deadlines,
+    decide,
+    doors,
+    engines,
+    flow,
+    grants,
+    http,
+    recipes,
+    records,
+    servers,
+)
 from tests.mutate.plant import Plant
 
 PLANTS: Final[tuple[Plant, ...]] = (
@@ -20,6 +32,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *recipes.PLANTS,
     *bus.PLANTS,
     *doors.PLANTS,
+    *http.PLANTS,
     *grants.PLANTS,
 )
 

@@ -1,0 +1,88 @@
+"""Bugs of the HTTP door and of its client.
+
+Law: data; see `tests.mutate.plant`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutate.plant import Plant
+
+_KEYS: Final = ("tests/edges/http/test_keys.py",)
+_TOKENS: Final = ("tests/edges/http/test_tokens.py",)
+_WATCH: Final = ("tests/edges/http/test_watch.py",)
+_DOOR: Final = ("tests/edges/http/test_door.py",)
+
+PLANTS: Final = (
+    Plant(
+        "a key that must not exist is overwritten over HTTP",
+        "edges/http/api.py",
+        "if expected is not None:",
+        "if expected:",
+        _KEYS,
+    ),
+    Plant(
+        "the id of a token is enough",
+        "operators/tokens.py",
+        "if not hmac.compare_digest(kept.hash, _hashed(parts[2])):",
+        "if not kept.hash:",
+        _TOKENS,
+    ),
+    Plant(
+        "a token opens the tables of others",
+        "operators/tokens.py",
+        'family != "admin" and owner == self.owner',
+        'family == "table" or owner == self.owner',
+        _TOKENS,
+    ),
+    Plant(
+        "open mode lets other machines in over HTTP",
+        "edges/http/guard.py",
+        "if self._open and _near(scope):",
+        "if self._open:",
+        _TOKENS,
+    ),
+    Plant(
+        "a revoked token is known for ever",
+        "edges/http/guard.py",
+        "now < since + FRESH",
+        "now > since",
+        _TOKENS,
+    ),
+    Plant(
+        "a web page of another site can write",
+        "edges/http/door.py",
+        "return said in _OWN_SITE",
+        "return bool(said)",
+        _DOOR,
+    ),
+    Plant(
+        "a resumed watch misses a change",
+        "edges/http/watching.py",
+        "return int(said)",
+        "return int(said) + 1",
+        _WATCH,
+    ),
+    Plant(
+        "a client that does not read is never cut off",
+        "edges/http/watching.py",
+        "async with asyncio.timeout(READ_SECONDS):",
+        "async with asyncio.timeout(READ_SECONDS * 1000):",
+        _WATCH,
+    ),
+    Plant(
+        "answers overtake each other on a connection",
+        "edges/http/connections.py",
+        "                if not turn.done():\n                    await turn\n",
+        "",
+        ("tests/security/test_http.py", "-k", "together"),
+    ),
+    Plant(
+        "a write is sent again after a lost connection",
+        "engines/http/courier.py",
+        "if not repeat:\n                    raise OutcomeUnknown(",
+        "if not repeat and lost is None:\n                    raise OutcomeUnknown(",
+        ("tests/engines/test_http.py",),
+    ),
+)
