@@ -129,6 +129,7 @@ class NatsService:
         self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
         self._callers = Callers(store, mode=settings.reply_mode, client=client, answers=self._answers)
         self._handles, self._trusted = self._callers.handles, self._callers.trusted
+        self._rated = settings.rate is not None
         rates = Rates(store.now, settings.rate, called="its rate")
         self._rates: Rates = rates if beside is None else beside._rates
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
@@ -232,8 +233,7 @@ class NatsService:
 
     def accept(self, request: Request) -> None:
         """Queue a request, or refuse it: for this door and others of the process."""
-        limited = self._settings.rate is not None and not self._admitted(request)
-        if limited or not self._intake.take(request):
+        if (self._rated and not self._admitted(request)) or not self._intake.take(request):
             self._refuse_at_the_door(request)
 
     def refused(self, where: str, error: HoldfastError) -> None:
