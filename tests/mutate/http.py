@@ -39,8 +39,8 @@ PLANTS: Final = (
     Plant(
         "open mode lets other machines in over HTTP",
         "edges/http/guard.py",
-        "if self._open and _near(scope):",
-        "if self._open:",
+        "if self._open and not passed_on and _near(scope):",
+        "if self._open and not passed_on:",
         _TOKENS,
     ),
     Plant(

@@ -64,9 +64,9 @@ class TokenGuard:
             PermissionDenied: The token is not for this.
             Busy: Too many unknown tokens are being tried.
         """
-        said = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        said, passed_on = _credentials(scope)
         if said is None:
-            if self._open and _near(scope):
+            if self._open and not passed_on and _near(scope):
                 return ""
             raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
         if said[: len(_BEARER)].lower() != _BEARER:
@@ -106,9 +106,18 @@ class TokenGuard:
             raise Busy("too many unknown tokens are being tried", retry_after=1.0)
 
 
+def _credentials(scope: Scope) -> tuple[bytes | None, bool]:
+    """Return what a request shows to be let in, and whether a proxy passed it on."""
+    said, passed_on = None, False
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            said = value
+        elif name in _PASSED_ON:
+            passed_on = True
+    return said, passed_on
+
+
 def _near(scope: Scope) -> bool:
-    """Return whether a request comes from this machine and from no proxy."""
+    """Return whether a connection comes from this machine."""
     client = scope.get("client")
-    if client is None or not is_loopback(client[0]):
-        return False
-    return _PASSED_ON.isdisjoint(name for name, _ in scope["headers"])
+    return client is not None and is_loopback(client[0])

@@ -6,6 +6,7 @@ Law: this module reads settings and builds a URL. It opens nothing.
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -65,6 +66,7 @@ def _with_login(server: str, login: str) -> str:
     return f"{scheme}{separator}{place if '@' in place else login + place}"
 
 
+@lru_cache(maxsize=256)
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine only."""
     try:
