@@ -148,6 +148,7 @@ async def test_a_client_that_does_not_read_is_cut_off(here: Served, monkeypatch:
             writing = asyncio.create_task(_flood(kv))
             seen = 0
             while watches.total() > 1:
+                assert not writing.done(), writing
                 await stream.next()
                 seen += 1
             writing.cancel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from collections import deque
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ IDLE_SECONDS: Final = 60.0
 """Seconds after a response during which a client may begin its next request."""
 ANSWER_SECONDS: Final = 30.0
 """Seconds that a response may take until the client has received all of it."""
+STREAM_BUFFER: Final = 65_536
+"""Bytes of an endless response that the kernel may keep for a client. It doubles the number."""
 STREAM: Final = "holdfast.stream"
 """The name in an ASGI scope of the connection, whose `stream` lifts the time limit of an endless response."""
 
@@ -146,8 +149,13 @@ class BoundedConnection(HttpToolsProtocol):
             self._arm(self._until)
 
     def stream(self) -> None:
-        """Lift the time limit of this response. The application then cuts off a client that does not read."""
+        """Lift the time limit of this response. The application then cuts off a client that does not read.
+
+        The kernel would keep megabytes for such a client, so its buffer is bounded too.
+        """
         self._until = float("inf")
+        wire = self.transport.get_extra_info("socket")
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
 
     def cut(self) -> None:
         """End the connection at once. Closing would wait for a client that does not read."""
