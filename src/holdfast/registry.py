@@ -193,6 +193,7 @@ def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
 
 def _http(url: str, rest: str, keys: Keyring | None) -> Engine:
     """Make an engine for a service over HTTP. It ignores the keys, because the service signs with its own."""
+    # late: a program uses one engine
     from holdfast.engines.http import HttpEngine
     from holdfast.engines.http.address import http_address
 

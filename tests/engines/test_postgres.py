@@ -148,7 +148,7 @@ class TestOpening:
         connection = await asyncpg.connect(pg_url)
         await connection.execute("CREATE TABLE plugin_kv_storage (mine integer)")
         engine = PostgresEngine(pg_url)
-        with pytest.raises(errors.Unsupported, match="did not make"):
+        with pytest.raises(errors.Unsupported, match="did not create"):
             await engine.start()
         await engine.aclose()
         assert await connection.fetchval("SELECT to_regclass('holdfast_meta')") is None

@@ -91,9 +91,7 @@ class KV(Keys):
         Example:
             `mirror = kv.mirror("config:", on_change=lambda key, entry: print(key))`
         """
-        from holdfast.handles.recipes.mirror import Mirror
-
-        return Mirror(self, prefix, on_change=on_change)
+        return recipes.Mirror(self, prefix, on_change=on_change)
 
     def lock(
         self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None

@@ -149,7 +149,7 @@ def test_completion_is_installed(
     assert "already exists; --force replaces it" in cli(*to_file).err
     assert (home / "file").read_bytes() == b""
     assert cli(*to_file, "--force").code == 0
-    monkeypatch.setattr("cyclopts.completion.detect.detect_shell", _undetected)
+    monkeypatch.setattr("holdfast.edges.cli.commands.completion.detect_shell", _undetected)
     assert cli("completion").err == "holdfast: which shell? Name bash, zsh, fish or powershell\n"
 
 

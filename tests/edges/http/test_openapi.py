@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http.openapi import document
@@ -17,6 +16,12 @@ from tests.edges.http.ground import Served, served
 
 PROCESS = Path(__file__).with_name("generated_process.py")
 PATIENCE = 120
+VALIDATE = """
+import json
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
+validate(json.load(open("openapi.json")), cls=OpenAPIV31SpecValidator)
+"""
+"""Run in a process of its own: cyclopts would use the pydantic that the validator imports."""
 
 
 async def run(*command: object, cwd: Path) -> str:
@@ -30,12 +35,13 @@ async def run(*command: object, cwd: Path) -> str:
     return out.decode()
 
 
-async def test_the_document_is_served_and_valid(here: Served) -> None:
+async def test_the_document_is_served_and_valid(here: Served, tmp_path: Path) -> None:
     """`/openapi.json` needs no token and is a valid OpenAPI 3.1 document."""
     response = await here.ask("GET", "/openapi.json")
     assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
     found = response.json()
-    validate(found, cls=OpenAPIV31SpecValidator)
+    (tmp_path / "openapi.json").write_bytes(response.content)
+    await run(sys.executable, "-c", VALIDATE, cwd=tmp_path)
     assert (found["openapi"], found) == ("3.1.0", json.loads(json.dumps(document())))
 
 

@@ -80,7 +80,8 @@ class RevokedReply(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _token_create(store: "Store", fields: Mapping[str, Any]) -> dict[str, Any]:
-    from holdfast.edges.calls import require_verbs  # it needs the verbs that are declared here
+    # late: it needs the verbs that are declared here
+    from holdfast.edges.calls import require_verbs
 
     if isinstance(fields.get("verbs"), list):
         require_verbs(fields["verbs"])

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.edges.calls import FAMILIES
 from holdfast.errors import InvalidSubject, ValidationError
 from holdfast.wire.subjects import KNOWN_SUBJECTS, OPERATOR
@@ -95,7 +95,7 @@ def _place(family: str, owner: str) -> PathOwner:
         case "semantic", [tenant, project]:
             rules.tenant_part(tenant, field="tenant")
             rules.tenant_part(project, field="project")
-            namespace = f"semantic/{tenant}/{project}"
+            namespace = families.semantic(tenant, project)
             return PathOwner(family, f"{tenant}/{project}", namespace, rules.semantic_root(namespace))
         case "admin", [""]:
             return PathOwner(family, OPERATOR, "")

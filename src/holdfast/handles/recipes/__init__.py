@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.flag import Flag
     from holdfast.handles.recipes.identifiers import hashed_key, original_of
     from holdfast.handles.recipes.lock import Lock
+    from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.prefix import delete_prefix
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry
 
-__all__ = ["Counter", "Flag", "Lock", "Progress", "Retry", "delete_prefix", "hashed_key", "original_of"]
+__all__ = [
+    "Counter",
+    "Flag",
+    "Lock",
+    "Mirror",
+    "Progress",
+    "Retry",
+    "delete_prefix",
+    "hashed_key",
+    "original_of",
+]
 
 # These take 9 ms to import, and many programs use none of them.
 __getattr__ = on_demand(
@@ -26,6 +37,7 @@ __getattr__ = on_demand(
         "Counter": "holdfast.handles.recipes.counter",
         "Flag": "holdfast.handles.recipes.flag",
         "Lock": "holdfast.handles.recipes.lock",
+        "Mirror": "holdfast.handles.recipes.mirror",
         "Progress": "holdfast.handles.recipes.progress",
         "Retry": "holdfast.handles.recipes.retry",
         "delete_prefix": "holdfast.handles.recipes.prefix",
