@@ -5,6 +5,7 @@ Law: `KV` and `KV.retry` have the same verbs because both have them from here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ParamSpec, Unpack
 
 from holdfast.commands import Deleted, Missed, Stored, Versions
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class KeyWrites:
+class KeyWrites(ABC):
     """The verbs that write to the keys of one namespace."""
 
     verbs: Verbs
@@ -270,11 +271,11 @@ class KeyWrites:
         assert isinstance(result, Versions)
         return BatchResult(versions=list(result.versions))
 
+    @abstractmethod
     def _perform(
         self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs
     ) -> Awaitable[Result]:
         """Make a command and execute it."""
-        raise NotImplementedError
 
 
 def entry_in(result: object) -> Entry:
