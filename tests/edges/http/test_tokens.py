@@ -116,6 +116,33 @@ async def test_a_token_is_known_for_a_second(here: Served) -> None:
         await checked._token(made.token)
 
 
+async def test_every_instance_knows_a_token_and_its_end(bus: str, pg_url: str) -> None:
+    """A token that one instance makes opens another one, and revoking it there closes the first."""
+    async with (
+        served(pg_url, bus, open_mode=False) as one,
+        served(pg_url, bus, open_mode=False) as other,
+    ):
+        made = await one.store.tokens().create(plugin="trivia")
+        for here in (one, other):
+            assert (await shown(here, made.token, "GET", "/v1/kv/trivia")).status_code == 200
+        assert await other.store.tokens().revoke(made.about.id)
+        for here in (one, other):
+            here.api._guard._known.clear()  # type: ignore[attr-defined]  # a second later
+            assert (await shown(here, made.token, "GET", "/v1/kv/trivia")).status_code == 401
+
+
+async def test_logs_hold_no_token(closed: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """A token is a secret: no log line holds it, whether the request is answered, refused or malformed."""
+    made = await closed.store.tokens().create(plugin="trivia", verbs=["get"])
+    secret = made.token.partition(f"_{made.about.id}_")[2]
+    with caplog.at_level("DEBUG"):
+        for method, path in (("GET", "/v1/kv/trivia/a"), ("PUT", "/v1/kv/trivia/a"), ("GET", "/v1/nowhere")):
+            await shown(closed, made.token, method, path, None if method == "GET" else 1)
+        await closed.store.tokens().revoke(made.token)
+    assert caplog.records
+    assert not [one for one in caplog.records if secret in f"{one.getMessage()}{one.__dict__}"]
+
+
 @pytest.mark.parametrize(
     "said", ["", "Bearer", "Bearer x", "Basic dTpw", "Bearer hf_0123456789abcdef_" + "A" * 43]
 )
