@@ -55,20 +55,20 @@ class SystemClock:
     def __init__(self, *, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = TICKS) -> None:
         self.wall = wall
         self.ticks = ticks
-        self._lines = (0.0, NEVER)
+        self._lines: tuple[float, float | None] = (0.0, None)
         self.start(self.look_at_wall())
 
     def now(self) -> int:
         """Return the time in milliseconds since 1970; see `Clock.now`."""
-        tick = self.ticks()
+        tick = self.ticks() * 1000.0
         # The time is the higher of two lines. One rises with the ticks. The other rises half as fast: it
         # holds the time back for a clock that turned out to be behind. Both are replaced together, by lines
         # that are no lower at that instant. Reading the tick first therefore ensures that no thread sees time
         # go back.
         line, waiting = self._lines
-        time = tick * 1000.0 + line
-        slow = tick * 500.0 + waiting
-        return int(time if time > slow else slow)
+        if waiting is None:
+            return int(tick + line)
+        return int(max(tick + line, tick * 0.5 + waiting))
 
     def look_at_wall(self) -> Reading:
         """Read the wall clock."""
@@ -84,7 +84,8 @@ class SystemClock:
             Milliseconds since 1970.
         """
         line, waiting = self._lines
-        return max(ticks * 1000 + line, ticks * 500 + waiting)
+        tick = ticks * 1000.0
+        return tick + line if waiting is None else max(tick + line, tick * 0.5 + waiting)
 
     def start(self, reading: Reading) -> None:
         """Start from a reading. Call this before the clock has been read.
@@ -92,7 +93,7 @@ class SystemClock:
         Args:
             reading: A reading of another clock.
         """
-        self._lines = (reading.time - reading.ticks * 1000, NEVER)
+        self._lines = (reading.time - reading.ticks * 1000, None)
 
     def follow(self, reading: Reading) -> None:
         """Follow a reading: at once if it is ahead, and by running at half speed while it is behind.
@@ -101,7 +102,7 @@ class SystemClock:
             reading: A reading of another clock.
         """
         tick = self.ticks()
-        self._lines = (reading.time - reading.ticks * 1000, self.at(tick) - tick * 500)
+        self._lines = (reading.time - reading.ticks * 1000, self.at(tick) - tick * 1000.0 * 0.5)
 
 
 class ManualClock:

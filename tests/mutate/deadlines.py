@@ -66,7 +66,7 @@ PLANTS: Final = (
     Plant(
         "SQLite does not look when it has the file",
         "engines/sqlite/writer.py",
-        """            if late is not None and late():
+        """            if deadline is not None and now() > deadline:
                 raise Stale
             for sql, parameters in plan:
 """,
@@ -78,7 +78,7 @@ PLANTS: Final = (
         "SQLite does not look before the commit",
         "engines/sqlite/writer.py",
         """                connection.execute(sql, parameters)
-            if late is not None and late():
+            if deadline is not None and now() > deadline:
                 raise Stale
 """,
         """                connection.execute(sql, parameters)

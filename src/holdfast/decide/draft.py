@@ -92,9 +92,9 @@ class Outcome(msgspec.Struct, frozen=True):
     trims: dict[str, int]
     runs: list[Run] = []
     deadline: int | None = None
-    wants: set[tuple[str, str]] = set()
+    wants: frozenset[tuple[str, str]] = frozenset()
     expired: bool = False
-    looks: set[Address] = set()
+    looks: frozenset[Address] = frozenset()
 
     @property
     def unfinished(self) -> bool:
@@ -128,6 +128,10 @@ class Draft:
     commands.
     """
 
+    _wants: frozenset[tuple[str, str]] = frozenset()
+    _looks: frozenset[Address] = frozenset()
+    _blind: frozenset[Address] = frozenset()
+
     def __init__(self, loaded: Loaded, now: int, keys: SigningKeys, defaults: Policy | None = None) -> None:
         self.name = ""
         self.namespace = Namespace(name="")
@@ -143,8 +147,6 @@ class Draft:
         self._trims: dict[str, int] = {}
         self._runs: list[Run] = []
         self.heads: dict[str, tuple[Row, Head]] = {}
-        self._wants: set[tuple[str, str]] = set()
-        self._looks: set[Address] = set()
         self._items: Items | None = None
         self.command: Command | None = None
         self.charged: Account | None = None
@@ -153,7 +155,6 @@ class Draft:
         self.updates: dict[int, tuple[Command, Any]] = {}
         self._began = 0
         self._undo: list[tuple[Address, bool, Row | None]] = []
-        self._blind: set[Address] = set()
 
     @property
     def named(self) -> dict[int, tuple[Any, ...]]:
@@ -250,13 +251,13 @@ class Draft:
 
     def remove_unseen(self, address: Address) -> None:
         """Remove a row that was not loaded and may not exist."""
-        self._blind.add(address)
+        self._blind |= {address}
         self.put(address, None)
 
     def look(self, address: Address) -> Row | None:
         """Return a row that may not have been requested. In that case the outcome requests it."""
         if address not in self._rows and address not in self._loaded.looked:
-            self._looks.add(address)
+            self._looks |= {address}
             return None
         return self.row(address)
 
@@ -268,7 +269,7 @@ class Draft:
         """
         wanted = self.name, space
         if wanted not in self._loaded.ends:
-            self._wants.add(wanted)
+            self._wants |= {wanted}
             raise DatabaseError(f"the engine did not load the ends of the space {space} of {self.name}")
         return self._loaded.ends[wanted]
 

@@ -100,13 +100,12 @@ def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
         namespace.envelope_bytes += envelope(row)
     else:
         namespace.bytes += row.size - before.size
-        # `envelope` of both rows, inlined for speed: most sets get here
-        namespace.envelope_bytes += (
-            (len(row.last_writer) - len(before.last_writer))
-            + (len(row.request_id or "") - len(before.request_id or ""))
-            + (len(row.semantics or "") - len(before.semantics or ""))
-            + (len(row.spec_ref or "") - len(before.spec_ref or ""))
-        )
+        # `envelope` of both rows, inlined for speed: most sets get here, and only few have semantics
+        grown = len(row.last_writer) - len(before.last_writer)
+        grown += len(row.request_id or "") - len(before.request_id or "")
+        if row.semantics is not before.semantics or row.spec_ref is not before.spec_ref:
+            grown = envelope(row) - envelope(before)
+        namespace.envelope_bytes += grown
     draft.put(Address(draft.name, KV, key), row)
 
 

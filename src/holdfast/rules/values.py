@@ -16,8 +16,11 @@ from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.rules.limits import MAX_DIGITS, MAX_NESTING, MAX_VALUE_BYTES
 
 _SURE_BITS: Final = 14_284  # integers with no more bits have at most 4,300 digits
-_PLAIN: Final = frozenset({str, bool, type(None)})
-_SCALAR: Final = _PLAIN | {int, float}
+_PLAIN: Final[frozenset[type]] = frozenset({str, bool, type(None)})
+_SHORT: Final[frozenset[type]] = _PLAIN | {
+    int
+}  # in a value of less than `_LONG` bytes no integer has too many digits
+_SCALAR: Final = _SHORT | {float}
 _JSON: Final = _SCALAR | {list, dict}
 _LONG: Final = 4_096
 """Size in bytes from which a value is checked level by level."""
@@ -39,8 +42,10 @@ def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value
             f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)",
             field=field,
         )
-    if size < _LONG or not _is_plain(value):
-        require_json(value, MAX_NESTING, field=field)  # only now: the value might have been far too large
+    if size < _LONG:  # only now: the value might have been far too large
+        require_json(value, MAX_NESTING, _SHORT, field=field)
+    elif not _is_plain(value):
+        require_json(value, MAX_NESTING, field=field)
     return encoded.decode(), size
 
 
@@ -73,8 +78,11 @@ def _are_numbers(members: list[Any], kinds: set[type]) -> bool:
     return float not in kinds or all(map(isfinite, [one for one in members if type(one) is float]))
 
 
-def require_json(value: Any, room: int, *, field: str = "value") -> None:
-    """Refuse values that JSON can't represent and that the encoder would convert to something else."""
+def require_json(value: Any, room: int, plain: frozenset[type] = _PLAIN, *, field: str = "value") -> None:
+    """Refuse values that JSON can't represent and that the encoder would convert to something else.
+
+    Members of the `plain` types are legal whatever they hold.
+    """
     if isinstance(value, (dict, list, tuple)):
         if room == 0:
             raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
@@ -85,9 +93,8 @@ def require_json(value: Any, room: int, *, field: str = "value") -> None:
                     raise ValidationError(message, field=field)
             value = value.values()
         for member in value:
-            kind = type(member)
-            if kind not in _PLAIN and not (kind is int and member.bit_length() <= _SURE_BITS):
-                require_json(member, room - 1, field=field)
+            if type(member) not in plain:
+                require_json(member, room - 1, plain, field=field)
     elif isinstance(value, int):
         if value.bit_length() > _SURE_BITS and abs(value) >= 10**MAX_DIGITS:
             raise ValidationError(f"{field} holds an integer with more than {MAX_DIGITS} digits", field=field)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Checkup
     from holdfast.model import Policy, Rescued
+    from holdfast.rows import Address
 
 T = TypeVar("T")
 
@@ -77,8 +78,8 @@ class SqliteEngine(SqliteReader):
         self._presence = Presence(self._path)
         self._examiner = Examiner(self._path)
         self._recent = Recent()
+        self._group: Sequence[Command] = ()
         self._room: reads.Room | None = None
-        self._few = 0
         self.defaults: Policy | None = None
         self._looks_on = False
 
@@ -199,9 +200,7 @@ class SqliteEngine(SqliteReader):
         if outcome.empty:
             return self._writer.make_sure
         plan, pages = save_sql.save(outcome), save_sql.pages(outcome)
-        if outcome.deadline is None:
-            return partial(self._writer.commit, plan, pages)
-        return partial(self._writer.commit, plan, pages, partial(_passed, outcome.deadline, now))
+        return partial(self._writer.commit, plan, pages, now, outcome.deadline)
 
     async def _decide(
         self,
@@ -216,8 +215,7 @@ class SqliteEngine(SqliteReader):
         """
         loaded = Loaded(namespaces={}, rows={}) if known is None else known
         decision: decide.Decision | None = None
-        most = loadable(commands)
-        self._few, self._room = FEW_ROWS[len(commands) == 1], None if most is None else reads.Room(most)
+        self._group, self._room = commands, None
         for number, part in enumerate(_parts(commands)):
             for _ in range(TURNS_BEFORE_PART[isinstance(part[0], WriteCommand)] if number else 0):
                 await asyncio.sleep(0)
@@ -267,12 +265,20 @@ class SqliteEngine(SqliteReader):
             if (row := known.get(address)) is None or row.value is None
         }
         if rows:
-            loaded.rows.update(await self._load_rows(rows, self._room if len(rows) > self._few else None))
+            loaded.rows.update(await self._load_rows(rows, self._room_for(rows)))
         loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
         if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
             loaded.namespaces.update(
                 await self._look(lambda connection: reads.load_namespaces(connection, names))
             )
+
+    def _room_for(self, rows: dict[Address, bool]) -> reads.Room | None:
+        """Return the room that all parts of the group share; None if a few rows need no counting."""
+        if len(rows) <= FEW_ROWS[len(self._group) == 1]:
+            return None
+        if self._room is None and (most := loadable(self._group)) is not None:
+            self._room = reads.Room(most)
+        return self._room
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
@@ -350,10 +356,6 @@ class SqliteEngine(SqliteReader):
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
-
-
-def _passed(deadline: int, now: Callable[[], int]) -> bool:
-    return now() > deadline
 
 
 def _private_folder() -> Path:

@@ -80,25 +80,27 @@ class Writer:
         self._connection = connection
         self._data_version = _data_version(connection)
 
-    def commit(self, plan: Sequence[Statement], pages: int, late: Callable[[], bool] | None = None) -> None:
+    def commit(
+        self, plan: Sequence[Statement], pages: int, now: Callable[[], int], deadline: int | None
+    ) -> None:
         """Run a plan in one transaction, which adds about `pages` pages to the log. Writer's thread only.
 
-        `late` is called once the file is locked for writing, which may take a while, and again right before
-        the commit.
+        The deadline is compared with the time once the file is locked for writing, which may take a while,
+        and again right before the commit.
 
         Raises:
             Stale: Another connection has written since the last check, so that the plan may be wrong, or the
                 deadline has passed.
         """
         try:
-            self._attempt(plan, late)
+            self._attempt(plan, now, deadline)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
             # Move the log's content into the database and restart the log from its beginning.
             self.checkpoint("RESTART")
             try:
-                self._attempt(plan, late)
+                self._attempt(plan, now, deadline)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
         self._log_pages += pages
@@ -146,17 +148,17 @@ class Writer:
         self._jobs.put(None)
         self._thread.join()
 
-    def _attempt(self, plan: Sequence[Statement], late: Callable[[], bool] | None) -> None:
+    def _attempt(self, plan: Sequence[Statement], now: Callable[[], int], deadline: int | None) -> None:
         connection = self._connection
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._look_for_others(connection)
-            if late is not None and late():
+            if deadline is not None and now() > deadline:
                 raise Stale
             for sql, parameters in plan:
                 connection.execute(sql, parameters)
-            if late is not None and late():
+            if deadline is not None and now() > deadline:
                 raise Stale
         except BaseException:
             self._roll_back()
