@@ -248,4 +248,18 @@ PLANTS: Final = (
         "return 0.0",
         _MIRROR,
     ),
+    Plant(
+        "two names are one flag",
+        "handles/recipes/names.py",
+        '_SPELLED: Final = re.compile(r"[A-Z_]")',
+        '_SPELLED: Final = re.compile(r"[A-Z]")',
+        _FLAG,
+    ),
+    Plant(
+        "a flag of another type is called missing",
+        "handles/recipes/flag.py",
+        'FlagState(self.default, "wrong_type",',
+        'FlagState(self.default, "missing",',
+        _FLAG,
+    ),
 )

@@ -71,6 +71,7 @@ RECIPES: Final = {
     "cursor": "name, *, order=None, owner=None",
     "counter": "name, *, ttl=None",
     "flag": "name, default, *, owner=None",
+    "flags": "",
     "hashed_key": "prefix, identifier",
     "original_of": "key",
     "update": "key, change, **options",

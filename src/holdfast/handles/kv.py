@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.recipes.counter import Counter
     from holdfast.handles.recipes.flag import Flag
+    from holdfast.handles.recipes.flags import Flags
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.progress import Progress
@@ -79,8 +80,8 @@ class KV(Keys):
 
         Args:
             prefix: The beginning of the keys; empty for all keys.
-            on_change: Called after each change, with the key and its new entry, or None if it is gone. It is
-                called on the event loop, so it must not block. An error that it raises is logged.
+            on_change: Called after each change, with the key and its new entry, or None if it is gone. It
+                runs on the thread of the event loop, so it must not block. An error in it is logged.
 
         Returns:
             A mapping of keys to values.
@@ -175,13 +176,14 @@ class KV(Keys):
         """Get a flag, a typed value that controls a program.
 
         Args:
-            name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them.
+            name: Components of letters, digits, `.`, `_` and `-` with `/` between them.
             default: Value of a flag that is not set. If it is a bool, int, float or str, the flag has that
                 type.
             owner: Name of the writer, which becomes `last_writer` and `producer`.
 
         Returns:
-            A flag to `get`, `set` and `clear`; `cached` reads it without waiting.
+            A flag to `get`, `set` and `clear`; `state` also has its variant and metadata, and `cached` reads
+            it without waiting.
 
         Raises:
             ValidationError: The name breaks its rule.
@@ -190,6 +192,14 @@ class KV(Keys):
             `dark = kv.flag("dark-mode", default=False)`
         """
         return recipes.Flag(self, name, default, owner=owner)
+
+    def flags(self) -> Flags:
+        """Get all flags of this namespace.
+
+        Returns:
+            The flags, to `list` once, or to follow with `all`.
+        """
+        return recipes.Flags(self)
 
     @property
     def retry(self) -> Retry:

@@ -41,6 +41,15 @@ def test_flag(cli: Cli, url: str) -> None:
             return await store.kv("jobs").flag("dark", default=False).get()
 
     assert asyncio.run(value()) is True
+    cli.did("flag", "set", "New.UI", '"blue"', "--variant", "b")
+    assert cli.did("flag", "get", "New.UI", "--json").json == {
+        "name": "New.UI",
+        "value": "blue",
+        "variant": "b",
+    }
+    assert cli.did("flag", "list").out == 'New.UI\t"blue"\ndark\ttrue\n'
+    assert cli.did("flag", "ls", "--json").json == {"New.UI": "blue", "dark": True}
+    assert cli("flag", "use", "New.UI", "a").code == 2
     assert cli.did("flag", "clear", "dark").out == "cleared\n"
     assert cli.did("flag", "clear", "dark", "--json").json == {"cleared": False}
     assert cli("flag", "set", "BAD NAME", "1").code == 2

@@ -120,7 +120,9 @@ lock.command("holdfast.edges.cli.commands.lock:show", name="show")
 
 app.command(flag := App(name="flag", group=RECIPES, help="Values that steer programs."))
 flag.command("holdfast.edges.cli.commands.recipes:flag_get", name="get")
+flag.command("holdfast.edges.cli.commands.recipes:flag_list", name="list", alias="ls")
 flag.command("holdfast.edges.cli.commands.recipes:flag_set", name="set")
+flag.command("holdfast.edges.cli.commands.recipes:flag_use", name="use")
 flag.command("holdfast.edges.cli.commands.recipes:flag_clear", name="clear")
 
 app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="How far some work has come."))

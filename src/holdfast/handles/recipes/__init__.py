@@ -11,6 +11,7 @@ from holdfast.late import on_demand
 if TYPE_CHECKING:
     from holdfast.handles.recipes.counter import Counter
     from holdfast.handles.recipes.flag import Flag
+    from holdfast.handles.recipes.flags import Flags
     from holdfast.handles.recipes.identifiers import hashed_key, original_of
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.recipes.mirror import Mirror
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Counter",
     "Flag",
+    "Flags",
     "Lock",
     "Mirror",
     "Progress",
@@ -36,6 +38,7 @@ __getattr__ = on_demand(
     {
         "Counter": "holdfast.handles.recipes.counter",
         "Flag": "holdfast.handles.recipes.flag",
+        "Flags": "holdfast.handles.recipes.flags",
         "Lock": "holdfast.handles.recipes.lock",
         "Mirror": "holdfast.handles.recipes.mirror",
         "Progress": "holdfast.handles.recipes.progress",

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 WAITING: Final = "waiting"
 """The component below a lock's key that holds the entries of its waiters."""
 TICKET_DIGITS: Final = 16
+FLAG: Final = "flag"
+CASED: Final = "flag.cased"
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
+_CASED: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+_SPELLED: Final = re.compile(r"[A-Z_]")
+_CAPITAL: Final = re.compile(r"_([a-z_])")
 _PLACE: Final = re.compile(rf"/{WAITING}/[0-9a-f]{{{TICKET_DIGITS}}}")
 
 
@@ -49,6 +55,47 @@ def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
             f"letter or digit, with '/' between them, not {name!a}",
             field="name",
         ) from None
+
+
+def flag_key(kv: Keys, name: object) -> str:
+    """Return the full key of a flag. Its name may also have capitals, and components that begin with a mark.
+
+    No key of the semantic family has those, so they are spelled out below `flag.cased/`: an `x` before each
+    component, `_` before a letter that stands for its capital, and `__` for `_`. No two names share a key.
+
+    Raises:
+        ValidationError: The name breaks this rule, or the full key would be longer than 128 characters.
+    """
+    if not isinstance(name, str) or _PLAIN.fullmatch(name):
+        return entry_key(kv, FLAG, name)
+    if not _CASED.fullmatch(name):
+        raise ValidationError(
+            "the name of a flag must be components of letters, digits, '.', '_' and '-', with '/' between "
+            f"them, not {name!a}",
+            field="name",
+        )
+    capitals = _SPELLED.sub(lambda found: f"_{found[0].lower()}", name)
+    spelled = "/".join(f"x{part}" for part in capitals.split("/"))
+    root = rules.semantic_root(kv.namespace) or ""
+    room = rules.MAX_SEMANTIC_KEY_CHARACTERS - len(root) - len(CASED) - 1
+    if len(spelled) > room:
+        raise ValidationError(
+            f"the name of a flag has {len(spelled)} characters once its capitals are spelled out; at most "
+            f"{room} are allowed here",
+            field="name",
+        )
+    return f"{root}{CASED}/{spelled}"
+
+
+def flag_name(kv: Keys, key: str) -> str | None:
+    """Return the name of the flag with a full key, or None if it is no flag's."""
+    kind, _, rest = key.removeprefix(rules.semantic_root(kv.namespace) or "").partition("/")
+    if kind == FLAG:
+        return rest
+    if kind != CASED:
+        return None
+    name = _CAPITAL.sub(lambda found: found[1].upper(), rest)
+    return "/".join(part.removeprefix("x") for part in name.split("/"))
 
 
 def lock_key(kv: Keys, name: object) -> str:

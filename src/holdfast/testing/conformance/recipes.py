@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.errors import Unavailable, ValidationError, VersionConflict
+from holdfast.errors import KeyNotFound, Unavailable, ValidationError, VersionConflict
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.watching import PATIENCE
 from holdfast.testing.exact import present, refusal
@@ -148,6 +148,98 @@ class RecipeRules(Fixtures):
                     await flag.set(wrong)
                 await kv.set(f"flag/f{number}", wrong)
                 assert await flag.get() == default, wrong
+
+    async def test_names_of_flags(self, store: Store) -> None:
+        """A flag may have capitals and dots in its name, in both families, and no two names are one flag."""
+        names = (
+            "dark",
+            "Dark",
+            "_dark",
+            "DARK_MODE",
+            "dark_mode",
+            "checkout.newUI",
+            ".hidden",
+            "a/B-c",
+            "x_d",
+        )
+        for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            for number, name in enumerate(names):
+                await kv.flag(name, 0).set(number)
+            assert [await kv.flag(name, -1).get() for name in names] == list(range(len(names)))
+            assert await kv.flags().list() == {name: number for number, name in enumerate(names)}
+            for wrong in ("", "a b", "/a", "a//b", "é", "a\x00"):
+                with refusal(ValidationError, field="name", says="letters, digits", about=wrong):
+                    kv.flag(wrong, 0)
+            with refusal(ValidationError, field="name", says="at most"):
+                kv.flag("X" * 70, 0)
+
+    async def test_a_missing_flag_and_one_of_another_type(self, kv: KV) -> None:
+        """`state` says why a flag has its default."""
+        flag = kv.flag("limit", 5)
+        assert (await flag.state()).reason == "missing"
+        entry = await kv.set(flag.key, "many")
+        state = await flag.state()
+        assert (state.value, state.reason, state.entry) == (5, "wrong_type", entry)
+        entry = await flag.set(7)
+        state = await flag.state()
+        assert (state.value, state.reason, state.variant, state.entry) == (7, "set", None, entry)
+        assert (state.metadata, state.variants) == ({}, {})
+
+    async def test_variants_and_metadata(self, kv: KV, clock: ManualClock) -> None:
+        """A flag can be switched between values with names; deadline and metadata stay as they were."""
+        theme = kv.flag("theme", "light", owner="team:ui")
+        with refusal(KeyNotFound, field="name"):
+            await theme.use("night")
+        defined = await theme.define(
+            {"day": "light", "night": "dark"}, use="day", metadata={"team": "ui"}, ttl=60
+        )
+        used = await theme.use("night")
+        assert (used.expires_at, used.last_writer) == (defined.expires_at, "team:ui")
+        state = await theme.state()
+        assert (state.value, state.variant, state.metadata) == ("dark", "night", {"team": "ui"})
+        assert (await theme.get(), await kv.flags().list()) == ("dark", {"theme": "dark"})
+        with refusal(ValidationError, field="variant", says="day, night"):
+            await theme.use("noon")
+        wrong: Any = {"day": 1}
+        with refusal(ValidationError, field="value"):
+            await theme.define(wrong, use="day")
+        await theme.set("dim", variant="custom", metadata={"why": "test"})
+        state = await theme.state()
+        assert (state.value, state.variant, state.variants) == ("dim", "custom", {})
+        await theme.set("plain")
+        assert (await kv.get(theme.key) or used).value == "plain"
+
+    async def test_a_value_that_looks_like_a_flags_own(self, kv: KV) -> None:
+        """A flag of any JSON keeps an object that looks like the one in which variants are kept."""
+        default: Any = None
+        values: list[Any] = [{"$flag": {"value": 1, "variant": "x"}}, {"$flag": 1}, {"$flag": {}}, {}, []]
+        flag = kv.flag("any", default)
+        for value in values:
+            await flag.set(value)
+            assert (await flag.get(), (await flag.state()).variant) == (value, None)
+
+    async def test_all_flags_are_followed(self, kv: KV) -> None:
+        """A set of flags has every flag that is set, and follows what is set, switched and cleared."""
+        await kv.flag("dark", default=False).set(True, variant="on")
+        await kv.set("flagship", 1)
+        told: list[str] = []
+        async with (
+            asyncio.timeout(20),
+            kv.flags().all(on_change=lambda name, entry: told.append(name)) as flags,
+        ):
+            assert dict(flags) == {"dark": True}
+            assert (flags.value("dark", default=False), flags.value("none", 3)) == (True, 3)
+            assert flags.state("dark", default=False).variant == "on"
+            assert flags.state("dark", 5).reason == "wrong_type"
+            await kv.flag("New.UI", "old").set("new")
+            await kv.flag("dark", default=False).clear()
+            while dict(flags) != {"New.UI": "new"}:  # noqa: ASYNC110 - the set is read, not awaited
+                await asyncio.sleep(0)
+            assert (flags.value("New.UI", "old"), flags.value("dark", default=False)) == ("new", False)
+            assert (len(flags), "dark" in flags, flags.stale_for < 20) == (1, False, True)
+            assert sorted(told) == ["New.UI", "dark"]
+        with refusal(Unavailable):
+            flags.value("dark", default=False)
 
     async def test_a_flag_for_a_while(self, kv: KV, clock: ManualClock) -> None:
         """A flag keeps owner and purpose, and returns to its default when it expires or is cleared."""

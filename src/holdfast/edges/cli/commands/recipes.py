@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import destroys
 from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Ttl, WriteOptions, number
-from holdfast.edges.cli.output import document, line, value
+from holdfast.edges.cli.output import document, line, rows, shown_key, value
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
 
@@ -58,13 +59,43 @@ async def counter_add(
 async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
     """Print the value of a flag. If it is not set, so that programs use their default, the exit code is 3."""
     async with target.look() as store:
-        found: Any = await target.keys(store).flag(name, _Unset()).get()
-    if isinstance(found, _Unset):
+        unset: Any = _Unset()
+        state = await target.keys(store).flag(name, unset).state()
+    if state.entry is None:
         raise holdfast.KeyNotFound(f"flag {name!a} is not set: programs use their default", field="name")
     if target.json:
-        document({"name": name, "value": found})
+        more = {"variant": state.variant, "variants": state.variants, "metadata": state.metadata}
+        told = {field: part for field, part in more.items() if part}
+        document({"name": name, "value": state.value, **told})
     else:
-        value(found)
+        value(state.value)
+
+
+async def flag_list(*, target: Target = HERE) -> None:
+    """Print all flags that are set, with their values."""
+    async with target.look() as store:
+        found = await target.keys(store).flags().list()
+    if target.json:
+        document(found)
+    else:
+        shown = [(shown_key(name), msgspec.json.encode(one).decode()) for name, one in sorted(found.items())]
+        rows(("name", "value"), shown)
+
+
+async def flag_use(
+    name: Name, variant: str, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE
+) -> None:
+    """Switch a flag to another of its variants, and print its version.
+
+    Parameters
+    ----------
+    variant
+        The name of the variant.
+    """
+    unset: Any = _Unset()
+    async with target.open() as store:
+        entry = await target.keys(store).flag(name, unset).use(variant, **origin.fields)
+    print_stored(entry, target)
 
 
 async def flag_set(
@@ -73,14 +104,22 @@ async def flag_set(
     /,
     *,
     text: Text = False,
+    variant: str | None = None,
     ttl: Ttl = None,
     origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
-    """Set a flag, and print its version; programs that watch it follow at once."""
-    given = read_value(content, text=text)
+    """Set a flag, and print its version; programs that watch it follow at once.
+
+    Parameters
+    ----------
+    variant
+        A name for the value.
+    """
+    given, unset = read_value(content, text=text), _Unset()
     async with target.open() as store:
-        entry = await target.keys(store).flag(name, _Unset()).set(given, ttl=ttl, **origin.fields)
+        flag: Any = target.keys(store).flag(name, unset)
+        entry = await flag.set(given, variant=variant, ttl=ttl, **origin.fields)
     print_stored(entry, target)
 
 
