@@ -105,6 +105,7 @@ BARS: Final = (
     Bar(group="4", scenario="nats.set.1.p50", over="echo", at_most=2.5),
     Bar(group="5", scenario="embedded.set.128", over="diskcache", at_least=1.5),
     Bar(group="5", scenario="embedded.get.1", over="diskcache", at_least=0.8),
+    Bar(group="5", scenario="embedded.sync-get.1", side="sync", over=HOLDFAST, at_least=1 / 2.5),
     Bar(group="6", scenario="postgres.set.128", over="asyncpg", at_least=1.5),
     Bar(group="6", scenario="postgres.get.128", over="asyncpg", at_least=1.0),
     Bar(group="7", scenario="growth.nats.get.128", side="10,000,000", over="10,000", at_least=1 / 1.5),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import holdfast
+import holdfast.sync
 from bench.book import HOLDFAST
 from bench.doors import value
 from bench.machine import package
@@ -69,6 +70,7 @@ async def embedded(run: Run) -> None:
             await raw.set_many([key(number) for number in range(KEYS)], value(0))
             await fill(kv, KEYS)
             await _embedded(run, kv, cache, raw)
+        await _without_asyncio(run, folder / "store.db")
 
 
 async def _embedded(run: Run, kv: holdfast.KV, cache: diskcache.DiskCache, raw: RawSqlite) -> None:
@@ -95,6 +97,31 @@ async def _embedded(run: Run, kv: holdfast.KV, cache: diskcache.DiskCache, raw: 
             "sqlite3": (lambda number: raw.get(key(number)), 1),
         },
     )
+
+
+async def _without_asyncio(run: Run, path: Path) -> None:
+    """Sequential gets with and without `await`: the same store, in turn on the loop and in this thread."""
+    with holdfast.sync.open(path, reap=False) as store:
+        kv = store.kv("bench")
+
+        async def plainly(number: int) -> object:
+            return kv.get(key(number))
+
+        async def on_the_loop(scenario: str) -> None:
+            window = await closed_loop(
+                lambda number: kv._handle.get(key(number)), in_flight=1, seconds=run.seconds
+            )
+            told(run.book, window, scenario, HOLDFAST)
+            run.book.add(scenario, HOLDFAST, window.per_second, unit="/s")
+
+        for number in run.rounds():
+            for side in turned([HOLDFAST, "sync"], number):
+                if side == HOLDFAST:
+                    kv._thread.run(on_the_loop("embedded.sync-get.1"))
+                else:
+                    window = await closed_loop(plainly, in_flight=1, seconds=run.seconds)
+                    told(run.book, window, "embedded.sync-get.1", side)
+                    run.book.add("embedded.sync-get.1", side, window.per_second, unit="/s")
 
 
 async def group_commit(run: Run) -> None:

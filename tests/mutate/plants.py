@@ -19,6 +19,7 @@ from tests.mutate import (
     recipes,
     records,
     servers,
+    sync,
 )
 from tests.mutate.plant import Plant
 
@@ -30,6 +31,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *engines.PLANTS,
     *servers.PLANTS,
     *recipes.PLANTS,
+    *sync.PLANTS,
     *bus.PLANTS,
     *doors.PLANTS,
     *http.PLANTS,

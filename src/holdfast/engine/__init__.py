@@ -57,6 +57,7 @@ from holdfast.engine.optional import (
     Examined,
     KeyKeeper,
     Onlooker,
+    Peeker,
     Rescuer,
 )
 from holdfast.engine.queries import (
@@ -98,6 +99,7 @@ __all__ = [
     "KeyKeeper",
     "Later",
     "Onlooker",
+    "Peeker",
     "Removal",
     "Rescuer",
     "Scan",

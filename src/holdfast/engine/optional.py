@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.audit.keyring import Keyring
+    from holdfast.engine.contract import Later
     from holdfast.model import Rescued
+    from holdfast.rows import Address, Row
 
 
 @runtime_checkable
@@ -39,6 +41,18 @@ class Onlooker(Protocol):
 
     def look_on(self) -> None:
         """Make `start` open the storage read-only: it then creates and changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Peeker(Protocol):
+    """An optional interface for engines that can be read from threads other than the event loop's."""
+
+    def peek(self, address: Address, now: int) -> Row | Later | None:
+        """Return an entry that is alive as `read` would, or `LATER` if the loop has to be asked.
+
+        It may be called from any thread, and sees every write whose result was returned before the call.
+        """
         ...
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import rules
 from holdfast.clock import SystemClock
-from holdfast.engine import service_of
+from holdfast.engine import Peeker, service_of
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.pipeline.batcher import Batcher
 from holdfast.pipeline.commits import Groups
@@ -79,6 +79,7 @@ class Entrance:
         self._refusal: str | None = CLOSED
         self.timekeeper = Timekeeper(self._clock, engine, self._trust_time)
         self._gets = 0
+        self._peeker = engine if isinstance(engine, Peeker) else None
         self._batching = self.capabilities.batching
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import rules
 from holdfast.commands import Get, Got
-from holdfast.engine import Later
+from holdfast.engine import LATER, Later
 from holdfast.errors import ValueTooLarge
 from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.listing import select
@@ -80,6 +80,27 @@ class Pipeline(Entrance):
             if self._gets % GETS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return seen[0], now
+
+    def peek(self, namespace: str, key: str) -> tuple[Row | None, int] | Later:
+        """Get the row of an entry as `get_at` does, from a thread other than the event loop's.
+
+        A write that is pending in another thread may or may not be seen.
+
+        Args:
+            namespace: The namespace's full name.
+            key: The entry's key, in full.
+
+        Returns:
+            The row and the store's time; or `LATER` if the loop has to be asked, which also refuses.
+        """
+        if self._peeker is None or self._refusal is not None or not self._rates.unlimited(namespace):
+            return LATER
+        now = self._clock.now()
+        row = self._peeker.peek(Address(namespace, KV_SPACE, key), now)
+        if isinstance(row, Later):
+            return LATER
+        self.timekeeper.answered = True
+        return row, now
 
     def glance(self, wanted: Sequence[tuple[str, str]]) -> list[Row | None] | Later:
         """Read entries as they are now, if that is possible without waiting.

@@ -87,6 +87,10 @@ class Rates:
             elif bucket is None or bucket.rate != rate:
                 self._own[namespace.name] = Bucket(rate, self._now() / 1000)
 
+    def unlimited(self, name: str) -> bool:
+        """Return True if requests under a name need not be counted."""
+        return self._rate is None and name not in self._own
+
     def admit(self, name: str) -> None:
         """Count a request.
 

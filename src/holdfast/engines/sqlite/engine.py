@@ -68,8 +68,7 @@ class SqliteEngine(SqliteReader):
 
     def __init__(self, path: Path | None, keys: Keyring | None = None) -> None:
         self._temporary = path is None
-        self._path = _private_folder() / "store.db" if path is None else path
-        super().__init__(str(self._path))
+        super().__init__(_private_folder() / "store.db" if path is None else path)
         self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
         self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
@@ -346,6 +345,7 @@ class SqliteEngine(SqliteReader):
         self._examiner.close()
         self._writer.stop()
         self._threads.shutdown()
+        self._peeks.close()
         for connection in (self._inline, self._patient):
             if connection is not None:
                 connection.close()

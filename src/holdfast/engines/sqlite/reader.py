@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.engine import LATER, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
@@ -16,12 +15,15 @@ from holdfast.engines.sql.layout import namespace_of, plugin_column
 from holdfast.engines.sqlite import reads
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import primary_code, translated
+from holdfast.engines.sqlite.peeks import Peeks
+from holdfast.engines.sqlite.reader_thread import ReaderThread
 from holdfast.errors import Unavailable
 from holdfast.pace import LOOKS_PER_TURN
 from holdfast.rows import KV, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -37,12 +39,14 @@ class SqliteReader:
     thread.
 
     Args:
-        where: The name of the file in messages.
+        path: The database file.
     """
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast reader")
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._where = str(path)
+        self._threads = ReaderThread()
+        self._peeks = Peeks(path)
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
         self._looks = 0
@@ -59,6 +63,13 @@ class SqliteReader:
             return reads.get_alive(self._inline, addresses, now)
         except sqlite3.Error:
             return LATER
+
+    def peek(self, address: Address, now: int) -> Row | Later | None:
+        """See `Peeker.peek`."""
+        if self._inline is None:
+            return LATER
+        row = self._peeks.get(address)
+        return row if row is None or isinstance(row, Later) or row.alive(now) else None
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""

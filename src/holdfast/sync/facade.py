@@ -1,0 +1,119 @@
+"""What the generated classes of `holdfast.sync` are built on.
+
+Law: a facade holds an asynchronous handle and the thread that serves it, and knows nothing of verbs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.engine import Later
+from holdfast.handles.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from typing import Self
+
+    from holdfast.handles.kv import KV
+    from holdfast.rows import Row
+    from holdfast.sync.thread import LoopThread
+
+T = TypeVar("T")
+
+
+class Facade:
+    """A handle without `await`. Its calls run on the event loop of another thread, and wait for it."""
+
+    __slots__ = ("_handle", "_thread")
+
+    def __init__(self, thread: LoopThread, handle: Any) -> None:
+        self._thread = thread
+        self._handle = handle
+
+
+class Crossing(Exception):
+    """A quick read is not possible: the loop has to be asked."""
+
+
+class QuickReads:
+    """The part of a pipeline that reads one entry, on the thread of the caller."""
+
+    __slots__ = ("_store", "_thread")
+
+    def __init__(self, thread: LoopThread, store: Any) -> None:
+        self._thread = thread
+        self._store = store
+
+    async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
+        """See `Pipeline.get_at`.
+
+        Raises:
+            Crossing: The loop has to be asked.
+        """
+        found = self._store.peek(namespace, key) if self._thread.running else Later.LATER
+        if found is Later.LATER:
+            raise Crossing
+        row: tuple[Row | None, int] = found
+        return row
+
+
+class KeysFacade(Facade):
+    """A facade that first tries to read on the caller's thread, where the engine allows it.
+
+    Crossing to the loop and back takes several times as long as a read from a file.
+    """
+
+    __slots__ = ("_quick",)
+
+    def __init__(self, thread: LoopThread, handle: KV) -> None:
+        super().__init__(thread, handle)
+        reads: Any = QuickReads(thread, handle.store)
+        self._quick = Keys(reads, handle.verbs)
+
+    def _quickly(
+        self, quick: Coroutine[Any, Any, T], verb: Callable[..., Coroutine[Any, Any, T]], *given: Any
+    ) -> T:
+        """Run a verb's coroutine here, which does not wait; or on the loop if it can't be done here."""
+        try:
+            quick.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        except Crossing:
+            return self._thread.run(verb(*given))
+        raise AssertionError("a quick read never waits")
+
+
+class Iteration(Generic[T]):
+    """An iterator over what an asynchronous one yields. Close it, or use it in a `with` block, to stop."""
+
+    def __init__(self, thread: LoopThread, source: AsyncIterator[T]) -> None:
+        self._thread = thread
+        self._source = source
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._thread.run(_next(self._source))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Stop following."""
+        self._thread.run(_stop(self._source))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        self.close()
+
+
+async def _stop(source: Any) -> None:
+    await source.aclose()
+
+
+async def _next(source: AsyncIterator[T]) -> T:
+    return await anext(source)

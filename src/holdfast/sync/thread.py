@@ -1,0 +1,208 @@
+"""The thread whose event loop serves all stores that a process has opened without asyncio.
+
+Law: there is one thread for each process. It starts with the first store, ends with the process, and never
+keeps the process from ending. A child of a fork has none of its parent's: its calls raise an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from holdfast.errors import HoldfastError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from holdfast.store import Store
+
+CLOSING: Final = 5.0
+"""Seconds that the end of the process waits for stores that the program has not closed."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger("holdfast.sync")
+
+
+class Waiting:
+    """A call that waits for the loop. `done` is released when it has its outcome."""
+
+    __slots__ = ("_coroutine", "_loop", "done", "error", "result", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.task: asyncio.Task[Any] | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Start the call. Runs on the loop."""
+        self.task = self._loop.create_task(self._coroutine)
+        self.task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """Cancel the call, because its caller has gone. Runs on the loop."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.error = Unavailable("the call was cancelled, because its event loop is closing")
+        else:
+            self.error = task.exception()
+            if self.error is None:
+                self.result = task.result()
+        self.done.release()
+
+
+class LoopThread:
+    """A thread with an event loop, and the stores that are open on it."""
+
+    def __init__(self) -> None:
+        self.running = True
+        """False once the loop has stopped, and in a child of the process that started it."""
+        self.stores: set[Store] = set()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonThreads())
+        self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result.
+
+        An exception in the waiting thread, such as a KeyboardInterrupt, cancels the coroutine.
+
+        Raises:
+            RuntimeError: This is the loop's own thread, or a child of the process that opened the store.
+        """
+        if not self.running or threading.get_ident() == self._thread.ident:
+            coroutine.close()
+            raise self._refusal()
+        waiting = Waiting(self._loop, coroutine)
+        self._loop.call_soon_threadsafe(waiting.start)
+        try:
+            waiting.done.acquire()
+        except BaseException:
+            self._loop.call_soon_threadsafe(waiting.cancel)
+            raise
+        if waiting.error is not None:
+            raise waiting.error
+        result: T = waiting.result
+        return result
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop and wait for its result."""
+        return self.run(_called(function))
+
+    def close(self) -> None:
+        """Close the stores that are still open and stop, for the end of the process."""
+        if not self.running:
+            return
+        with suppress(HoldfastError, RuntimeError):
+            self.run(self._close_stores())
+        self.running = False
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSING)
+
+    def _refusal(self) -> RuntimeError:
+        if self.running:
+            return RuntimeError(
+                "a callback called the store that called it: holdfast.sync can't be used on its own thread; "
+                "let the callback note what to do, and do it outside"
+            )
+        return RuntimeError(
+            "this store was opened in another process or after the end of this one: after a fork, call "
+            "holdfast.sync.open in the child"
+        )
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _close_stores(self) -> None:
+        stores = [asyncio.ensure_future(_closed(store)) for store in self.stores]
+        self.stores.clear()
+        if stores:
+            _, late = await asyncio.wait(stores, timeout=CLOSING)
+            for _ in late:
+                _log.warning("a store was not closed within %g s", CLOSING)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=CLOSING)
+        await self._loop.shutdown_asyncgens()
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """A thread for each call. Unlike the standard library's, these also serve at the end of a process."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Call a function in a new thread."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="holdfast sync work", daemon=True).start()
+        return future
+
+
+async def _called(function: Callable[[], T]) -> T:
+    return function()
+
+
+async def _closed(store: Store) -> None:
+    try:
+        await store.aclose()
+    except Exception as error:
+        _log.warning("closing a store failed: %s", error)
+
+
+class Process:
+    """The thread of this process, if it has one."""
+
+    def __init__(self) -> None:
+        self.thread: LoopThread | None = None
+        self.starting = threading.Lock()
+        self.parents: list[LoopThread] = []
+        """The threads of parent processes, kept so that no connection of theirs is closed here."""
+
+    def after_fork(self) -> None:
+        """Forget the parent's thread, which does not run here."""
+        self.starting = threading.Lock()
+        if self.thread is not None:
+            self.thread.running = False
+            self.parents.append(self.thread)
+            self.thread = None
+
+    def at_exit(self) -> None:
+        """Close what the program has not closed."""
+        if self.thread is not None:
+            self.thread.close()
+
+
+_process: Final = Process()
+atexit.register(_process.at_exit)
+os.register_at_fork(after_in_child=_process.after_fork)
+
+
+def current() -> LoopThread:
+    """Return the thread of this process, which the first call starts."""
+    with _process.starting:
+        if _process.thread is None:
+            _process.thread = LoopThread()
+        return _process.thread

@@ -1,0 +1,79 @@
+"""The rules of keys, recipes and tables, called through `holdfast.sync`.
+
+Law: nothing but the ground; the tests come with the suite. Themes whose tests need two callers at once, such
+as watches and locks, are tested for the facade on their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast.sync
+from holdfast.testing.conformance import MakeStore
+from holdfast.testing.conformance.batches import BatchRules
+from holdfast.testing.conformance.counters import CounterRules
+from holdfast.testing.conformance.envelope import EnvelopeRules
+from holdfast.testing.conformance.expiry import ExpiryRules
+from holdfast.testing.conformance.fences import FenceRules
+from holdfast.testing.conformance.journal import JournalRules
+from holdfast.testing.conformance.keys import KeyRules
+from holdfast.testing.conformance.listing import ListingRules
+from holdfast.testing.conformance.many import ManyKeysRules
+from holdfast.testing.conformance.policies import PolicyRules
+from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.semantic import SemanticsRules
+from holdfast.testing.conformance.table_indexes import TableIndexRules
+from holdfast.testing.conformance.table_items import TableItemRules
+from holdfast.testing.conformance.table_queries import TableQueryRules
+from holdfast.testing.conformance.table_ttl import TableTtlRules
+from holdfast.testing.conformance.tables import TableRules
+from holdfast.testing.conformance.trash import TrashRules
+from holdfast.testing.conformance.values import ValueRules
+from holdfast.testing.conformance.versions import VersionRules
+from tests.sync.bridge import Bridge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.clock import Clock
+
+
+@pytest.mark.unmeasured
+class TestSync(
+    ValueRules,
+    KeyRules,
+    EnvelopeRules,
+    VersionRules,
+    CounterRules,
+    ExpiryRules,
+    ListingRules,
+    JournalRules,
+    BatchRules,
+    ManyKeysRules,
+    RequestRules,
+    TrashRules,
+    FenceRules,
+    SemanticsRules,
+    PolicyRules,
+    TableRules,
+    TableItemRules,
+    TableQueryRules,
+    TableIndexRules,
+    TableTtlRules,
+):
+    """A file that is opened without asyncio."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        """The stores of a test share its file."""
+
+        async def make(clock: Clock) -> Any:
+            store = holdfast.sync.open(tmp_path / "store.db", clock=clock, reap=False)
+            store.start()
+            return Bridge(store)
+
+        return make

@@ -1,0 +1,125 @@
+"""How a process with a store of `holdfast.sync` ends, and what its children get."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATIENCE = 30.0
+
+OPENED = """
+import os, sys, threading, time
+import holdfast, holdfast.sync
+store = holdfast.sync.open(sys.argv[1])
+store.start()
+kv = store.kv("trivia")
+"""
+
+
+def program(text: str, url: object) -> subprocess.Popen[str]:
+    """Start a program that has opened a store."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", OPENED + textwrap.dedent(text), str(url)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(text: str, url: object) -> tuple[int, str, str]:
+    """Run such a program to its end."""
+    with program(text, url) as process:
+        out, err = ended(process)
+        return process.returncode, out, err
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a program has printed when it has ended; one that does not end is killed."""
+    try:
+        return process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "watch = kv.watch(); threading.Thread(target=lambda: next(watch, None), daemon=True).start()",
+        "mirror = kv.mirror(); mirror.__enter__()",
+        "lock = kv.lock('l'); lock.acquire()",
+        "threading.Thread(target=lambda: (time.sleep(0.2), kv.set('late', 1), kv.get('late'))).start()",
+        "print(len(kv.list().keys), end='')",
+    ],
+)
+def test_a_program_that_forgets_to_close(tmp_path: Path, ending: str) -> None:
+    """The process ends without a complaint, and what it wrote is there."""
+    path = tmp_path / "store.db"
+    code, _, err = run("kv.set('k', 1)\n" + ending, path)
+    assert (code, err) == (0, "")
+    late = "late" in ending
+    code, out, err = run("print(kv.get('k').value, kv.exists('late'))", path)
+    assert (code, out.split(), err) == (0, ["1", str(late)], "")
+
+
+def test_ctrl_c_while_a_call_waits(tmp_path: Path) -> None:
+    """Ctrl-C ends a wait at once with KeyboardInterrupt, and the program can go on."""
+    process = program(
+        """
+        try:
+            print("waiting", flush=True)
+            next(kv.watch())
+        except KeyboardInterrupt:
+            kv.set("k", 2)
+            print(kv.get("k").value, flush=True)
+            raise
+        """,
+        tmp_path / "store.db",
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    out, err = ended(process)
+    assert (out, process.returncode) == ("2\n", -signal.SIGINT)
+    assert "KeyboardInterrupt" in err
+
+
+def test_a_child_of_a_fork(tmp_path: Path) -> None:
+    """A child gets a clear error from its parent's store and can open its own; the parent goes on."""
+    code, out, err = run(
+        """
+        kv.set("k", 1)
+        kv.get("k")
+        child = os.fork()
+        if child == 0:
+            for call in (lambda: kv.get("k"), lambda: kv.set("k", 2), lambda: store.kv("x").list()):
+                try:
+                    call()
+                    os._exit(1)
+                except RuntimeError as error:
+                    assert "after a fork, call holdfast.sync.open in the child" in str(error), error
+            with holdfast.sync.open("memory://") as own:
+                own.kv("a").set("k", 3)
+                assert own.kv("a").get("k").value == 3
+            with holdfast.sync.open(sys.argv[1]) as same:
+                assert same.kv("trivia").get("k").value == 1
+                try:
+                    same.kv("trivia").set("k", 4)
+                    os._exit(2)
+                except holdfast.Unavailable as error:
+                    assert str(os.getppid()) in str(error), error
+            sys.exit(7)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), kv.incr("k").value, kv.get("k").value)
+        """,
+        tmp_path / "store.db",
+    )
+    assert (code, out, err) == (0, "7 2 2\n", "")
