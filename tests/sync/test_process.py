@@ -123,3 +123,25 @@ def test_a_child_of_a_fork(tmp_path: Path) -> None:
         tmp_path / "store.db",
     )
     assert (code, out, err) == (0, "7 2 2\n", "")
+
+
+def test_a_child_does_not_keep_the_right_to_write(tmp_path: Path) -> None:
+    """A file that the parent has closed can be written to again, though a child of a fork lives on."""
+    code, out, err = run(
+        """
+        kv.set("k", 1)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+        store.close()
+        with holdfast.sync.open(sys.argv[1]) as again:
+            print(again.kv("trivia").incr("k").value)
+        os.close(write)
+        os.waitpid(child, 0)
+        """,
+        tmp_path / "store.db",
+    )
+    assert (code, out, err) == (0, "2\n", "")

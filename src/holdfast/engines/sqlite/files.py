@@ -31,6 +31,7 @@ class WriterLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
+        self._process = 0
 
     @property
     def held(self) -> bool:
@@ -57,7 +58,7 @@ class WriterLock:
         except OSError:
             os.close(file)
             return False
-        self._file = file
+        self._file, self._process = file, os.getpid()
         with contextlib.suppress(OSError):  # on a full disk the lock holds without the pid
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
@@ -108,6 +109,9 @@ class WriterLock:
     def release(self) -> None:
         """Release the lock."""
         if self._file is not None:
+            # While a child of a fork has the file open too, closing does not release the lock.
+            if self._process == os.getpid():
+                fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
             self._file = None
 
