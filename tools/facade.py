@@ -13,29 +13,32 @@ import ast
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-SOURCE: Final = ROOT / "src"
-TARGET: Final = SOURCE / "holdfast/sync"
-STORE: Final = ("holdfast.store", "Store")
-OPEN: Final = ("holdfast.registry", "open")
-HANDLES: Final = ("holdfast.handles", "holdfast.operators")
-"""Where the classes of handles are. What other modules define is data, and is the same for both kinds."""
-FOR_EDGES: Final = frozenset(
-    {
-        *("start", "aclose", "table_calls", "measure", "rescues", "announce", "outage", "overdue"),
-        *("survey", "examine", "key_trouble", "bind_keys"),
-    }
+from tools.handles import (
+    ROOT,
+    SOURCE,
+    STREAMS,
+    Function,
+    Handle,
+    Module,
+    discover,
+    module,
+    names,
+    public,
+    streams,
+    yields,
 )
-"""Methods of a store that programs do not call; `close` replaces `aclose`."""
+
+OPEN: Final = ("holdfast.registry", "open")
+TARGET: Final = SOURCE / "holdfast/sync"
+MARKS: Final = frozenset({"property", "overload"})
+"""The decorators that a method may have."""
 PLUMBING: Final = frozenset({"store", "verbs"})
 QUICK: Final = {"KV": frozenset({"get", "exists", "get_ttl"})}
 """The verbs that read one entry, which may be done on the caller's thread."""
 THREAD_SAFE: Final = {
-    "Store": frozenset({"kv", "semantic", "tables"}),
+    "Store": frozenset({"kv", "semantic", "tables", "blobs"}),
     "KV": frozenset({"lock", "checkpoint", "cursor", "counter", "flag", "flags", "mirror", "retry"}),
     "Mirror": frozenset({"entry", "stale_for", "__getitem__", "__iter__", "__len__"}),
     "CachedFlag": frozenset({"value", "state", "stale_for"}),
@@ -45,7 +48,8 @@ THREAD_SAFE: Final = {
 SPELLING: Final = (
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\basync (with|for)\b"), r"\1"),
-    (re.compile(r"\b[Aa]n asynchronous (iterator|context manager)"), r"a \1"),
+    (re.compile(r"\b([Aa]n) asynchronous iterator"), r"\1 iterator"),
+    (re.compile(r"\b([Aa])n asynchronous context manager"), r"\1 context manager"),
     (re.compile(r"\baclose\b"), "close"),
 )
 """How a docstring changes."""
@@ -64,121 +68,6 @@ PURPOSES: Final = {
     "recipes": "The recipes without `await`.",
     "operators": "The operators' handles without `await`.",
 }
-
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass
-class Module:
-    """A source file: its classes and functions, and where its names come from."""
-
-    name: str
-    tree: ast.Module
-    imports: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def classes(self) -> dict[str, ast.ClassDef]:
-        """The classes by name."""
-        return {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
-
-
-def module(name: str) -> Module:
-    """Read a module."""
-    path = SOURCE / (name.replace(".", "/") + ".py")
-    if not path.exists():
-        path = SOURCE / name.replace(".", "/") / "__init__.py"
-    found = Module(name, ast.parse(path.read_text()))
-    for node in ast.walk(found.tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.col_offset in (0, 4):
-            for alias in node.names:
-                shown = alias.asname or alias.name
-                as_name = f" as {alias.asname}" if alias.asname else ""
-                found.imports[shown] = f"from {node.module} import {alias.name}{as_name}"
-        elif isinstance(node, ast.Import) and node.col_offset in (0, 4):
-            for alias in node.names:
-                found.imports[alias.name] = f"import {alias.name}"
-    return found
-
-
-@dataclass
-class Handle:
-    """A class to generate: where it is defined, its members with those it inherits, and its file."""
-
-    module: Module
-    node: ast.ClassDef
-    members: list[tuple[Module, ast.AST]]
-    file: str
-
-    @property
-    def name(self) -> str:
-        """The name, the same in both kinds."""
-        return self.node.name
-
-
-def file_of(name: str) -> str:
-    """Return the file of `holdfast.sync` for the handles of a module."""
-    parts = name.split(".")
-    if name == STORE[0]:
-        return "store"
-    if parts[1] == "operators":
-        return "operators"
-    if "recipes" in parts:
-        return "recipes"
-    return "tables" if parts[2].startswith("table") else parts[2]
-
-
-def members_of(of: Module, node: ast.ClassDef) -> list[tuple[Module, ast.AST]]:
-    """Return the members of a class and of its bases among the handles, the nearest first."""
-    found: list[tuple[Module, ast.AST]] = [(of, member) for member in node.body]
-    for base in node.bases:
-        text = ast.unparse(base)
-        source = of.imports.get(text, "")
-        if source.startswith(f"from {HANDLES[0]}") or source.startswith(f"from {HANDLES[1]}"):
-            beneath = module(source.split()[1])
-            known = {member.name for _, member in found if isinstance(member, Function)}
-            found += [
-                (where, member)
-                for where, member in members_of(beneath, beneath.classes[text])
-                if getattr(member, "name", "") not in known
-            ]
-    return found
-
-
-def discover() -> dict[str, Handle]:
-    """Find every class of handles that can be reached from a store by what its methods return."""
-    handles: dict[str, Handle] = {}
-    waiting = [STORE]
-    while waiting:
-        name, class_name = waiting.pop(0)
-        of = module(name)
-        node = of.classes.get(class_name)
-        if class_name in handles or node is None or not (name == STORE[0] or _waits(of, node)):
-            continue
-        handles[class_name] = Handle(of, node, members_of(of, node), file_of(name))
-        for where, member in handles[class_name].members:
-            if not isinstance(member, Function) or not _public(member, class_name):
-                continue
-            for found in _names(member.returns):
-                source = where.imports.get(found, f"from {where.name} import {found}")
-                if source.startswith(tuple(f"from {package}" for package in HANDLES)):
-                    waiting.append((source.split()[1], found))
-    return handles
-
-
-def _waits(of: Module, node: ast.ClassDef) -> bool:
-    return any(isinstance(member, ast.AsyncFunctionDef) for _, member in members_of(of, node))
-
-
-def _public(member: Function, class_name: str) -> bool:
-    if class_name == "Store" and member.name in FOR_EDGES:
-        return False
-    dunder = member.name in ("__aenter__", "__aexit__", "__getitem__", "__iter__", "__len__")
-    return dunder or not member.name.startswith("_")
-
-
-def _names(node: ast.AST | None) -> set[str]:
-    return set() if node is None else {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
 
 
 class Writer:
@@ -205,7 +94,7 @@ class Writer:
         lines.append(f"    _handle: {self._own_type()}\n")
         lines += self._attributes()
         for where, member in self.handle.members:
-            if isinstance(member, Function) and _public(member, name):
+            if isinstance(member, Function) and public(where, member, name):
                 lines.append(self._method(where, member))
         if name == "Store":
             lines.append(STORE_LIFE)
@@ -236,32 +125,39 @@ class Writer:
                     kind = "str" if given is None else self._annotation(where, given)
                     found.append(
                         f"    @property\n    def {target}(self) -> {kind}:\n"
-                        f"        {_attribute_doc(body, position, target)}\n"
+                        f"        {_attribute_doc(self.handle.node, body, position, target)}\n"
                         f"        return self._handle.{target}\n"
                     )
         return found
 
     def _method(self, where: Module, member: Function) -> str:
-        name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(member.name, member.name)
-        if member.name == "__aenter__":
+        name = member.name
+        if name == "__aenter__":
+            self._expect(names(member.returns) == {"Self"}, member, "a block must give the handle itself")
             wrapped = "self._thread.stores.add(self._handle)\n        " if self.handle.name == "Store" else ""
             return (
                 f"    def __enter__(self) -> Self:\n        self._thread.run(self._handle.__aenter__())\n"
                 f"        {wrapped}return self\n"
             )
-        if member.name == "__aexit__":
+        if name == "__aexit__":
             return EXIT if self.handle.name != "Store" else ""
         marks = [ast.unparse(mark) for mark in member.decorator_list]
+        self._expect(set(marks) <= MARKS, member, "return a handle with __aenter__ instead")
         for default in [*member.args.defaults, *[one for one in member.args.kw_defaults if one is not None]]:
             self._use(where, default, runtime=True)
         returns = "None" if member.returns is None else self._annotation(where, member.returns)
-        returns = re.sub(r"\bAsyncIterator\[", "Iteration[", returns)
+        returns = re.sub(r"\bAsyncItera(tor|ble)\[", "Iteration[", returns)
         head = "".join(f"    @{mark}\n" for mark in marks)
         if "overload" in marks:
             self.used["overload"] = (where, True)
         head += f"    def {name}({self._signature(where, member)}) -> {returns}:"
         if "overload" in marks:
             return f"{head} ...\n"
+        if name == "__aiter__":
+            head = head.replace("__aiter__", "__iter__")
+            return (
+                f"{head}\n{_doc(member, 8)}\n        return Iteration(self._thread, self._handle.{name}())\n"
+            )
         if name.startswith("__"):
             return f"{head}\n        return self._handle.{name}({self._arguments(member)})\n"
         return f"{head}\n{_doc(member, 8)}\n        {self._body(where, member, marks)}\n"
@@ -279,20 +175,41 @@ class Writer:
                 f"handle: Any = self._handle\n        result: {kind} = self._thread.run({call})\n"
                 "        return result"
             )
-        if isinstance(member, ast.AsyncFunctionDef):
-            inner = f"self._thread.run({call})"
-        elif name in THREAD_SAFE.get(self.handle.name, ()):
+        fed = self._fed(where, member)
+        if isinstance(member, ast.AsyncFunctionDef) and not yields(member):
+            inner = f"self._thread.run({call}{', feed' if fed else ''})"
+        elif name in THREAD_SAFE.get(self.handle.name, ()) or names(member.returns) & STREAMS:
             inner = call
-        elif _names(member.returns) & {"AsyncIterator"}:
-            return f"return Iteration(self._thread, {call})"
         else:
             bare = "property" not in marks and not given
             inner = f"self._thread.call({call.removesuffix('()') if bare else f'lambda: {call}'})"
-        returned = [found for found in _names(member.returns) if found in self.handles]
-        if returned:
-            return f"return {returned[0]}(self._thread, {inner})"
-        returns_nothing = member.returns is not None and ast.unparse(member.returns) == "None"
-        return inner if returns_nothing else f"return {inner}"
+        return fed + self._returned(member, inner)
+
+    def _returned(self, member: Function, inner: str) -> str:
+        """Return the statement that hands out a result, behind a facade if it is a handle or an iterator."""
+        if names(member.returns) & STREAMS:
+            return f"return Iteration(self._thread, {inner})"
+        for found in names(member.returns) & self.handles.keys():
+            if member.returns is not None and ast.unparse(member.returns) == f"{found} | None":
+                return (
+                    f"found = {inner}\n        return None if found is None else {found}(self._thread, found)"
+                )
+            return f"return {found}(self._thread, {inner})"
+        nothing = member.returns is not None and ast.unparse(member.returns) == "None"
+        return inner if nothing else f"return {inner}"
+
+    def _fed(self, where: Module, member: Function) -> str:
+        """Return the statement before a call that takes an iterator, which the caller's thread advances."""
+        taken = [*member.args.args, *member.args.kwonlyargs]
+        found = [one.arg for one in taken if streams(where, one.annotation)]
+        if not found:
+            return ""
+        self._expect(len(found) == 1 and isinstance(member, ast.AsyncFunctionDef), member, "one iterator")
+        return f"{found[0]}, feed = fed({found[0]})\n        "
+
+    def _expect(self, holds: bool, member: Function, why: str) -> None:
+        if not holds:
+            raise SystemExit(f"{self.handle.name}.{member.name} has no form without await: {why}")
 
     def _overloaded(self, name: str) -> bool:
         found = [member for _, member in self.handle.members if getattr(member, "name", None) == name]
@@ -302,7 +219,8 @@ class Writer:
         args = member.args
         for one in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:
             if one is not None and one.annotation is not None:
-                one.annotation = ast.parse(self._annotation(where, one.annotation), mode="eval").body
+                text = re.sub(r"\bAsync(Itera\w+)\[", r"\1[", self._annotation(where, one.annotation))
+                one.annotation = ast.parse(text, mode="eval").body
         return ast.unparse(args)
 
     def _arguments(self, member: Function) -> str:
@@ -318,7 +236,7 @@ class Writer:
         return ast.unparse(node)
 
     def _use(self, where: Module, node: ast.AST, *, runtime: bool) -> None:
-        for name in _names(node):
+        for name in names(node):
             known = self.used.get(name)
             self.used[name] = (where, runtime or (known is not None and known[1]))
 
@@ -341,11 +259,14 @@ def _public_target(step: ast.stmt) -> str | None:
     return target.attr if named and isinstance(target, ast.Attribute) else None
 
 
-def _attribute_doc(body: list[ast.stmt], position: int, target: str) -> str:
+def _attribute_doc(node: ast.ClassDef, body: list[ast.stmt], position: int, target: str) -> str:
+    """Return the docstring below an attribute, or what its class says about it."""
     after = body[position + 1] if position + 1 < len(body) else None
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
         return f'"""{after.value.value!s}"""'
-    return f'"""The {target}."""'
+    said = re.search(rf"^    {target}: (.+(?:\n {{5,}}.+)*)", ast.get_docstring(node) or "", re.M)
+    text = " ".join(said[1].split()) if said else f"The {target}."
+    return f'"""{text}"""'
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: int) -> str:
@@ -411,7 +332,11 @@ def _file(name: str, inside: list[Handle], handles: dict[str, Handle]) -> str:
     writers = [Writer(handle, handles) for handle in inside]
     classes = [writer.text() for writer in writers]
     runtime = {"from __future__ import annotations"}
-    typing = {"from types import TracebackType", "from typing import Self"}
+    typing = {
+        "from collections.abc import Iterable, Iterator",
+        "from types import TracebackType",
+        "from typing import Self",
+    }
     variables: set[str] = set()
     text = "\n\n".join(classes)
     if name == "store":
@@ -421,8 +346,8 @@ def _file(name: str, inside: list[Handle], handles: dict[str, Handle]) -> str:
         for found in (set(re.findall(r"\b[A-Z]\w+", opened)) & of.imports.keys()) - handles.keys():
             typing.add(of.imports[found])
     runtime |= {
-        f"from holdfast.sync.facade import {one}"
-        for one in ("Facade", "Iteration", "KeysFacade")
+        f"from holdfast.sync.facade import {one.rstrip('(')}"
+        for one in ("Facade", "Iteration", "KeysFacade", "fed(")
         if one in text
     }
     for writer in writers:

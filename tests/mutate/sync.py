@@ -10,6 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _SYNC: Final = ("tests/sync/test_sync.py",)
+_STREAMS: Final = ("tests/sync/test_streams.py",)
 _PROCESS: Final = ("tests/sync/test_process.py",)
 
 PLANTS: Final = (
@@ -54,5 +55,19 @@ PLANTS: Final = (
         "for task in left:\n            task.cancel()",
         "for task in left:\n            task.get_name()",
         _PROCESS,
+    ),
+    Plant(
+        "a handle that is passed on is taken for a file",
+        "sync/facade.py",
+        'file = hasattr(given, "read") and not isinstance(given, Facade)',
+        'file = hasattr(given, "read")',
+        _STREAMS,
+    ),
+    Plant(
+        "an iterator that fails is taken for one that has ended",
+        "sync/feeding.py",
+        "step = partial(_fail, answer, error)",
+        "step = partial(_give, answer, END)",
+        _STREAMS,
     ),
 )

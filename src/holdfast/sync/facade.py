@@ -5,10 +5,12 @@ Law: a facade holds an asynchronous handle and the thread that serves it, and kn
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.engine import Later
 from holdfast.handles.keys import Keys
+from holdfast.sync.feeding import Feed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -112,8 +114,23 @@ class Iteration(Generic[T]):
 
 
 async def _stop(source: Any) -> None:
-    await source.aclose()
+    if hasattr(source, "aclose"):  # an iterator that is no generator may have none
+        await source.aclose()
 
 
 async def _next(source: AsyncIterator[T]) -> T:
     return await anext(source)
+
+
+def fed(given: Any) -> tuple[Any, Feed | None]:
+    """Return what a verb gets in place of an argument, with the feed if the argument is an iterator.
+
+    Bytes, files and asynchronous iterators stay as they are, and so does what the verb will refuse. A handle
+    that can be iterated over is no file, even if it has a `read`.
+    """
+    file = hasattr(given, "read") and not isinstance(given, Facade)
+    kept = file or isinstance(given, (bytes, bytearray, memoryview, str, AsyncIterable))
+    if kept or not isinstance(given, Iterable):
+        return given, None
+    feed = Feed(iter(given))
+    return feed, feed

@@ -434,7 +434,7 @@ class KV(KeysFacade):
                 iteration.
 
         Returns:
-            a iterator of changes. Where the journal no longer has what would be next, it yields
+            An iterator of changes. Where the journal no longer has what would be next, it yields
             a change with the op `gap`.
 
         Example:

@@ -59,7 +59,7 @@ class Tables(Facade):
 
     @property
     def namespace(self) -> str:
-        """The namespace."""
+        """The namespace that the handle is bound to."""
         return self._handle.namespace
 
     def query(

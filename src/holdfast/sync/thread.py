@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from holdfast.store import Store
+    from holdfast.sync.feeding import Feed
 
 CLOSING: Final = 5.0
 """Seconds that the end of the process waits for stores that the program has not closed."""
@@ -33,11 +34,14 @@ _log = logging.getLogger("holdfast.sync")
 class Waiting:
     """A call that waits for the loop. `done` is released when it has its outcome."""
 
-    __slots__ = ("_coroutine", "_loop", "done", "error", "result", "task")
+    __slots__ = ("_coroutine", "_feed", "_loop", "done", "error", "result", "task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], feed: Feed | None
+    ) -> None:
         self._loop = loop
         self._coroutine = coroutine
+        self._feed = feed
         self.done = threading.Lock()
         self.done.acquire()
         self.task: asyncio.Task[Any] | None = None
@@ -62,6 +66,8 @@ class Waiting:
             if self.error is None:
                 self.result = task.result()
         self.done.release()
+        if self._feed is not None:
+            self._feed.end()
 
 
 class LoopThread:
@@ -76,10 +82,14 @@ class LoopThread:
         self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T], feed: Feed | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
 
         An exception in the waiting thread, such as a KeyboardInterrupt, cancels the coroutine.
+
+        Args:
+            coroutine: The coroutine.
+            feed: An iterator that the coroutine reads, which is advanced here while it runs.
 
         Raises:
             RuntimeError: This is the loop's own thread, or a child of the process that opened the store.
@@ -87,12 +97,15 @@ class LoopThread:
         if not self.running or threading.get_ident() == self._thread.ident:
             coroutine.close()
             raise self._refusal()
-        waiting = Waiting(self._loop, coroutine)
+        waiting = Waiting(self._loop, coroutine, feed)
         self._loop.call_soon_threadsafe(waiting.start)
         try:
+            if feed is not None:
+                feed.serve()
             waiting.done.acquire()
         except BaseException:
-            self._loop.call_soon_threadsafe(waiting.cancel)
+            with suppress(RuntimeError):  # the loop was closed, which has cancelled the call
+                self._loop.call_soon_threadsafe(waiting.cancel)
             raise
         if waiting.error is not None:
             raise waiting.error

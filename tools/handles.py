@@ -1,0 +1,179 @@
+"""The asynchronous handles, as their source describes them, for the generator of `holdfast.sync`.
+
+Law: this reads and finds; `tools.facade` writes. Nothing is imported, so that a module is read as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src"
+STORE: Final = ("holdfast.store", "Store")
+HANDLES: Final = ("holdfast.handles", "holdfast.operators")
+"""Where the classes of handles are. What other modules define is data, and is the same for both kinds."""
+FOR_EDGES: Final = frozenset(
+    {
+        *("start", "aclose", "table_calls", "measure", "rescues", "announce", "outage", "overdue"),
+        *("survey", "examine", "key_trouble", "bind_keys"),
+    }
+)
+"""Methods of a store that programs do not call; `close` replaces `aclose`."""
+SPECIAL: Final = ("__aenter__", "__aexit__", "__aiter__", "__getitem__", "__iter__", "__len__")
+"""The special methods that a facade has too."""
+INTERNAL: Final = ("from holdfast.rows ", "from holdfast.commands ", "from holdfast.pipeline.")
+"""Where the arguments come from that only edges have: a method that takes one is not for programs."""
+STREAMS: Final = frozenset({"AsyncIterator", "AsyncIterable"})
+
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Module:
+    """A source file: its classes and functions, and where its names come from."""
+
+    name: str
+    tree: ast.Module
+    imports: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """The classes by name."""
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
+
+    def aliases(self, name: str) -> list[ast.AnnAssign]:
+        """Return the assignments, at most one, that make a name an alias of a type."""
+        return [
+            node
+            for node in self.tree.body
+            if isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id == name
+        ]
+
+
+def module(name: str) -> Module:
+    """Read a module."""
+    path = SOURCE / (name.replace(".", "/") + ".py")
+    if not path.exists():
+        path = SOURCE / name.replace(".", "/") / "__init__.py"
+    found = Module(name, ast.parse(path.read_text()))
+    for node in ast.walk(found.tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.col_offset in (0, 4):
+            for alias in node.names:
+                shown = alias.asname or alias.name
+                as_name = f" as {alias.asname}" if alias.asname else ""
+                found.imports[shown] = f"from {node.module} import {alias.name}{as_name}"
+        elif isinstance(node, ast.Import) and node.col_offset in (0, 4):
+            for alias in node.names:
+                found.imports[alias.name] = f"import {alias.name}"
+    return found
+
+
+@dataclass
+class Handle:
+    """A class to generate: where it is defined, its members with those it inherits, and its file."""
+
+    module: Module
+    node: ast.ClassDef
+    members: list[tuple[Module, ast.AST]]
+    file: str
+
+    @property
+    def name(self) -> str:
+        """The name, the same in both kinds."""
+        return self.node.name
+
+
+def file_of(name: str) -> str:
+    """Return the file of `holdfast.sync` for the handles of a module."""
+    parts = name.split(".")
+    if name == STORE[0]:
+        return "store"
+    if parts[1] == "operators":
+        return "operators"
+    if "recipes" in parts:
+        return "recipes"
+    families = {"table": "tables", "blob": "blobs"}
+    return families.get(parts[2].partition("_")[0], parts[2])
+
+
+def members_of(of: Module, node: ast.ClassDef) -> list[tuple[Module, ast.AST]]:
+    """Return the members of a class and of its bases among the handles, the nearest first."""
+    found: list[tuple[Module, ast.AST]] = [(of, member) for member in node.body]
+    for base in node.bases:
+        text = ast.unparse(base)
+        source = of.imports.get(text, "")
+        if source.startswith(f"from {HANDLES[0]}") or source.startswith(f"from {HANDLES[1]}"):
+            beneath = module(source.split()[1])
+            known = {member.name for _, member in found if isinstance(member, Function)}
+            found += [
+                (where, member)
+                for where, member in members_of(beneath, beneath.classes[text])
+                if getattr(member, "name", "") not in known
+            ]
+    return found
+
+
+def discover() -> dict[str, Handle]:
+    """Find every class of handles that can be reached from a store by what its methods return."""
+    handles: dict[str, Handle] = {}
+    waiting = [STORE]
+    while waiting:
+        name, class_name = waiting.pop(0)
+        of = module(name)
+        node = of.classes.get(class_name)
+        if class_name in handles or node is None or not (name == STORE[0] or _waits(of, node)):
+            continue
+        handles[class_name] = Handle(of, node, members_of(of, node), file_of(name))
+        for where, member in handles[class_name].members:
+            if not isinstance(member, Function) or not public(where, member, class_name):
+                continue
+            for found in names(member.returns):
+                source = where.imports.get(found, f"from {where.name} import {found}")
+                if source.startswith(tuple(f"from {package}" for package in HANDLES)):
+                    waiting.append((source.split()[1], found))
+    return handles
+
+
+def _waits(of: Module, node: ast.ClassDef) -> bool:
+    return any(isinstance(member, ast.AsyncFunctionDef) for _, member in members_of(of, node))
+
+
+def public(where: Module, member: Function, class_name: str) -> bool:
+    """Return True if programs call a member of a class of handles."""
+    if class_name == "Store" and member.name in FOR_EDGES:
+        return False
+    taken = [*member.args.args, *member.args.kwonlyargs]
+    sources = (where.imports.get(name, "") for one in taken for name in names(one.annotation))
+    if not member.name.startswith("_") and any(source.startswith(INTERNAL) for source in sources):
+        return False
+    return member.name in SPECIAL or not member.name.startswith("_")
+
+
+def names(node: ast.AST | None) -> set[str]:
+    """Return the names in an expression."""
+    return set() if node is None else {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}
+
+
+def streams(where: Module, node: ast.AST | None) -> bool:
+    """Return True if an annotation allows an asynchronous iterator, also by an alias of the handles."""
+    found = names(node)
+    if found & STREAMS:
+        return True
+    for name in found:
+        source = where.imports.get(name, "")
+        if source.startswith(f"from {HANDLES[0]}"):
+            of = module(source.split()[1])
+            if any(streams(of, alias.value) for alias in of.aliases(name)):
+                return True
+    return False
+
+
+def yields(member: Function) -> bool:
+    """Return True if a function is a generator."""
+    return any(isinstance(node, ast.Yield) for node in ast.walk(member))
