@@ -75,6 +75,7 @@ from holdfast.registry import open, register_engine
 from holdfast.store import Store
 
 if TYPE_CHECKING:
+    from holdfast import sync
     from holdfast.handles.recipes.identifiers import request_id
     from holdfast.handles.table_reaper import ReaperHandle
     from holdfast.handles.tables import Tables
@@ -149,6 +150,7 @@ __all__ = [
     "open",
     "register_engine",
     "request_id",
+    "sync",
 ]
 
 __version__ = "0.1.0"
@@ -164,5 +166,6 @@ __getattr__ = on_demand(
         "attr": "holdfast.tables.conditions",
         "if_not_exists": "holdfast.tables.updates",
         "request_id": "holdfast.handles.recipes.identifiers",
+        "sync": "holdfast.sync",
     },
 )

@@ -12,6 +12,7 @@ from holdfast.testing.exact import present, refusal
 from tests.edges.http.ground import served
 from tests.edges.nats.ground import serving
 from tests.postgres import postgres_server
+from tests.sync.programs import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,19 +48,35 @@ def work(url: str) -> None:
         assert item.value == {"id": "a"}
 
 
+def forget(url: str) -> None:
+    """Run a program that leaves a store, a watch and a lock open."""
+    text = """
+    kv.set("k", 1)
+    watch = kv.watch()
+    threading.Thread(target=lambda: next(watch, None), daemon=True).start()
+    kv.lock("l").acquire()
+    print(kv.get("k").value)
+    """
+    assert run(text, url) == (0, "1\n", "")
+
+
 async def test_over_nats(nats_server: NatsServer) -> None:
-    """A program without asyncio is a client of a service like any other."""
+    """A program without asyncio is a client like any other, and ends though it closes nothing."""
     async with serving(nats_server.url):
         await asyncio.to_thread(work, nats_server.url)
+        await asyncio.to_thread(forget, nats_server.url)
 
 
 async def test_over_http(nats_server: NatsServer, tmp_path: Path) -> None:
-    """A program without asyncio can call a service at its HTTP address."""
+    """A program without asyncio can call a service at its HTTP address, and ends though it closes nothing."""
     async with served(tmp_path / "store.db", nats_server.url) as service:
         await asyncio.to_thread(work, service.url)
+        await asyncio.to_thread(forget, service.url)
 
 
 def test_on_postgresql() -> None:
-    """A program without asyncio can use a database."""
+    """A program without asyncio can use a database, and ends though it closes nothing."""
     with postgres_server() as server:
-        work(server.create_database())
+        url = server.create_database()
+        work(url)
+        forget(url)

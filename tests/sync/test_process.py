@@ -5,48 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sync.programs import ended, program, run
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-PATIENCE = 30.0
-
-OPENED = """
-import os, sys, threading, time
-import holdfast, holdfast.sync
-store = holdfast.sync.open(sys.argv[1])
-store.start()
-kv = store.kv("trivia")
-"""
-
-
-def program(text: str, url: object) -> subprocess.Popen[str]:
-    """Start a program that has opened a store."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", OPENED + textwrap.dedent(text), str(url)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(text: str, url: object) -> tuple[int, str, str]:
-    """Run such a program to its end."""
-    with program(text, url) as process:
-        out, err = ended(process)
-        return process.returncode, out, err
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a program has printed when it has ended; one that does not end is killed."""
-    try:
-        return process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
 
 
 @pytest.mark.parametrize(
@@ -145,3 +111,13 @@ def test_a_child_does_not_keep_the_right_to_write(tmp_path: Path) -> None:
         tmp_path / "store.db",
     )
     assert (code, out, err) == (0, "2\n", "")
+
+
+def test_the_package_names_the_module() -> None:
+    """`import holdfast` is enough to use `holdfast.sync`, and costs nothing until then."""
+    code = (
+        "import sys, holdfast; print('holdfast.sync' in sys.modules)\n"
+        "with holdfast.sync.open('memory://') as store: print(store.kv('trivia').set('k', 1).version)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n1\n"

@@ -17,7 +17,7 @@ from holdfast import KV
 from holdfast.verbs.fields import Provenance
 
 NAMES: Final = {
-    *("KEEP", "KV", "Store", "open", "register_engine", "request_id"),
+    *("KEEP", "KV", "Store", "open", "register_engine", "request_id", "sync"),
     *("Item", "ItemChange", "ItemChanges", "ItemConflict", "ItemPage", "ReaperHandle", "Tables"),
     *("attr", "if_not_exists"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),

@@ -39,7 +39,8 @@ class Flags:
             Their values, by name.
         """
         async with self.all() as flags:
-            return dict(flags)
+            states = {name: flags.state(name, None) for name in flags}
+        return {name: state.value for name, state in states.items() if state.entry is not None}
 
     def all(self, *, on_change: Callable[[str, Entry | None], None] | None = None) -> FollowedFlags:
         """Get all flags with their values at hand for the length of an `async with` block.
@@ -125,7 +126,7 @@ class FollowedFlags(Mapping[str, Any]):
         return iter([name for name in names if name is not None])
 
     def __len__(self) -> int:
-        return sum(len(mirror) for mirror in self._mirrors)
+        return sum(1 for _ in self)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as blocks:

@@ -89,13 +89,14 @@ def flag_key(kv: Keys, name: object) -> str:
 
 def flag_name(kv: Keys, key: str) -> str | None:
     """Return the name of the flag with a full key, or None if it is no flag's."""
-    kind, _, rest = key.removeprefix(rules.semantic_root(kv.namespace) or "").partition("/")
-    if kind == FLAG:
-        return rest
-    if kind != CASED:
+    kind, _, name = key.removeprefix(rules.semantic_root(kv.namespace) or "").partition("/")
+    if kind == CASED:
+        cased = _CAPITAL.sub(lambda found: found[1].upper(), name)
+        name = "/".join(part.removeprefix("x") for part in cased.split("/"))
+    try:
+        return name if flag_key(kv, name) == key else None
+    except ValidationError:
         return None
-    name = _CAPITAL.sub(lambda found: found[1].upper(), rest)
-    return "/".join(part.removeprefix("x") for part in name.split("/"))
 
 
 def lock_key(kv: Keys, name: object) -> str:

@@ -219,9 +219,10 @@ class RecipeRules(Fixtures):
             assert (await flag.get(), (await flag.state()).variant) == (value, None)
 
     async def test_all_flags_are_followed(self, kv: KV) -> None:
-        """A set of flags has every flag that is set, and follows what is set, switched and cleared."""
+        """A set of flags has every flag that is set and no other key, and follows what is set and cleared."""
         await kv.flag("dark", default=False).set(True, variant="on")
-        await kv.set("flagship", 1)
+        for other in ("flagship", "flag/Dark", "flag/a b", "flag.cased/dark", "flag.cased/x_"):
+            await kv.set(other, 1)
         told: list[str] = []
         async with (
             asyncio.timeout(20),
