@@ -40,9 +40,11 @@ QUICK: Final = {"KV": frozenset({"get", "exists", "get_ttl"})}
 THREAD_SAFE: Final = {
     "Store": frozenset({"kv", "semantic", "tables", "blobs"}),
     "KV": frozenset({"lock", "checkpoint", "cursor", "counter", "flag", "flags", "mirror", "retry"}),
-    "Mirror": frozenset({"entry", "stale_for", "__getitem__", "__iter__", "__len__"}),
+    "Mirror": frozenset({"items", "values", "entry", "stale_for", "__getitem__", "__iter__", "__len__"}),
     "CachedFlag": frozenset({"value", "state", "stale_for"}),
-    "FollowedFlags": frozenset({"value", "state", "stale_for", "__getitem__", "__iter__", "__len__"}),
+    "FollowedFlags": frozenset(
+        {"items", "values", "value", "state", "stale_for", "__getitem__", "__iter__", "__len__"}
+    ),
 }
 """What only makes an object or reads memory, and so needs no crossing to the loop."""
 SPELLING: Final = (

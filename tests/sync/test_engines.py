@@ -33,7 +33,7 @@ def work(url: str) -> None:
                 kv.set("c:k", 2, expected_version=0)
             assert caught.value.current == entry
             end = time.monotonic() + PATIENCE
-            while dict(mirror) != {"c:k": {"a": 1}}:
+            while dict(mirror.items()) != {"c:k": {"a": 1}}:
                 assert time.monotonic() < end
                 time.sleep(0.005)
         with kv.lock("one") as lock:

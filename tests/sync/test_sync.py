@@ -218,7 +218,7 @@ def test_a_mirror_in_a_program_without_asyncio(kv: KV) -> None:
     """A mirror follows while the program does other things."""
     with kv.mirror("c:") as mirror:
         kv.set("c:a", 1)
-        until(lambda: dict(mirror) == {"c:a": 1})
+        until(lambda: dict(mirror.items()) == {"c:a": 1})
         assert mirror.stale_for < PATIENCE
 
 

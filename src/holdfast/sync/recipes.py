@@ -13,7 +13,7 @@ from holdfast.model import KEEP
 from holdfast.sync.facade import Facade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -54,6 +54,28 @@ class Mirror(Facade, Mapping[str, Any]):
 
     def __len__(self) -> int:
         return self._handle.__len__()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Get the keys with their values at this instant. Later changes do not show in them.
+
+        Returns:
+            Pairs of a key and its value.
+
+        Raises:
+            Unavailable: The mirror does not follow the store now.
+        """
+        return self._handle.items()
+
+    def values(self) -> ValuesView[Any]:
+        """Get the values at this instant. Later changes do not show in them.
+
+        Returns:
+            The values.
+
+        Raises:
+            Unavailable: The mirror does not follow the store now.
+        """
+        return self._handle.values()
 
     def entry(self, key: str) -> Entry | None:
         """Get the whole entry of a key.
@@ -807,6 +829,28 @@ class FollowedFlags(Facade, Mapping[str, Any]):
     """
 
     _handle: async_flags.FollowedFlags
+
+    def items(self) -> ItemsView[str, Any]:
+        """Get the flags that are set, with their values at this instant. Later changes do not show in them.
+
+        Returns:
+            Pairs of a name and the stored value.
+
+        Raises:
+            Unavailable: The flags are not followed now.
+        """
+        return self._handle.items()
+
+    def values(self) -> ValuesView[Any]:
+        """Get the values of the flags that are set at this instant. Later changes do not show in them.
+
+        Returns:
+            The stored values.
+
+        Raises:
+            Unavailable: The flags are not followed now.
+        """
+        return self._handle.values()
 
     def value(self, name: str, default: T) -> T:
         """Get the value of a flag.

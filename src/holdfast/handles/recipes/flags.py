@@ -15,7 +15,7 @@ from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.names import CASED, FLAG, flag_key, flag_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, ItemsView, Iterator, ValuesView
     from types import TracebackType
     from typing import Self
 
@@ -39,8 +39,7 @@ class Flags:
             Their values, by name.
         """
         async with self.all() as flags:
-            states = {name: flags.state(name, None) for name in flags}
-        return {name: state.value for name, state in states.items() if state.entry is not None}
+            return dict(flags.items())
 
     def all(self, *, on_change: Callable[[str, Entry | None], None] | None = None) -> FollowedFlags:
         """Get all flags with their values at hand for the length of an `async with` block.
@@ -72,6 +71,28 @@ class FollowedFlags(Mapping[str, Any]):
         self._mirrors = [Mirror(kv, f"{kind}/", on_change=told) for kind in (FLAG, CASED)]
         self._blocks = AsyncExitStack()
         self._known: dict[str, tuple[Any, FlagState[Any]]] = {}
+
+    def items(self) -> ItemsView[str, Any]:
+        """Get the flags that are set, with their values at this instant. Later changes do not show in them.
+
+        Returns:
+            Pairs of a name and the stored value.
+
+        Raises:
+            Unavailable: The flags are not followed now.
+        """
+        return self._values().items()
+
+    def values(self) -> ValuesView[Any]:
+        """Get the values of the flags that are set at this instant. Later changes do not show in them.
+
+        Returns:
+            The stored values.
+
+        Raises:
+            Unavailable: The flags are not followed now.
+        """
+        return self._values().values()
 
     def value(self, name: str, default: T) -> T:
         """Get the value of a flag.
@@ -139,6 +160,10 @@ class FollowedFlags(Mapping[str, Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._blocks.aclose()
+
+    def _values(self) -> dict[str, Any]:
+        states = {name: self.state(name, None) for name in self}
+        return {name: state.value for name, state in states.items() if state.entry is not None}
 
     def _entry(self, key: str) -> Entry | None:
         plain, cased = (mirror.entry(key) for mirror in self._mirrors)

@@ -25,7 +25,7 @@ from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
     from types import TracebackType
     from typing import Self
 
@@ -80,6 +80,28 @@ class Mirror(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Get the keys with their values at this instant. Later changes do not show in them.
+
+        Returns:
+            Pairs of a key and its value.
+
+        Raises:
+            Unavailable: The mirror does not follow the store now.
+        """
+        return self._values().items()
+
+    def values(self) -> ValuesView[Any]:
+        """Get the values at this instant. Later changes do not show in them.
+
+        Returns:
+            The values.
+
+        Raises:
+            Unavailable: The mirror does not follow the store now.
+        """
+        return self._values().values()
 
     def entry(self, key: str) -> Entry | None:
         """Get the whole entry of a key.
@@ -143,6 +165,10 @@ class Mirror(Mapping[str, Any]):
         follower.cancel()
         await asyncio.gather(follower, return_exceptions=True)
         self._wake()
+
+    def _values(self) -> dict[str, Any]:
+        now, entries = self._now(), list(self._entries.items())
+        return {key: entry.value for key, entry in entries if _alive(entry, now)}
 
     def _now(self) -> int:
         """Return the store's time, if this mirror follows the store."""

@@ -41,6 +41,18 @@ class MirrorRules(Fixtures):
             assert (len(mirror), "c:gone" in mirror, mirror.get("c:gone", "none")) == (2, False, "none")
             assert mirror.stale_for < PATIENCE
 
+    async def test_items_are_of_one_instant(self, kv: KV) -> None:
+        """Items and values that were asked for stay as they were, whatever changes while they are read."""
+        await kv.set("c:a", 1)
+        await kv.set("c:b", 2)
+        async with asyncio.timeout(PATIENCE), kv.mirror("c:") as mirror:
+            items, values = mirror.items(), mirror.values()
+            await kv.delete("c:a")
+            last = await kv.set("c:b", 3)
+            await mirror.reached(last.version)
+            assert (dict(items), sorted(values)) == ({"c:a": 1, "c:b": 2}, [1, 2])
+            assert (dict(mirror.items()), dict(mirror)) == ({"c:b": 3}, {"c:b": 3})
+
     async def test_a_mirror_of_everything(self, kv: KV) -> None:
         """Without a prefix a mirror has all keys of the namespace, however many there are."""
         async with asyncio.timeout(PATIENCE), kv.mirror() as mirror:
