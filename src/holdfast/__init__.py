@@ -49,6 +49,8 @@ from holdfast.late import on_demand
 from holdfast.model import (
     KEEP,
     BatchResult,
+    Blob,
+    BlobPage,
     Change,
     Changes,
     Conflict,
@@ -76,6 +78,8 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast import sync
+    from holdfast.handles.blob_reader import BlobReader
+    from holdfast.handles.blobs import Blobs
     from holdfast.handles.recipes.identifiers import request_id
     from holdfast.handles.table_reaper import ReaperHandle
     from holdfast.handles.tables import Tables
@@ -88,6 +92,10 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "BatchResult",
+    "Blob",
+    "BlobPage",
+    "BlobReader",
+    "Blobs",
     "Busy",
     "Change",
     "Changes",
@@ -161,6 +169,8 @@ logging.getLogger("holdfast").addHandler(logging.NullHandler())
 __getattr__ = on_demand(
     __name__,
     {
+        "BlobReader": "holdfast.handles.blob_reader",
+        "Blobs": "holdfast.handles.blobs",
         "ReaperHandle": "holdfast.handles.table_reaper",
         "Tables": "holdfast.handles.tables",
         "attr": "holdfast.tables.conditions",

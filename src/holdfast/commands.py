@@ -103,6 +103,11 @@ class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
 
     origin: Origin
 
+    @property
+    def asked(self) -> WriteCommand:
+        """This command as its request id is remembered, without deadline and principal."""
+        return msgspec.structs.replace(self, origin=self.origin.asked)
+
 
 class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
     """A change of one key, if it has the expected version (0: it must not exist; None: any version).

@@ -1,8 +1,8 @@
-"""The families of namespaces: a plugin's keys, a plugin's tables, and the keys of a tenant's project.
+"""The families of namespaces: a plugin's keys, tables and blobs, and the keys of a tenant's project.
 
-Law: a namespace is called `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`, and only this
-module makes such a name or tells from it which family it belongs to. `rules` decides which names are legal.
-The engines' SQL is the exception: it has to spell the beginning of the name itself.
+Law: a namespace is called `kv/<plugin>`, `table/<plugin>`, `blob/<plugin>` or `semantic/<tenant>/<project>`,
+and only this module makes such a name or tells from it which family it belongs to. `rules` decides which
+names are legal. The engines' SQL is the exception: it has to spell the beginning of the name itself.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Final
 
 PLAIN: Final = "kv"
 TABLES: Final = "table"
+BLOBS: Final = "blob"
 SEMANTIC: Final = "semantic"
-OF_PLUGINS: Final = (PLAIN, TABLES)
+OF_PLUGINS: Final = (PLAIN, TABLES, BLOBS)
 """The families in which a plugin has a namespace."""
 
 _KNOWN: Final = 4_096
@@ -28,6 +29,11 @@ def plain(plugin: str) -> str:
 def tables(plugin: str) -> str:
     """Return the namespace of a plugin's tables."""
     return f"{TABLES}/{plugin}"
+
+
+def blobs(plugin: str) -> str:
+    """Return the namespace of a plugin's blobs."""
+    return f"{BLOBS}/{plugin}"
 
 
 def semantic(tenant: str, project: str) -> str:
@@ -45,6 +51,17 @@ def is_semantic(namespace: str) -> bool:
 def has_tables(namespace: str) -> bool:
     """Return whether a namespace holds tables."""
     return namespace.startswith("table/")
+
+
+@lru_cache(maxsize=_KNOWN)
+def has_blobs(namespace: str) -> bool:
+    """Return whether a namespace holds blobs."""
+    return namespace.startswith("blob/")
+
+
+def has_keys(namespace: str) -> bool:
+    """Return whether the entries of a namespace are keys with JSON values."""
+    return not has_tables(namespace) and not has_blobs(namespace)
 
 
 def owner(namespace: str) -> str:

@@ -133,6 +133,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     other: int = 0
     audit: int = 0
+    blobs: int = 0
 
     @property
     def counted(self) -> int:
@@ -286,6 +287,40 @@ class ItemConflict(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     current: Item | None
+
+
+class Blob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob without its bytes.
+
+    `size` is in bytes. `checksum` is made of the SHA-256 of its parts; that of a blob with at most 262,144
+    bytes is the SHA-256 of its bytes. Everything else is as in `Entry`.
+    """
+
+    name: str
+    size: int
+    content_type: str
+    metadata: dict[str, str]
+    checksum: str
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_writer: str
+    request_id: str | None
+    spec_ref: str | None
+
+
+class BlobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a listing of blobs. `cursor` continues it and is None at the end."""
+
+    blobs: list[Blob]
+    truncated: bool
+    cursor: str | None
+
+    @property
+    def count(self) -> int:
+        """The number of blobs in this page."""
+        return len(self.blobs)
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

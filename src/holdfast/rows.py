@@ -23,6 +23,10 @@ DROPPED: Final = "dropped"
 """The space of the names of spaces whose rows are to be removed."""
 SYSTEM: Final = "system/"
 """The beginning of the names of namespaces that belong to the store itself. No door leads to them."""
+UPLOAD: Final = "upload"
+"""The space of the records of uploads, by id."""
+PARTS: Final = "part/"
+"""Beginning of the spaces whose rows hold bytes, one space per upload."""
 OVERHEAD: Final = 128
 """Bytes that a row or a record counts for, in addition to its key, its value and its other texts."""
 
@@ -38,7 +42,8 @@ class Address(msgspec.Struct, frozen=True, gc=False):
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stored row. `version` 0 marks a row that was written outside Holdfast.
 
-    `value` is None only where a load left it out; `size` is its length in UTF-8 bytes even then.
+    `value` is None only where a load left it out; `size` is its length in UTF-8 bytes even then. Rows of the
+    spaces `PARTS` also hold bytes, as `data`: `size` includes them, and only `Engine.read` returns them.
     """
 
     value: str | None
@@ -51,6 +56,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     semantics: str | None = None
     request_id: str | None = None
     spec_ref: str | None = None
+    data: bytes | None = None
 
     def alive(self, now: int) -> bool:
         """Return whether a reader at `now` still sees the row. At its deadline it is no longer seen."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine, ServiceEngine, Swept
     from holdfast.errors import HoldfastError
 
-    # late: tables take 12 ms to import, and few programs have any
+    # late: tables take 12 ms to import, blobs some more, and few programs have any
+    from holdfast.handles.blobs import Blobs
     from holdfast.handles.tables import Tables
     from holdfast.model import Policy
     from holdfast.operators.rescues import Rescues
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 class Store(Operations):
     """Everything behind one URL. Use it as an asynchronous context manager.
 
-    Programs get a store from `holdfast.open` and call `kv`, `semantic` and `tables`. The methods that take
-    commands, queries or addresses are for edges and recipes.
+    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. The methods
+    that take commands, queries or addresses are for edges and recipes.
 
     Args:
         engine: Where rows are kept.
@@ -165,6 +166,26 @@ class Store(Operations):
 
         namespace = families.tables(rules.plugin_name(plugin))
         return Tables(namespace, self.table_calls(namespace), self._take_charge)
+
+    def blobs(self, plugin: str) -> Blobs:
+        """Get the blobs of a plugin.
+
+        Args:
+            plugin: Name of 1 to 100 of the characters a-z, 0-9, `_` and `-`.
+
+        Returns:
+            A handle on the namespace `blob/<plugin>`.
+
+        Raises:
+            InvalidPluginName: The name breaks this rule.
+
+        Example:
+            `blobs = store.blobs("trivia")`
+        """
+        # late: blobs take a few ms to import, and few programs have any
+        from holdfast.handles.blobs import Blobs
+
+        return Blobs(self, self.verbs(families.blobs(rules.plugin_name(plugin))))
 
     def table_calls(
         self, namespace: str, *, writer: str | None = None, principal: str | None = None

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER = (
-    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0004): upgrade Holdfast"
+    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0005): upgrade Holdfast"
 )
 EVERYTHING = {
     "alembic_version",
     "holdfast_journal",
     "holdfast_meta",
     "holdfast_namespaces",
+    "holdfast_parts",
     "holdfast_rows",
     "idx_kv_expires_at",
     "idx_rows_expires_at",
@@ -127,7 +128,13 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.mark.parametrize(
     ("found", "need"),
-    [(None, Need.CREATE), ("0004", Need.NOTHING), ("0003", Need.MIGRATE), ("0001", Need.MIGRATE)],
+    [
+        (None, Need.CREATE),
+        ("0005", Need.NOTHING),
+        ("0004", Need.MIGRATE),
+        ("0003", Need.MIGRATE),
+        ("0001", Need.MIGRATE),
+    ],
 )
 def test_what_a_store_needs(found: str | None, need: Need) -> None:
     """An empty store is created, an older one migrated, and one of this version is left alone."""
@@ -274,7 +281,7 @@ def test_a_connection_is_left_as_it_was(isolation_level: Literal["DEFERRED", "IM
         assert connection.row_factory is sqlite3.Row
         assert not connection.in_transaction
         assert (
-            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0004"
+            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0005"
         )
 
 
@@ -306,4 +313,4 @@ async def test_a_store_of_the_version_before_is_counted(
         assert [await store.stats(name) for name in names] == before
         assert [await store.recount(name) for name in names] == [0, 0, 0]
     kinds = {kind for stats in before for kind in msgspec.structs.asdict(stats.parts).items() if kind[1]}
-    assert {kind for kind, _ in kinds} == set(holdfast.Parts.__struct_fields__) - {"letters"}
+    assert {kind for kind, _ in kinds} == set(holdfast.Parts.__struct_fields__) - {"letters", "blobs"}

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-TABLES = ["holdfast_journal", "holdfast_meta", "holdfast_namespaces", "holdfast_rows", "plugin_kv_storage"]
+TABLES = [
+    *("holdfast_journal", "holdfast_meta", "holdfast_namespaces", "holdfast_parts", "holdfast_rows"),
+    "plugin_kv_storage",
+]
 
 KEYS = ["Z", "a", "B", "é", "z", "Å", "\U0001f600", "_", "%", "zz", "a-b", "aB", "\uffff", "0"]
 
@@ -95,7 +98,7 @@ def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -
         migrate.upgrade_sqlite(migrated)
         assert sqlite_catalog(migrated) == sqlite_catalog(created)
         version = "SELECT version_num FROM alembic_version"
-        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0004",)]
+        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0005",)]
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         schema.metadata.create_all(connection)
@@ -112,12 +115,12 @@ async def test_postgres_script_migrations_and_model_agree(
     """In PostgreSQL a created store, a migrated store and the model have the same catalogue."""
     created = await pg_catalog(pg_created)
     version = "SELECT version_num FROM alembic_version"
-    assert await pg_created.fetchval(version) == "0004"
+    assert await pg_created.fetchval(version) == "0005"
 
     await empty(pg_created)
     await migrate.upgrade_postgres(pg_url)
     assert await pg_catalog(pg_created) == created
-    assert await pg_created.fetchval(version) == "0004"
+    assert await pg_created.fetchval(version) == "0005"
 
     await empty(pg_created)
     engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})
@@ -132,10 +135,10 @@ async def empty(connection: asyncpg.Connection) -> None:
 
 
 def test_sqlite_tables_are_strict_and_without_rowid(created: sqlite3.Connection) -> None:
-    """Every table of ours checks its types and is stored by its primary key."""
+    """Every table of ours checks its types and is stored by its primary key, but for large rows."""
     listed = created.execute("SELECT name, wr, strict FROM pragma_table_list WHERE type = 'table'").fetchall()
     ours = {name: (without_rowid, strict) for name, without_rowid, strict in listed if name in TABLES}
-    assert ours == dict.fromkeys(TABLES, (1, 1))
+    assert ours == dict.fromkeys(TABLES, (1, 1)) | {"holdfast_parts": (0, 1)}
 
 
 def test_sqlite_types_are_plain(created: sqlite3.Connection) -> None:
@@ -218,6 +221,8 @@ async def test_postgres_keys_are_ordered_by_bytes(pg_created: asyncpg.Connection
         ("holdfast_journal", "namespace"),
         ("holdfast_meta", "name"),
         ("holdfast_namespaces", "name"),
+        ("holdfast_parts", "namespace"),
+        ("holdfast_parts", "space"),
         ("holdfast_rows", "namespace"),
         ("holdfast_rows", "space"),
         ("plugin_kv_storage", "key"),

@@ -123,9 +123,9 @@ PLANTS: Final = (
     ),
     Plant(
         "a timeout is part of a request",
-        "decide/requests.py",
-        "origin=command.origin.asked",
-        "origin=command.origin",
+        "commands.py",
+        "return msgspec.structs.replace(self, origin=self.origin.asked)",
+        "return self",
         _RULES,
     ),
     Plant(

@@ -167,15 +167,15 @@ PLANTS: Final = (
     Plant(
         "entries that the trash keeps go in a run",
         "decide/entries.py",
-        "if not overdue.count or kept or audited(namespace):",
-        "if not overdue.count or audited(namespace):",
+        "if not overdue.count or kept or audited(namespace) or has_blobs(namespace.name):",
+        "if not overdue.count or audited(namespace) or has_blobs(namespace.name):",
         _RULES,
     ),
     Plant(
         "entries that are audited go in a run",
         "decide/entries.py",
-        "if not overdue.count or kept or audited(namespace):",
-        "if not overdue.count or kept:",
+        "if not overdue.count or kept or audited(namespace) or has_blobs(namespace.name):",
+        "if not overdue.count or kept or has_blobs(namespace.name):",
         ("tests/unit/test_audit.py", *_RULES),
     ),
     Plant(

@@ -179,8 +179,8 @@ PLANTS: Final = (
     Plant(
         "forgotten requests are still counted",
         "decide/upkeep.py",
-        "if command.space == REQUEST:",
-        "if command.space == REQUEST and not command.before:",
+        "if address.space == REQUEST:",
+        "if address.space == REQUEST and not row.alive(draft.now):",
         _UPKEEP,
     ),
     Plant(
@@ -242,7 +242,7 @@ PLANTS: Final = (
     Plant(
         "an abandoned table's indexes stay",
         "decide/tables.py",
-        "    for index in schema.indexes:\n        _abandon(draft, schema.index_space(index))\n    return",
+        "    for index in schema.indexes:\n        abandon(draft, schema.index_space(index))\n    return",
         "    return",
         ("tests/unit/test_table_upkeep.py", *_RULES),
     ),

@@ -59,13 +59,22 @@ LINE_BREAKS: Final = (b"\n", b"\r", b"\r\n", b"\n\n", b"\t\n", b" \n")
 """What ends a line of the protocol, or seems to."""
 
 
+_ONE_OF_EACH: Final = {
+    "table": ("put_item", "get_item"),
+    "blob": ("put", "head"),
+    "kv": ("set", "get"),
+}
+"""A verb that writes and one that reads, by family."""
+
+
 def forged(user: str, victim: str) -> bytes:
     """A request that every verb would take for a good one."""
     entry = {"key": "forged", "value": f"by {user}"}
     others = {"keys": ["forged"], "items": [entry], "writes": [entry], "by": 1, "ttl_seconds": 60}
     named = {"plugin_name": victim, "namespace": f"kv/{victim}", "table": FORGED, "partition_key": "forged"}
+    blob = {"data": "Zm9yZ2Vk", "upload": 1, "number": 0, "source": "forged", "size": 6, "checksum": "0" * 64}
     item = {"item": {"name": "forged"}, "index": "forged", "set": {"by": user}, "key_value": "forged"}
-    return json.dumps({**entry, **others, **named, **item, "ttlSeconds": 60, "since": 0}).encode()
+    return json.dumps({**entry, **others, **named, **item, **blob, "ttlSeconds": 60, "since": 0}).encode()
 
 
 def _count(heard: Counter[str], ear: str, message: Message) -> None:
@@ -164,7 +173,8 @@ class Attacker:
         """A writing and a reading verb of each prefix and family of one's own."""
         for pattern in self._ways_in(self.user):
             if pattern.endswith((">", "*")):
-                verbs = ("put_item", "get_item") if ".table." in pattern else ("set", "get")
+                family = next((one for one in _ONE_OF_EACH if f".{one}." in pattern), "kv")
+                verbs = _ONE_OF_EACH[family]
                 yield from (pattern.removesuffix(">") + verb for verb in verbs)
             elif pattern.endswith((".get", ".list", ".get_item")):
                 yield pattern
@@ -179,6 +189,7 @@ class Attacker:
                 "kv.*",
                 "kv.*.>",
                 "table.*.>",
+                "blob.*.>",
                 "semantic.*.*.>",
                 "admin.*",
                 "link.>",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.nats.credentials import Credentials, new_credentials
 from holdfast.edges.nats.server_config import Permissions
+from holdfast.families import OF_PLUGINS
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import connection, nats_server
 
@@ -45,9 +46,14 @@ _TABLES: Final = (
     "create_index drop_index query_index check_index batch_get_item batch_write_item transact_write set_ttl "
     "remove_ttl get_ttl sweep_expired_ttl changes stats"
 )
+_BLOBS: Final = (
+    "get head get_part put begin put_part commit abort copy list changes history stats get_ttl set_ttl "
+    "remove_ttl restore delete delete_many delete_prefix"
+)
 _ADMIN: Final = "namespaces stats sweep ready policies audit trash deadletters slowlog"
 KEY_VERBS: Final = tuple(_KEYS.split())
 TABLE_VERBS: Final = tuple(_TABLES.split())
+BLOB_VERBS: Final = tuple(_BLOBS.split())
 ADMIN_VERBS: Final = tuple(_ADMIN.split())
 OPS: Final = ("set", "deleted", "expired", "restored", "escalated")
 
@@ -64,7 +70,7 @@ def verb_subjects(pattern: str) -> list[str]:
     if ".admin." in pattern or pattern.startswith("$"):
         verbs = ADMIN_VERBS if ".admin." in pattern else ("PING", "INFO", "STATS")
     else:
-        verbs = TABLE_VERBS if ".table." in pattern else KEY_VERBS
+        verbs = TABLE_VERBS if ".table." in pattern else BLOB_VERBS if ".blob." in pattern else KEY_VERBS
     return [pattern.removesuffix(">").removesuffix("*") + verb for verb in verbs]
 
 
@@ -152,6 +158,8 @@ class Bus:
             item, key = {"item": {"name": HONEST}}, {"partition_key": HONEST}
             table = {"table": HONEST}
             return [(f"{stem}put_item", namespace, table | item), (f"{stem}get_item", namespace, table | key)]
+        if ".blob." in pattern:
+            return [(f"{stem}put", namespace, {"data": "aGk="}), (f"{stem}head", namespace, {})]
         write = "put" if ".semantic." in pattern else "set"
         return [(f"{stem}{write}", namespace, value), (f"{stem}get", namespace, {})]
 
@@ -166,7 +174,7 @@ class Bus:
 
     def breaches(self, *, own: str | None = None) -> list[str]:
         """What was executed unasked or reached somebody unasked; what concerns `own` alone is left out."""
-        mine = {namespace_of(own, family) for family in ("kv", "table")} if own else set()
+        mine = {namespace_of(own, family) for family in OF_PLUGINS} if own else set()
         executed = [
             f"{times} commands of {namespace} were executed unasked"
             for namespace, times in sorted((self.responder.executed - self.asked).items())
@@ -183,7 +191,8 @@ def namespace_of(user: str, family: str) -> str:
 
 def family_of(pattern: str) -> str:
     """The family of a pattern of subjects."""
-    return next(one for one in ("kv", "table", "semantic", "admin", "$SRV") if one in pattern.split("."))
+    families = ("kv", "table", "blob", "semantic", "admin", "$SRV")
+    return next(one for one in families if one in pattern.split("."))
 
 
 def permissions(mode: Mode) -> Permissions:

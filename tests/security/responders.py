@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     Heard: TypeAlias = Message | Msg
     Answering: TypeAlias = Callable[[Heard], Iterator[tuple[str, bytes]]]
 
-READS: Final = frozenset({"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "get_item"})
-_PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*", "link.*.>")
+READS: Final = frozenset(
+    {"get", "list", "get_ttl", "get_many", "changes", "history", "stats", "get_item", "head"}
+)
+_PATTERNS: Final = ("kv.*.>", "kv.*", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.*", "link.*.>")
 
 
 class Responder(Protocol):
@@ -54,7 +56,7 @@ class Responder(Protocol):
 class StandIn:
     """Executes nothing, counts everything, and answers that it was done."""
 
-    families = frozenset({"kv", "table", "semantic", "admin"})
+    families = frozenset({"kv", "table", "blob", "semantic", "admin"})
 
     def __init__(self, permissions: Permissions, *, guarded: bool) -> None:
         self.executed: Counter[str] = Counter()
@@ -174,7 +176,7 @@ async def no_service(
 class Tally:
     """Counts what the service has answered: whatever was answered has been executed."""
 
-    families = frozenset({"kv", "table", "semantic", "admin"})
+    families = frozenset({"kv", "table", "blob", "semantic", "admin"})
 
     def __init__(self) -> None:
         self.executed: Counter[str] = Counter()

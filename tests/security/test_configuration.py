@@ -128,12 +128,15 @@ def test_the_example_of_the_manual() -> None:
     assert imported == [
         ("service", "db.link.0.kv.trivia.>", "db.kv.trivia.>"),
         ("service", "db.link.0.table.trivia.>", "db.table.trivia.>"),
+        ("service", "db.link.0.blob.trivia.>", "db.blob.trivia.>"),
         ("service", "rosey.db.link.0.kv.trivia.>", "rosey.db.kv.trivia.>"),
         ("service", "rosey.db.link.0.table.trivia.>", "rosey.db.table.trivia.>"),
+        ("service", "rosey.db.link.0.blob.trivia.>", "rosey.db.blob.trivia.>"),
         ("service", "db.link.0.kv.trivia.ready", "db.ready"),
         ("service", "rosey.db.link.0.kv.trivia.ready", "rosey.db.ready"),
         ("stream", "db.event.kv.trivia.>", ""),
         ("stream", "db.event.table.trivia.>", ""),
+        ("stream", "db.event.blob.trivia.>", ""),
     ]
     assert len(imported) == account.count("subject:")
 

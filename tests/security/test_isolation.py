@@ -71,7 +71,7 @@ async def test_a_trusted_plugin_speaks_for_plugins_only(bus: Bus) -> None:
     await attacker.impersonate()
     await attacker.misdirect()
     executed = set(bus.responder.executed - bus.asked)
-    assert executed <= {*(f"kv/{name}" for name in (*PLUGINS, BOT)), f"table/{BOT}"}
+    assert executed <= {*(f"kv/{name}" for name in (*PLUGINS, BOT)), f"table/{BOT}", f"blob/{BOT}"}
     if bus.permissions.mode == "accounts":
         # Without accounts nothing tells the service who speaks here, and so where the answer belongs.
         assert [told for name in (*TENANTS, OPERATOR) for told in bus.parties[name].unasked] == []

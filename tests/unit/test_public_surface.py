@@ -24,6 +24,7 @@ NAMES: Final = {
     *("SlowPage", "SlowRequest"),
     *("Compared", "Discrepancy"),
     *("Escalated", "Letter", "LetterPage"),
+    *("Blob", "BlobPage", "BlobReader", "Blobs"),
     *("BatchResult", "Change", "Changes", "Conflict", "Entry", "Page", "Parts", "Policy", "Semantics"),
     "Stats",
     "Rescued",
@@ -90,7 +91,12 @@ FIELDS: Final = {
     "BatchResult": "versions",
     "Conflict": "key expected_version current",
     "Stats": "namespace keys bytes version changed_at kept_bytes parts",
-    "Parts": "entries items indexes journal trash letters requests other audit",
+    "Parts": "entries items indexes journal trash letters requests other audit blobs",
+    "Blob": (
+        "name size content_type metadata checksum version created_at updated_at expires_at last_writer "
+        "request_id spec_ref"
+    ),
+    "BlobPage": "blobs truncated cursor",
     "Rescued": "path bytes pages namespaces entries trouble",
     "Policy": (
         "quota_keys quota_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash trash_retention "

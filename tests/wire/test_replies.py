@@ -219,6 +219,7 @@ def test_the_stats_of_a_namespace() -> None:
             "requests": 0,
             "other": 0,
             "audit": 0,
+            "blobs": 0,
         },
     }
 

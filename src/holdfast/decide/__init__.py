@@ -12,13 +12,13 @@ that only reads, such as `holdfast get`, starts without them and saves 12 ms of 
 
 from typing import TYPE_CHECKING
 
-from holdfast.decide.draft import Loaded, Needs, Outcome
+from holdfast.decide.draft import Loaded, Needs, Outcome, looked_for
 from holdfast.late import on_demand
 
 if TYPE_CHECKING:
     from holdfast.decide.decision import Decision, decide, further, needs
 
-__all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "load", "needs"]
+__all__ = ["Decision", "Loaded", "Needs", "Outcome", "decide", "further", "load", "looked_for", "needs"]
 
 __getattr__ = on_demand(
     __name__, dict.fromkeys(("Decision", "decide", "further", "needs"), "holdfast.decide.decision")

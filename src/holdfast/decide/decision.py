@@ -12,7 +12,7 @@ from msgspec import UNSET
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.commands import Batch, Fence, Many, WriteCommand
-from holdfast.decide import items, key_needs, keys, letters, tables, upkeep
+from holdfast.decide import blobs, items, key_needs, keys, letters, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused
 from holdfast.decide.requests import once, request_address
@@ -51,7 +51,9 @@ def _weigh(draft: Draft, command: Command) -> None:
 
 
 _NEEDS: dict[type, Any] = key_needs.NEEDS | letters.NEEDS | upkeep.NEEDS | tables.NEEDS | items.NEEDS
+_NEEDS |= blobs.NEEDS
 _APPLY: dict[type, Any] = keys.APPLY | letters.APPLY | upkeep.APPLY | tables.APPLY | items.APPLY
+_APPLY |= blobs.APPLY
 _APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many, TransactWrite, WriteItems)})
 _FURTHER: dict[type, Any] = key_needs.FURTHER | upkeep.FURTHER | items.FURTHER
 

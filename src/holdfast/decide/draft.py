@@ -14,10 +14,10 @@ from holdfast.decide.policies import check_quota
 from holdfast.decide.weights import COUNTER, record_weight, row_weight
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
 from holdfast.model import Policy
-from holdfast.rows import KV, OVERHEAD, Address, Ends, Namespace, Overdue, Record, Row, Run
+from holdfast.rows import KV, OVERHEAD, UPLOAD, Address, Ends, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.audit.chain import Head, SigningKeys
     from holdfast.commands import Command, Result
@@ -105,6 +105,11 @@ class Outcome(msgspec.Struct, frozen=True):
     def empty(self) -> bool:
         """True if there is nothing to save."""
         return not self.namespaces and not self.rows
+
+
+def looked_for(addresses: Iterable[Address]) -> dict[Address, bool]:
+    """Return whether the value of each row that outcomes look for is needed: only those of uploads are."""
+    return {address: address.space == UPLOAD for address in addresses}
 
 
 _NOTHING: Final = Overdue()

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.decide.audit import add_record, audit
+from holdfast.decide.parts import release
 from holdfast.decide.policies import audited, lifetime, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
+from holdfast.families import has_blobs
 from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
 from holdfast.stored import purpose_of
 
@@ -81,7 +83,7 @@ def expire_run(draft: Draft) -> int:
     """
     namespace, overdue = draft.namespace, draft.overdue
     kept = trash_seconds(namespace, semantic=False, purpose=None) is not None
-    if not overdue.count or kept or audited(namespace):
+    if not overdue.count or kept or audited(namespace) or has_blobs(namespace.name):
         return 0
     draft.run(overdue)
     namespace.keys -= overdue.count
@@ -150,17 +152,26 @@ def to_trash(draft: Draft, key: str, row: Row, *, op: str, by: str) -> None:
     purpose = purpose_of(row.semantics)
     seconds = trash_seconds(draft.namespace, semantic=row.semantics is not None, purpose=purpose)
     if seconds is None:
+        if has_blobs(draft.name):
+            release(draft, key, row.value)
         return
-    trashed = Trashed(
+    removed = Trashed(
         op=op, at=draft.now, by=by, value=msgspec.Raw((row.value or "").encode()), expires_at=row.expires_at
     )
-    value = msgspec.json.encode(trashed)
+    value = msgspec.json.encode(removed)
     kept = msgspec.structs.replace(
         row, value=value.decode(), size=len(value), expires_at=draft.now + seconds * 1000
     )
     address = trash_address(draft.name, key)
-    draft.look(address)  # the row it replaces must be known, since it is counted
+    replaced = draft.look(address)  # the row it replaces must be known, since it is counted
+    if replaced is not None and has_blobs(draft.name):
+        release_trashed(draft, key, replaced)
     draft.put(address, kept)
+
+
+def release_trashed(draft: Draft, key: str, row: Row) -> None:
+    """Let go of the parts of a blob that leaves the trash for good."""
+    release(draft, key, bytes(trashed(key, row).value).decode())
 
 
 def need_trash(more: Needs, namespace: str, key: str, loaded: Loaded) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import QuotaExceeded, ValidationError
-from holdfast.families import has_tables, is_semantic
+from holdfast.families import has_blobs, has_tables, is_semantic
 from holdfast.model import Parts, Policy
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ SPARE_BYTES: Final = 65_536
 """Size of the journal in bytes up to which it does not keep a full namespace from being written to."""
 _ADVICE: Final = {
     "entries": "entries: delete some, or give them a ttl",
+    "blobs": "blobs and their parts: delete some, or give them a ttl",
     "items": "items: delete some, or give their table a ttl attribute",
     "indexes": "entries of indexes: drop an index, or delete items",
     "journal": "records of the journal: shorten journal_retention",
@@ -147,9 +148,10 @@ def _full(namespace: Namespace, most: int, *, own: bool) -> str:
 
 def parts_of(namespace: Namespace) -> Parts:
     """Return the bytes that a namespace keeps, by kind."""
-    tables = has_tables(namespace.name)
+    tables, blobs = has_tables(namespace.name), has_blobs(namespace.name)
     return Parts(
-        entries=0 if tables else namespace.held_bytes,
+        entries=0 if tables or blobs else namespace.held_bytes,
+        blobs=namespace.held_bytes if blobs else 0,
         items=namespace.held_bytes if tables else 0,
         indexes=namespace.index_bytes,
         journal=namespace.journal_bytes,

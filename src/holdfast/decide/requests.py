@@ -72,8 +72,7 @@ def request_address(command: WriteCommand) -> Address:
 def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]) -> Result:
     """Apply a command with a request id of its caller, or return its earlier reply if it has been applied."""
     address = request_address(command)
-    timeless = msgspec.structs.replace(command, origin=command.origin.asked)
-    content = blake2b(msgspec.json.encode(timeless), digest_size=16).hexdigest()
+    content = blake2b(msgspec.json.encode(command.asked), digest_size=16).hexdigest()
     known = draft.row(address)
     if known is None or not known.alive(draft.now):
         return _remember(draft, command, content, apply(draft, command))

@@ -15,10 +15,11 @@ from holdfast.commands import Removed
 from holdfast.decide.audit import audit
 from holdfast.decide.index_entries import put_entry
 from holdfast.decide.items import count_item
+from holdfast.decide.parts import abandon, count_part
 from holdfast.decide.schemas import put_table, schema_address, table_of
 from holdfast.decide.weights import row_weight
 from holdfast.errors import TableExists
-from holdfast.rows import DROPPED, Address, Record, Row
+from holdfast.rows import DROPPED, PARTS, Address, Record, Row
 from holdfast.tables.commands import (
     CreateIndex,
     CreateTable,
@@ -55,9 +56,9 @@ def _drop(draft: Draft, command: DropTable) -> Defined:
     version = draft.version()
     draft.put(schema_address(draft.name, command.table), None)
     _audit(draft, command, "table_dropped", before)
-    _abandon(draft, schema.item_space)
+    abandon(draft, schema.item_space)
     for index in schema.indexes:
-        _abandon(draft, schema.index_space(index))
+        abandon(draft, schema.index_space(index))
     return Defined(schema, version)
 
 
@@ -81,7 +82,7 @@ def _drop_index(draft: Draft, command: DropIndex) -> Defined:
     version = draft.version()
     put_table(draft, schema)
     _audit(draft, command, "index_dropped", row)
-    _abandon(draft, before.index_space(before.index(command.index)))
+    abandon(draft, before.index_space(before.index(command.index)))
     return Defined(schema, version)
 
 
@@ -123,6 +124,8 @@ def _purge(draft: Draft, command: Purge) -> Removed:
             continue
         if command.space.startswith("item/"):
             count_item(draft, key, row, adds=-1)
+        elif command.space.startswith(PARTS):
+            count_part(draft, key, row, adds=-1)
         else:
             draft.namespace.index_bytes -= row_weight(key, row)
         draft.put(address, None)
@@ -145,18 +148,6 @@ def _audit(draft: Draft, command: TableChange, op: str, before: Row | None) -> N
     )
     after = draft.row(schema_address(draft.name, command.table))
     audit(draft, record, before, after, spec_ref=command.origin.spec_ref)
-
-
-def _abandon(draft: Draft, space: str) -> None:
-    """Mark the rows of a space for removal."""
-    row = Row(
-        value="null",
-        size=4,
-        version=draft.namespace.revision,
-        created_at=draft.now,
-        updated_at=draft.now,
-    )
-    draft.put(Address(draft.name, DROPPED, space.encode()), row)
 
 
 def _by_id(schema: TableSchema, number: int) -> Index | None:

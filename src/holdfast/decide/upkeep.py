@@ -13,9 +13,11 @@ import msgspec
 from holdfast.audit.chain import Head, address_of, record_of
 from holdfast.commands import Done, Removed, SetPolicy
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
-from holdfast.decide.entries import expire, expire_run, need_trash
+from holdfast.decide.entries import expire, expire_run, need_trash, release_trashed
+from holdfast.decide.parts import abandon_upload
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
-from holdfast.rows import REQUEST, Address, Record, Row
+from holdfast.families import has_blobs
+from holdfast.rows import REQUEST, TRASH, UPLOAD, Address, Record, Row
 from holdfast.upkeep_commands import BindKey, Expire, ExpireRun, PruneAudit, Recount, Trim
 
 if TYPE_CHECKING:
@@ -36,11 +38,21 @@ def _expire(draft: Draft, command: Expire) -> Removed:
                 expire(draft, key, row)
                 count += 1
         elif row.expires_at <= max(draft.now, command.before or 0):
-            draft.put(address, None)
-            if command.space == REQUEST:
-                draft.namespace.requests -= 1
+            _drop(draft, address, key, row)
             count += 1
     return Removed(count)
+
+
+def _drop(draft: Draft, address: Address, key: bytes, row: Row) -> None:
+    """Remove a row that is no entry, and what only it refers to."""
+    if address.space == UPLOAD:
+        abandon_upload(draft, int.from_bytes(key, "big"))
+        return
+    draft.put(address, None)
+    if address.space == REQUEST:
+        draft.namespace.requests -= 1
+    elif address.space == TRASH and has_blobs(draft.name):
+        release_trashed(draft, key.decode(), row)
 
 
 def _expire_run(draft: Draft, command: ExpireRun) -> Removed:

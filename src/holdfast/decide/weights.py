@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.rows import AUDIT, DROPPED, GUARD, KV, LETTER, OVERHEAD, REQUEST, TABLE, TRASH
+from holdfast.rows import AUDIT, DROPPED, GUARD, KV, LETTER, OVERHEAD, PARTS, REQUEST, TABLE, TRASH, UPLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,9 @@ COUNTER: Final = {
     GUARD: "other_bytes",
     TABLE: "other_bytes",
     DROPPED: "other_bytes",
+    UPLOAD: "other_bytes",
 }
-"""The namespace counter of each space. The verbs count entries, items and indexes themselves."""
+"""The namespace counter of each space. The verbs count entries, items, indexes and parts themselves."""
 
 
 COUNTED: Final = (
@@ -50,6 +51,9 @@ def summed(spaces: Iterable[tuple[str, int, int, int]], *, journal: int) -> dict
         if space == KV or space.startswith("item/"):
             for counter, by in (("keys", rows), ("bytes", size), ("envelope_bytes", beside)):
                 counts[counter] += by
+        elif space.startswith(PARTS):
+            counts["bytes"] += size
+            counts["envelope_bytes"] += OVERHEAD * rows + beside
         else:
             counts[COUNTER.get(space, "index_bytes")] += OVERHEAD * rows + size + beside
         if space == REQUEST:

@@ -195,6 +195,17 @@ class Pipeline(Entrance):
             await self._batcher.settled(namespace)
         return await self._reading().read(addresses, self.now())
 
+    async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """Read parts of blobs with their bytes. They never change, so this waits for no write.
+
+        Args:
+            addresses: Where the parts are.
+
+        Returns:
+            A row for each address, by position; None if there is none.
+        """
+        return await self._reading().read(addresses, self.now())
+
     async def scan(self, query: Scan) -> Scanned:
         """Read rows of a range of keys of any space.
 

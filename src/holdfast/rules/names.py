@@ -42,14 +42,15 @@ def tenant_part(name: object, *, field: str) -> str:
 def namespace(name: object) -> str:
     """Return the full name of a namespace, as operators write it."""
     match name.split("/") if isinstance(name, str) else ():
-        case [families.PLAIN | families.TABLES as family, plugin]:
+        case [families.PLAIN | families.TABLES | families.BLOBS as family, plugin]:
             return f"{family}/{plugin_name(plugin)}"
         case [families.SEMANTIC, tenant, project]:
             tenant_part(tenant, field="tenant")
             return families.semantic(tenant, tenant_part(project, field="project"))
         case _:
             raise ValidationError(
-                f"namespace {shown(name)} must be kv/<plugin>, table/<plugin> or semantic/<tenant>/<project>",
+                f"namespace {shown(name)} must be kv/<plugin>, table/<plugin>, blob/<plugin> "
+                "or semantic/<tenant>/<project>",
                 field="namespace",
             )
 

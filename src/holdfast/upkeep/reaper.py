@@ -21,10 +21,10 @@ from holdfast.commands import Removed
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
-from holdfast.families import has_tables
+from holdfast.families import has_blobs, has_tables
 from holdfast.pipeline.audit_key import bind_keys
 from holdfast.pipeline.audits import suspects
-from holdfast.rows import KV, REQUEST, TRASH
+from holdfast.rows import KV, REQUEST, TRASH, UPLOAD
 from holdfast.upkeep.lookout import Lookout
 from holdfast.upkeep.purge import expired_items, purge
 from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
@@ -167,6 +167,7 @@ class Reaper:
         if excess:
             for space in (TRASH, REQUEST):
                 freed |= await self._expire_inline(namespace, space)
+            freed |= await self._drop_parts(namespace)
             freed |= await self._shorten_journal(namespace, excess)
         return Swept(journal=journal, freed=freed)
 
@@ -178,6 +179,20 @@ class Reaper:
             if len(due) < LOOK:
                 break
         return freed
+
+    async def _drop_parts(self, namespace: str) -> bool:
+        """Remove the parts of blobs that are not needed, even if a reader might still want them."""
+        if not has_blobs(namespace):
+            return False
+        await self._expire_inline(namespace, UPLOAD)
+        now = self._clock.now
+        return await purge(
+            self._engine,
+            namespace,
+            now,
+            lambda command: self._engine.transact([command], now),
+            early=True,
+        )
 
     async def _shorten_journal(self, namespace: str, excess: int) -> bool:
         """Drop the oldest records until there is room, and some more, so that not every write has to wait."""
@@ -202,16 +217,18 @@ class Reaper:
         return freed
 
     async def purge(self, namespace: str) -> None:
-        """Remove what is left of dropped tables and indexes."""
+        """Remove what is left of dropped tables and indexes, and of replaced and deleted blobs."""
         await purge(self._engine, namespace, self._clock.now, self._execute)
 
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests, the journal and the audit have kept long enough."""
         now = self._clock.now()
         for namespace in await self._namespaces():
-            if has_tables(namespace.name):
-                await self.purge(namespace.name)
             await self._expire_due(TRASH, now, namespace=namespace.name)
+            if has_blobs(namespace.name):
+                await self._expire_due(UPLOAD, now, namespace=namespace.name)
+            if has_tables(namespace.name) or has_blobs(namespace.name):
+                await self.purge(namespace.name)
             await self._forget_requests(namespace, now)
             await self._trim_journal(namespace, now)
             await self._keep_audit(namespace, now)

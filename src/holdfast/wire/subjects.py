@@ -44,18 +44,19 @@ ONLY: Final = "only"
 FAMILIES: Final = {
     "kv": "kv.*.>",
     "table": "table.*.>",
+    "blob": "blob.*.>",
     "semantic": "semantic.*.*.>",
     "payload": "kv.*",
     "admin": "admin.*",
 }
 """The subjects of each family of requests, below a prefix."""
-HEARD: Final = ("*", "*.*", "kv.*.>", "table.*.>", "semantic.*.>", "admin.*.>")
+HEARD: Final = ("*", "*.*", "kv.*.>", "table.*.>", "blob.*.>", "semantic.*.>", "admin.*.>")
 """The subjects below a prefix to which a service subscribes: those of every family, and malformed ones.
 
 No two of them overlap, so that requests of one connection to one family arrive over one subscription and in
 order. None matches an event, and so none matches an unknown family with more than one token after it.
 """
-GRANTED: Final = ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.>")
+GRANTED: Final = ("kv.*.>", "kv.*", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.>")
 """The subjects below a prefix to which a service subscribes if the server limits users to their own subjects.
 
 Users can send to no others, well-formed or not. To the server, permission to subscribe to `db.*` includes
@@ -86,7 +87,7 @@ def route(subject: str, prefix: str) -> Route:
     if not subject.startswith(f"{prefix}."):
         raise InvalidSubject("the subject does not match any known form")
     match subject[len(prefix) + 1 :].split(".", 3):
-        case ["kv" | "table" as family, plugin, verb, *more]:
+        case ["kv" | "table" | "blob" as family, plugin, verb, *more]:
             namespace = f"{family}/{rules.plugin_name(plugin)}"
             return Route(PLUGIN, ".".join([verb, *more]), namespace, plugin, family=family)
         case ["kv", verb]:
@@ -160,11 +161,12 @@ def own_subjects(prefixes: Iterable[str], plugin: str) -> dict[str, str]:
 
 def link_subjects(prefixes: Iterable[str], user: str, number: int) -> dict[str, str]:
     """Map the subjects of a plugin or a tenant's project to those to which the server redirects them."""
-    families = [f"semantic.{user.replace('/', '.')}"] if "/" in user else [f"kv.{user}", f"table.{user}"]
+    project = f"semantic.{user.replace('/', '.')}"
+    owned = [project] if "/" in user else [f"{family}.{user}" for family in families.OF_PLUGINS]
     return {
         f"{prefix}.{family}.>": f"{prefix}.{LINK}.{number}.{family}.>"
         for prefix in prefixes
-        for family in families
+        for family in owned
     }
 
 

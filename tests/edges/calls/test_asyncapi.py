@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs/reference/asyncapi.yaml"
-DIALECTS: Final = {"kv": PLUGIN, "payload": PAYLOAD, "semantic": SEMANTIC, "table": PLUGIN, "admin": ADMIN}
+DIALECTS: Final = {
+    **{"kv": PLUGIN, "payload": PAYLOAD, "semantic": SEMANTIC, "table": PLUGIN, "blob": PLUGIN},
+    "admin": ADMIN,
+}
 
 
 def test_the_document_is_made_from_the_catalogue() -> None:

@@ -18,7 +18,7 @@ from tests.edges.nats.ground import PATIENCE, Caller, Running, calling, serving
 SUBJECTS = {
     f"{prefix}.{pattern}"
     for prefix in ("db", "rosey.db")
-    for pattern in ("kv.*.>", "kv.*", "table.*.>", "semantic.*.*.>", "admin.*")
+    for pattern in ("kv.*.>", "kv.*", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.*")
 }
 
 
@@ -76,7 +76,8 @@ async def test_info_shows_what_is_served(nats_server: NatsServer) -> None:
     settings = Settings(prefixes=("store",), payload_dialect=False)
     async with serving(nats_server.url, settings=settings), calling(nats_server.url) as caller:
         subjects = {one["subject"] for one in (await ask(caller, "$SRV.INFO"))["endpoints"]}
-        assert subjects == {"store.kv.*.>", "store.table.*.>", "store.semantic.*.*.>", "store.admin.*"}
+        patterns = ("kv.*.>", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.*")
+        assert subjects == {f"store.{pattern}" for pattern in patterns}
         assert (await caller.ask("store.kv.trivia.get", {"key": "k"}))["exists"] is False
         with pytest.raises(ConnectionError):
             await caller.ask("db.kv.trivia.get", {"key": "k"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.edges.calls import keys, operators, tables
+from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.errors import ValidationError
 
@@ -22,6 +22,7 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
     "semantic": keys.VERBS,
     "payload": keys.VERBS,
     "table": tables.VERBS,
+    "blob": blobs.VERBS,
     "admin": operators.VERBS,
 }
 """The verbs of each family of subjects."""

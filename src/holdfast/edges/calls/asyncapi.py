@@ -40,12 +40,14 @@ _ADDRESSES: Final = {
     "payload": ("db.kv.", {}),
     "semantic": ("db.semantic.{tenant}.{project}.", _TENANT),
     "table": ("db.table.{plugin}.", _PLUGIN),
+    "blob": ("db.blob.{plugin}.", _PLUGIN),
     "admin": ("db.admin.", {}),
 }
 _EVENTS: Final = {
     "event_kv": ("db.event.kv.{plugin}.{op}", _PLUGIN | _OP, "Change"),
     "event_semantic": ("db.event.semantic.{tenant}.{project}.{op}", _TENANT | _OP, "SemanticChange"),
     "event_table": ("db.event.table.{plugin}.{op}", _PLUGIN | _OP, "ItemChangeRecord"),
+    "event_blob": ("db.event.blob.{plugin}.{op}", _PLUGIN | _OP, "Change"),
     "event_service": ("db.event.service.unavailable", {}, "Alert"),
 }
 """The events that a service publishes: the address, its parameters, and the schema of the message."""

@@ -23,7 +23,8 @@ from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fie
 from holdfast.edges.http.watching import Watches, start_of
 from holdfast.edges.nats.discovery import Endpoint
 from holdfast.edges.nats.lines import Request
-from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValueTooLarge
+from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValidationError, ValueTooLarge
+from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ MOST_BODIES: Final = 64 * MOST_BODY
 WATCHED: Final = "changes"
 """The verb that a watch needs."""
 _WATCH: Final = re.compile(rb"(?:^|&)watch(?:=true|=)?(?:&|$)")
+
+_FIELDS: Final = FIELDS.lower().encode()
 
 Answer = tuple[dict[str, Any], HoldfastError | None]
 
@@ -220,7 +223,8 @@ class HttpCall:
         self._show = self._reading(scope, given) if self._method in ("GET", "HEAD") else self._writing(given)
         place = self.asked.place
         name = "admin" if place.family == "admin" else "http"
-        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT")
+        told = _told_fields(scope) if place.family == "blob" else None
+        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT", told=told)
         self.route = Route(
             dialect, self.asked.name, place.namespace, place.owner, place.root, family=place.family
         )
@@ -253,7 +257,9 @@ class HttpCall:
             given["expected_version"] = expected
         if self.asked.key is not None:
             given["key"] = self.asked.key
-        return responses.plain if self.asked.key is None or self._method == "DELETE" else responses.whole
+        if self.asked.key is None:
+            return responses.told if self.asked.place.family == "blob" else responses.plain
+        return responses.plain if self._method == "DELETE" else responses.whole
 
     def shown(self, fields: dict[str, Any], error: HoldfastError | None) -> Response:
         """Return the response that shows an answer."""
@@ -287,6 +293,14 @@ def _watched(asked: Found, scope: Scope) -> Found:
     if asked.key is None and scope["method"] == "GET" and _WATCH.search(scope["query_string"]):
         return msgspec.structs.replace(asked, name=WATCHED, verb=FAMILIES[asked.place.family][WATCHED])
     return asked
+
+
+def _told_fields(scope: Scope) -> bytes | None:
+    """Return the fields of a request whose body is bytes, from its header."""
+    found = [said for name, said in scope["headers"] if name == _FIELDS]
+    if len(found) > 1:
+        raise ValidationError(f"the header {FIELDS} occurs twice", field="headers")
+    return found[0] if found else None
 
 
 def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: HoldfastError | None) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.edges.http.routes import WrongMethod
 from holdfast.edges.http.spoken import tagged
 from holdfast.errors import HoldfastError, PermissionDenied, VersionConflict
+from holdfast.wire.blobs import FIELDS, fields_text, in_ascii
 from holdfast.wire.errors import NUMBERS, error_fields
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 JSON: Final[Header] = (b"content-type", b"application/json")
+BYTES: Final[Header] = (b"content-type", b"application/octet-stream")
 PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
 ALWAYS: Final[tuple[Header, ...]] = (
     (b"cache-control", b"no-store"),
@@ -49,6 +51,14 @@ class Response(NamedTuple):
 def plain(fields: Mapping[str, Any]) -> Response:
     """Return the reply to a verb, with its fields as JSON."""
     return Response(200, [JSON], encode(fields))
+
+
+def told(fields: Mapping[str, Any]) -> Response:
+    """Return the reply to a verb on blobs: bytes as the body, and the other fields in a header."""
+    if "data" not in fields:
+        return plain(fields)
+    said = in_ascii(fields_text({"success": True, **fields})).encode()
+    return Response(200, [BYTES, (FIELDS.lower().encode(), said)], fields["data"])
 
 
 def shown(fields: Mapping[str, Any]) -> Response:

@@ -2,7 +2,7 @@
 
     GET, PUT, DELETE  /v1/kv/{plugin}/{key}                      /v1/semantic/{tenant}/{project}/{key}
     GET               /v1/kv/{plugin}                            /v1/semantic/{tenant}/{project}
-    POST              /v1/{kv or table}/{plugin}:{verb}          /v1/semantic/{tenant}/{project}:{verb}
+    POST              /v1/{kv, table or blob}/{plugin}:{verb}    /v1/semantic/{tenant}/{project}:{verb}
     POST              /v1/admin:{verb}
 
 Law: every verb of the catalogue has the path of a POST, and no path is declared by hand for one of them. The
@@ -89,7 +89,7 @@ def found(method: str, path: bytes) -> Found:
 @lru_cache(maxsize=KNOWN_SUBJECTS)
 def _place(family: str, owner: str) -> PathOwner:
     match family, owner.split("/"):
-        case (("kv" | "table"), [plugin]):
+        case (("kv" | "table" | "blob"), [plugin]):
             plugin = rules.plugin_name(unquote(plugin))
             return PathOwner(family, plugin, f"{family}/{plugin}")
         case "semantic", [tenant, project]:

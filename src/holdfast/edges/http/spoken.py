@@ -43,17 +43,19 @@ MOST_PARAMETERS: Final = 100
 class HttpDialect(Dialect, frozen=True, kw_only=True):
     """The spelling of one request: `given` holds the fields outside its body.
 
-    With `bare` the body is the value itself and not an object of fields.
+    With `bare` the body is the value itself and not an object of fields. With `told` the body is bytes, and
+    `told` holds the fields.
     """
 
     given: dict[str, Any]
     bare: bool = False
+    told: bytes | None = None
 
     def fields(self, payload: bytes) -> dict[str, Any]:
         """Decode the fields of the request."""
         if self.bare:
             return {"value": decode(payload), **self.given}
-        fields = fields_of(payload)
+        fields = fields_of(payload) if self.told is None else fields_of(self.told) | {"data": payload}
         for name, field in self.given.items():
             if fields.setdefault(name, field) != field:
                 raise ValidationError(f"{name} in the body and outside of it differ", field=name)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.edges.monitoring.labels import LOCK
 from holdfast.errors import HoldfastError
-from holdfast.families import has_tables
+from holdfast.families import has_keys
 from holdfast.handles.recipes.names import waits
 from holdfast.model import Parts
 from holdfast.rows import KV, Address
@@ -147,7 +147,7 @@ class Gauges:
         return seen
 
     def _add(self, seen: Snapshot, one: Holding) -> None:
-        """Add the contents of a namespace to its plugin's values; items of tables do not count as keys."""
+        """Add the contents of a namespace to its plugin's values; items and blobs do not count as keys."""
         namespace, policy = one.stats.namespace, one.policy
         label = (self._labels.of_namespace(namespace),)
         if one.letters:
@@ -156,7 +156,7 @@ class Gauges:
             if kept := getattr(one.stats.parts, part):
                 _count(seen.kept, (*label, part), kept)
         _fill(seen.quotas, (*label, "bytes"), one.settled_bytes, one.quota_bytes)
-        if has_tables(namespace):
+        if not has_keys(namespace):
             return
         _count(seen.keys, label, one.stats.keys)
         _count(seen.sizes, label, one.stats.bytes)

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from holdfast.commands import Escalate, Kept
-from holdfast.edges.calls import keys, operators, tables
+from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters
 from holdfast.edges.monitoring.durations import OWN_BOUNDS, Durations
 from holdfast.edges.monitoring.gauges import Gauges, Sums
@@ -23,7 +23,7 @@ from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.edges.nats.request_log import DROPPED
 from holdfast.errors import VersionConflict
-from holdfast.families import has_tables
+from holdfast.families import has_keys
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 VERBS: Final = tuple(sorted(keys.VERBS))
-TABLE_VERBS: Final = tuple(sorted(tables.VERBS))
+TABLE_VERBS: Final = tuple(sorted(tables.VERBS | blobs.VERBS))
 
 RANKING: Final = 60.0
 """Minimum time in seconds between two rankings of the busiest plugins, which a scrape triggers."""
@@ -130,7 +130,7 @@ class Metrics:
 
     def operation(self, operation: Operation) -> None:
         """See `OperationCounter.operation`."""
-        on_tables = has_tables(operation.namespace)
+        on_tables = not has_keys(operation.namespace)
         if operation.dialect == "admin":
             self._admin.add(operation.verb if operation.verb in operators.VERBS else UNKNOWN)
         elif (

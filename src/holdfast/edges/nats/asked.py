@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast.rules import MAX_KEY_CHARACTERS
+from holdfast.wire.blobs import with_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,10 +36,10 @@ def asked(request: Request) -> dict[str, Any]:
         "key": request.key,
         "request_id": None,
     }
-    if len(request.payload) > MOST_READ:
+    if len(request.payload) > MOST_READ and not request.head:
         return told
     try:
-        fields = route.dialect.fields(request.payload)
+        fields = with_data(request.head, b"") if request.head else route.dialect.fields(request.payload)
     except HoldfastError:
         return told
     told["request_id"] = _text(fields.get("request_id"))

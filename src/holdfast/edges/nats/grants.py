@@ -45,6 +45,7 @@ READING: Final[dict[str, frozenset[str]]] = {
 VERBS: Final[dict[str, frozenset[str]]] = {
     "kv": frozenset(FAMILIES["kv"]),
     "table": frozenset(FAMILIES["table"]),
+    "blob": frozenset(FAMILIES["blob"]),
     SEMANTIC: frozenset(FAMILIES[SEMANTIC]) | {"put"},
 }
 """Every verb of each family, as named in subjects."""

@@ -38,7 +38,8 @@ class Request(msgspec.Struct, gc=False):
     on that connection alone. `verb` is None if no verb has that name. `writes` means that earlier requests
     must have done their lookups before this one starts. `replayed` means that the request was executed before
     and gets the same answer again. `user` is the user of the caller's connection, if the server reports it.
-    `back` takes the answer instead of the connection if the request came in at another door.
+    `back` takes the answer instead of the connection if the request came in at another door. `head` are the
+    headers, kept where fields may be in them.
     """
 
     line: str
@@ -57,6 +58,7 @@ class Request(msgspec.Struct, gc=False):
     user: str = ""
     warning: str = ""
     back: Callable[[dict[str, Any], HoldfastError | None], None] | None = None
+    head: bytes = b""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, InternalError, ValueTooLarge
 from holdfast.families import has_tables, is_semantic
 from holdfast.handles.table_fields import change_fields as item_change_fields
 from holdfast.wire import subjects
+from holdfast.wire.blobs import FIELDS, fields_text
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import NUMBERS
 from holdfast.wire.replies import record_fields
@@ -96,6 +97,9 @@ class Answers:
         self, request: Request, fields: dict[str, Any], error: HoldfastError | None
     ) -> HoldfastError | None:
         """Reply with fields or an error. Returns the error that the caller receives."""
+        if request.route.family == "blob" and "data" in fields:
+            self._reply_bytes(request, fields)
+            return None
         dialect, most = request.route.dialect, request.client.max_payload - HEADROOM
         payload = dialect.reply(fields) if error is None else dialect.refusal(error)
         if len(payload) > most and request.writes and "results" in fields:
@@ -108,6 +112,17 @@ class Answers:
             payload = dialect.refusal(error, bare=True)
         self._send(request.client, request.reply, payload, error, dialect, warning=request.warning)
         return error
+
+    def _reply_bytes(self, request: Request, fields: dict[str, Any]) -> None:
+        """Reply with the bytes of a blob as the payload, and the other fields in a header."""
+        data = fields["data"]
+        head = block(
+            _time(self._now())
+            | _warning(request.warning)
+            | {FIELDS: fields_text({"success": True, **fields})}
+        )
+        if not request.client.send(request.reply, data, head=head):
+            self.unsent += 1
 
     def _send(
         self,

@@ -40,6 +40,7 @@ from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
+from holdfast.wire.blobs import with_data
 from holdfast.wire.dialects import PAYLOAD, Dialect
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ class NatsService:
             verb=verb,
             writes=verb is not None and verb.in_order,
             user=user,
+            head=message.head if route.family == "blob" else b"",
         )
         self.accept(request)
 
@@ -277,7 +279,11 @@ class NatsService:
         route = request.route
         if len(request.payload) > MOST_SINGLE:
             _require_several(request)
-        fields = route.dialect.fields(request.payload)
+        fields = (
+            with_data(request.head, request.payload)
+            if request.head
+            else route.dialect.fields(request.payload)
+        )
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
             del fields["plugin_name"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.clock import TICKS
-from holdfast.engines.http.line import Broken, HttpLine
+from holdfast.engines.http.line import Broken, HttpAsked, HttpLine
 from holdfast.engines.remote.service_time import ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,19 @@ MOST_LINES: Final = 64
 AGAIN_SECONDS: Final = 0.2
 """The interval between attempts to send a read again or to follow changes again."""
 PROBLEM: Final = "application/problem+json"
+TOLD: Final = FIELDS.lower()
+
+
+class HttpAnswer(NamedTuple):
+    """A reply as NATS would spell it. `head` says whether its fields are in `told` and its data is bytes."""
+
+    data: bytes
+    head: bytes = b""
+    told: str | None = None
+
+    def header(self, name: str) -> str | None:
+        """Return the header with the fields."""
+        return self.told if name == FIELDS else None
 
 
 class HttpRoute:
@@ -98,8 +112,15 @@ class Courier(ServiceTime):
         self._ways.clear()
 
     async def ask(
-        self, subject: str, payload: bytes, *, seconds: float, late: Late, repeat: bool = False
-    ) -> bytes:
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        seconds: float,
+        late: Late,
+        repeat: bool = False,
+        told: str | None = None,
+    ) -> HttpAnswer:
         """Post a request to a path and wait for the reply, as the plugin dialect of NATS would spell it.
 
         Args:
@@ -108,6 +129,7 @@ class Courier(ServiceTime):
             seconds: The timeout.
             late: Makes the error to raise if the reply does not arrive in time.
             repeat: Whether the request may be sent again after a lost connection. Never set it for a write.
+            told: The fields of the request, if its body is bytes.
 
         Raises:
             Unavailable: The service can't be reached.
@@ -116,7 +138,9 @@ class Courier(ServiceTime):
         """
         if len(payload) > MOST_PAYLOAD:
             raise ValueTooLarge(f"the request has {len(payload)} bytes, more than {MOST_PAYLOAD}")
-        reply = await self.exchange("POST", subject, payload, seconds=seconds, late=late, repeat=repeat)
+        reply = await self.exchange(
+            "POST", subject, payload, seconds=seconds, late=late, repeat=repeat, told=told
+        )
         return self._understood(subject, reply, repeat=repeat)
 
     async def exchange(
@@ -128,6 +152,7 @@ class Courier(ServiceTime):
         seconds: float,
         late: Late,
         repeat: bool,
+        told: str | None = None,
     ) -> HttpReply:
         """Send a request and return the response; see `ask`."""
         if self._closed:
@@ -136,7 +161,7 @@ class Courier(ServiceTime):
         self._quiet.clear()
         try:
             async with asyncio.timeout(seconds):
-                return await self._attempts(method, path, payload, repeat=repeat)
+                return await self._attempts(HttpAsked(method, path, payload, _headed(told)), repeat=repeat)
         except TimeoutError:
             raise late() from None
         finally:
@@ -144,11 +169,11 @@ class Courier(ServiceTime):
             if not self._under_way:
                 self._quiet.set()
 
-    async def _attempts(self, method: str, path: str, payload: bytes | None, *, repeat: bool) -> HttpReply:
+    async def _attempts(self, asked: HttpAsked, *, repeat: bool) -> HttpReply:
         lost = False
         while True:
             try:
-                return await self._once(method, path, payload)
+                return await self._once(asked)
             except Unavailable:
                 if not lost:
                     raise
@@ -157,19 +182,20 @@ class Courier(ServiceTime):
                 lost = True
                 if not repeat:
                     raise OutcomeUnknown(
-                        f"the connection to {self._address.shown} was lost before a reply to {path} came: "
-                        "it may or may not have been done"
+                        f"the connection to {self._address.shown} was lost before a reply to {asked.path} "
+                        "came: it may or may not have been done"
                     ) from None
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _once(self, method: str, path: str, payload: bytes | None) -> HttpReply:
+    async def _once(self, asked: HttpAsked) -> HttpReply:
+        path = asked.path
         way = self._ways.setdefault(path.partition(":")[0], HttpRoute())
         async with way.order:  # waiting tasks get it in the order in which they came
             if way.line is None or not way.line.usable:
                 self._make_room()
                 way.line = await self._connected()
             sent = TICKS()
-            answer = way.line.ask(method, path, payload)
+            answer = way.line.ask(asked)
             await way.line.drained()
         reply = await answer
         self._learn_time(reply.headers.get("holdfast-time"), sent)
@@ -198,17 +224,19 @@ class Courier(ServiceTime):
         except OSError:
             raise Unavailable(f"no Holdfast service can be reached at {self._address.shown}") from None
 
-    def _understood(self, path: str, reply: HttpReply, *, repeat: bool) -> bytes:
+    def _understood(self, path: str, reply: HttpReply, *, repeat: bool) -> HttpAnswer:
         """Return a reply as NATS would spell it."""
         kind = reply.headers.get("content-type", "")
         if reply.status == 200 and kind == "application/json" and reply.body[:1] == b"{":
             rest = reply.body[1:]
-            return b'{"success":true' + (b"" if rest == b"}" else b",") + rest
+            return HttpAnswer(b'{"success":true' + (b"" if rest == b"}" else b",") + rest)
+        if reply.status == 200 and TOLD in reply.headers:
+            return HttpAnswer(reply.body, HEADER, reply.headers[TOLD])
         if kind != PROBLEM:
             raise self._strange(path, reply, repeat=repeat)
         fields: dict[str, Any] = msgspec.json.decode(reply.body)
         fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
-        return msgspec.json.encode(fields)
+        return HttpAnswer(msgspec.json.encode(fields))
 
     def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
         """Return the error for an answer that a proxy or another program gave."""
@@ -241,3 +269,8 @@ class Courier(ServiceTime):
                 if line is not None:
                     line.end()
             await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _headed(told: str | None) -> str:
+    """Return the header that tells the fields of a body that is bytes."""
+    return "" if told is None else f"{FIELDS}: {in_ascii(told)}\r\n"

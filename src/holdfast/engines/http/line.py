@@ -27,10 +27,20 @@ MOST_BODY: Final = 64 * 1024 * 1024
 """Maximum number of bytes of the head and of the body of a response."""
 IDLE_SECONDS: Final = 30.0
 """Seconds after which an idle connection is not used again. The service ends it after 60."""
+JSON: Final = "Content-Type: application/json"
 
 
 class Broken(Exception):
     """The connection ended, or what came over it is not HTTP."""
+
+
+class HttpAsked(NamedTuple):
+    """A request. `told` is the header line for a body that is not JSON but bytes."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    told: str = ""
 
 
 class HttpReply(NamedTuple):
@@ -75,11 +85,11 @@ class HttpLine:
         """Whether no answer is awaited."""
         return not self._pending
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> asyncio.Future[HttpReply]:
+    def ask(self, asked: HttpAsked) -> asyncio.Future[HttpReply]:
         """Send a request. Returns the response to come, or `Broken`."""
         answer: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
         self._pending.append(answer)
-        self._send(method, path, body)
+        self._send(asked)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="holdfast http line")
         return answer
@@ -122,7 +132,7 @@ class HttpLine:
         Raises:
             Broken: The connection ended, or the response is no stream.
         """
-        self._send("GET", path, None)
+        self._send(HttpAsked("GET", path))
         status, headers = await self._answered()
         if status != 200 or headers.get("transfer-encoding", "").lower() != "chunked":
             raise Broken
@@ -133,10 +143,12 @@ class HttpLine:
         """End the connection at once. What was not answered is `Broken`."""
         self._writer.transport.abort()
 
-    def _send(self, method: str, path: str, body: bytes | None) -> None:
-        head = f"{method} {path} HTTP/1.1\r\n{self._head}"
+    def _send(self, asked: HttpAsked) -> None:
+        body = asked.body
+        head = f"{asked.method} {asked.path} HTTP/1.1\r\n{self._head}"
         if body is not None:
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            kind = asked.told + "Content-Type: application/octet-stream" if asked.told else JSON
+            head += f"{kind}\r\nContent-Length: {len(body)}\r\n"
         self._writer.write(f"{head}\r\n".encode() + (body or b""))
 
     async def _answered(self) -> tuple[int, dict[str, str]]:

@@ -23,6 +23,9 @@ ROW: Final = (
 PUT: Final = tuple(column for column in ROW if column != "size")
 """The columns that are written for a row, after its key."""
 
+PUT_PART: Final = ("value", "version", "created_at", "updated_at", "last_writer", "data")
+"""The columns that are written for a part of a blob, after its key."""
+
 RECORD: Final = (
     *("version", "op", "key", "at", "last_writer", "request_id"),
     *("purpose", "lag_ms", "expired_version", "detail"),
@@ -39,12 +42,15 @@ BESIDE: Final = (
 )
 """The size of a row's texts besides its key and value, in characters."""
 
+_NOT_OF_PARTS: Final = ("expires_at", "semantics", "request_id", "spec_ref")
 _TIMES: Final = frozenset({"created_at", "updated_at", "expires_at", "changed_at", "at"})
 _NUMBERS: Final = _TIMES | set(COUNTERS) | {"size", "version", "lag_ms", "expired_version"}
 
 
 def type_of(column: str) -> str:
     """Return the SQL type in which a column is passed in and out of the database."""
+    if column == "data":
+        return "bytea"
     return "bigint" if column in _NUMBERS else "text"
 
 
@@ -86,6 +92,13 @@ def row(value: str, *, shown: str) -> str:
     return ", ".join([f"{shown} AS value", f"octet_length({value})::bigint AS size", *rest])
 
 
+def part() -> str:
+    """Return SQL for the columns of a part of a blob, in the order of a row, without its bytes."""
+    given = {"size": "octet_length(value)::bigint + octet_length(data)", "value": "value"}
+    given |= {column: f"NULL::{type_of(column)}" for column in _NOT_OF_PARTS}
+    return ", ".join(f"{given.get(column, answered(column))} AS {column}" for column in ROW)
+
+
 def passed(now: str) -> str:
     """Return SQL that tests whether a row's deadline is not later than `now`."""
     # Deadlines count in whole milliseconds, as in `Row.alive`: a remaining fraction is ignored.
@@ -97,8 +110,8 @@ def living(now: str) -> str:
     return f"(expires_at IS NULL OR NOT {passed(now)})"
 
 
-def row_of(values: Sequence[Any]) -> Row:
-    """Build a row from the columns `ROW`."""
+def row_of(values: Sequence[Any], data: bytes | None = None) -> Row:
+    """Build a row from the columns `ROW`, and from the bytes of a part."""
     value, size, version, created_at, updated_at, expires_at, writer, semantics, request_id, spec_ref = values
     return Row(
         value=value,
@@ -111,4 +124,5 @@ def row_of(values: Sequence[Any]) -> Row:
         semantics=semantics,
         request_id=request_id,
         spec_ref=spec_ref,
+        data=data,
     )

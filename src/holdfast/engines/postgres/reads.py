@@ -9,10 +9,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.engines.postgres import sql
+from holdfast.engines.postgres import part_sql, sql
 from holdfast.engines.postgres.columns import row_of
 from holdfast.engines.sql.layout import plugin_column
-from holdfast.rows import KV, Address, Row
+from holdfast.rows import KV, PARTS, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -91,10 +91,21 @@ async def _fetch(connection: Connection, wanted: Collection[Address]) -> dict[Ad
         plugins = [plugin_column(address.namespace) for address in kv]
         found = await connection.fetch(sql.READ_KV, plugins, [address.key for address in kv])
         rows.update((kv[answer[0] - 1], row_of(answer[1:])) for answer in found)
-    others = [address for address in wanted if address.space != KV]
+    parts = [address for address in wanted if address.space.startswith(PARTS)]
+    if parts:
+        found = await connection.fetch(part_sql.READ_PARTS, *_columns(parts))
+        rows.update((parts[answer[0] - 1], row_of(answer[1:-1], answer[-1])) for answer in found)
+    others = [address for address in wanted if address.space != KV and not address.space.startswith(PARTS)]
     if others:
-        names, spaces = [address.namespace for address in others], [address.space for address in others]
-        keys = [address.key for address in others]
-        found = await connection.fetch(sql.READ_OTHERS, names, spaces, keys)
+        found = await connection.fetch(sql.READ_OTHERS, *_columns(others))
         rows.update((others[answer[0] - 1], row_of(answer[1:])) for answer in found)
     return rows
+
+
+def _columns(addresses: Sequence[Address]) -> tuple[list[str], list[str], list[str | bytes]]:
+    """Return the namespaces, spaces and keys of addresses, each as an array."""
+    return (
+        [address.namespace for address in addresses],
+        [address.space for address in addresses],
+        [address.key for address in addresses],
+    )

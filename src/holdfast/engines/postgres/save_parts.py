@@ -8,10 +8,10 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD
+from holdfast.engines.postgres.columns import COUNTERS, PUT, PUT_PART, RECORD
 from holdfast.engines.postgres.save_sql import Part
 from holdfast.engines.sql.layout import plugin_column
-from holdfast.rows import KV
+from holdfast.rows import KV, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Row
 
 _put_columns: Final = attrgetter(*PUT)
+_part_columns: Final = attrgetter(*PUT_PART)
 _record_columns: Final = attrgetter(*RECORD)
 _counters: Final = attrgetter(*COUNTERS)
 
@@ -96,10 +97,24 @@ def _add_kv(made: SaveParts, name: str, rows: dict[str | bytes, Row | None]) -> 
 
 
 def _add_others(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
-    puts = {address: row for address, row in rows.items() if row is not None}
+    puts = {address: row for address, row in rows.items() if row is not None and row.data is None}
     if puts:
         spaces, keys = [at.space for at in puts], [at.key for at in puts]
         made.add_rows("put_others", name, spaces, keys, columns=PUT, rows=map(_put_columns, puts.values()))
     if len(puts) < len(rows):
-        gone = [address for address, row in rows.items() if row is None]
-        made.add("drop_others", name, [at.space for at in gone], [at.key for at in gone])
+        _add_parts(made, name, rows)
+        gone = [at for at, row in rows.items() if row is None and not at.space.startswith(PARTS)]
+        if gone:
+            made.add("drop_others", name, [at.space for at in gone], [at.key for at in gone])
+
+
+def _add_parts(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
+    """Add the changes of parts of blobs."""
+    puts = {address: row for address, row in rows.items() if row is not None and row.data is not None}
+    if puts:
+        spaces, keys = [at.space for at in puts], [at.key for at in puts]
+        columns = map(_part_columns, puts.values())
+        made.add_rows("put_parts", name, spaces, keys, columns=PUT_PART, rows=columns)
+    gone = [at for at, row in rows.items() if row is None and at.space.startswith(PARTS)]
+    if gone:
+        made.add("drop_parts", name, [at.space for at in gone], [at.key for at in gone])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast.engines.postgres.columns import (
     COUNTERS,
     PUT,
+    PUT_PART,
     RECORD,
     answered,
     in_time,
@@ -74,19 +75,35 @@ def _put_kv(parameters: _Parameters) -> str:
     """Upsert entries. Parameters: the plugin; an array of keys; the columns `PUT`."""
     owner = {"plugin_name": next(parameters)}
     key = {"key": f"{next(parameters)}::text[]"}
-    return _put("plugin_kv_storage", owner, key, "value_json", parameters)
+    return _put("plugin_kv_storage", owner, key, {"value": "value_json"}, parameters)
 
 
 def _put_others(parameters: _Parameters) -> str:
     """Upsert other rows. Parameters: the namespace; arrays of spaces and of keys; the columns `PUT`."""
     owner = {"namespace": next(parameters)}
     key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
-    return _put("holdfast_rows", owner, key, "value", parameters)
+    return _put("holdfast_rows", owner, key, {}, parameters)
 
 
-def _put(table: str, owner: dict[str, str], key: dict[str, str], value: str, parameters: _Parameters) -> str:
-    written = (value, *PUT[1:])
-    selected, rows = _given(key, PUT, parameters)
+def _put_parts(parameters: _Parameters) -> str:
+    """Upsert parts of blobs. Parameters: as for `_put_others`, with the columns `PUT_PART`."""
+    owner = {"namespace": next(parameters)}
+    key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
+    return _put("holdfast_parts", owner, key, {}, parameters, columns=PUT_PART)
+
+
+def _put(
+    table: str,
+    owner: dict[str, str],
+    key: dict[str, str],
+    names: dict[str, str],
+    parameters: _Parameters,
+    *,
+    columns: Sequence[str] = PUT,
+) -> str:
+    """Upsert rows into a table. `names` has the columns that have other names there."""
+    written = [names.get(column, column) for column in columns]
+    selected, rows = _given(key, columns, parameters)
     return (
         f"INSERT INTO {table} ({', '.join([*owner, *key, *written])}) "
         f"SELECT {', '.join([*owner.values(), *key, *selected])} FROM {rows} WHERE {_UNCHANGED} "
@@ -104,15 +121,20 @@ def _drop_kv(parameters: _Parameters) -> str:
     )
 
 
-def _drop_others(parameters: _Parameters) -> str:
+def _drop_others(parameters: _Parameters, table: str = "holdfast_rows") -> str:
     """Delete other rows. Parameters: the namespace; arrays of spaces and of keys."""
     namespace, spaces, keys = (next(parameters) for _ in range(3))
     key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
     return (
-        "DELETE FROM holdfast_rows WHERE ctid = ANY (ARRAY(SELECT found.ctid "
+        f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid "
         f"FROM unnest({spaces}::text[], {keys}::bytea[]) AS gone (gone_space, gone_key) "
-        f"CROSS JOIN LATERAL {looked_up('ctid', 'holdfast_rows', key)})) AND {_UNCHANGED}"
+        f"CROSS JOIN LATERAL {looked_up('ctid', table, key)})) AND {_UNCHANGED}"
     )
+
+
+def _drop_parts(parameters: _Parameters) -> str:
+    """Delete parts of blobs. Parameters: as for `_drop_others`."""
+    return _drop_others(parameters, "holdfast_parts")
 
 
 def _drop_run(parameters: _Parameters) -> str:
@@ -213,8 +235,10 @@ def _mark_in_time(parameters: _Parameters) -> str:
 _PARTS: Final = {
     "put_kv": _put_kv,
     "put_others": _put_others,
+    "put_parts": _put_parts,
     "drop_kv": _drop_kv,
     "drop_others": _drop_others,
+    "drop_parts": _drop_parts,
     "drop_run": _drop_run,
     "record_run": _record_run,
     "add_records": _add_records,

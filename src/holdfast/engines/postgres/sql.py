@@ -22,6 +22,7 @@ from holdfast.engines.postgres.columns import (
     in_time,
     instant,
     living,
+    part,
     passed,
     row,
     type_of,
@@ -56,22 +57,25 @@ def lock_namespace(name: str) -> str:
 
 
 @cache
-def load(*, kv: bool, others: bool, alike: bool) -> str:
+def load(*, kv: bool, others: bool, alike: bool, parts: bool = False) -> str:
     """Load the row of a namespace, at position 0, and other rows by their position in the request, from 1.
 
     The row of the namespace comes with its mark and the server's clock.
 
     Parameters: the namespace; with `kv` the plugin, keys, and whether each value is wanted; with `others` the
     namespace, spaces, keys, whether each value is wanted, and the offset of the positions. With `alike`,
-    whether values are wanted is one parameter for all keys instead of an array.
+    whether values are wanted is one parameter for all keys instead of an array. With `parts`, for parts of
+    blobs: the namespace, spaces, keys, and the offset of the positions. They come without their bytes.
     """
     parameters = _numbered()
-    parts = [_load_namespace(parameters)]
+    pieces = [_load_namespace(parameters)]
     if kv:
-        parts.append(_load_kv(parameters, alike=alike))
+        pieces.append(_load_kv(parameters, alike=alike))
     if others:
-        parts.append(_load_others(parameters, alike=alike))
-    return "\nUNION ALL\n".join(parts)
+        pieces.append(_load_others(parameters, alike=alike))
+    if parts:
+        pieces.append(_load_parts(parameters))
+    return "\nUNION ALL\n".join(pieces)
 
 
 OVERDUE: Final = (
@@ -104,7 +108,10 @@ COUNT: Final = (
     "coalesce(sum(octet_length(key) + octet_length(value_json)), 0) AS width, "
     f"coalesce(sum({BESIDE}), 0) AS beside FROM plugin_kv_storage WHERE plugin_name = $1 AND version > 0 "
     "UNION ALL SELECT space, count(*), sum(octet_length(key) + octet_length(value)), "
-    f"sum({BESIDE}) FROM holdfast_rows WHERE namespace = $2 GROUP BY space) AS spaces GROUP BY space"
+    f"sum({BESIDE}) FROM holdfast_rows WHERE namespace = $2 GROUP BY space "
+    "UNION ALL SELECT space, count(*), sum(octet_length(key) + octet_length(value) + octet_length(data)), "
+    "sum(length(last_writer)) FROM holdfast_parts WHERE namespace = $2 GROUP BY space) AS spaces "
+    "GROUP BY space"
 )
 """Counts and sizes of the rows of a namespace, by space. Parameters: the plugin, the namespace."""
 
@@ -158,6 +165,19 @@ def _load_others(parameters: Iterator[str], *, alike: bool) -> str:
     )
 
 
+def _load_parts(parameters: Iterator[str]) -> str:
+    namespace, spaces, keys, shift = (next(parameters) for _ in range(4))
+    asked = (
+        f"unnest({spaces}::text[], {keys}::bytea[]) "
+        "WITH ORDINALITY AS asked (asked_space, asked_key, position)"
+    )
+    key = f"namespace = {namespace} AND space = asked_space AND key = asked_key"
+    return (
+        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"CROSS JOIN LATERAL {looked_up(part(), 'holdfast_parts', key)}"
+    )
+
+
 def _asked(value: str, arrays: dict[str, str], wanted: str, *, alike: bool) -> tuple[str, str]:
     """Return the expression for the value, and the FROM item for the requested rows (an array per column)."""
     if not alike:
@@ -184,12 +204,12 @@ READ_KV: Final = (
 )
 """Entries by position from 1, including expired ones. Parameters: arrays of plugins and of keys."""
 
-_OTHER_KEY: Final = "namespace = asked_namespace AND space = asked_space AND key = asked_key"
+OTHER_KEY: Final = "namespace = asked_namespace AND space = asked_space AND key = asked_key"
 READ_OTHERS: Final = (
     f"SELECT position, {', '.join(ROW)} "
     "FROM unnest($1::text[], $2::text[], $3::bytea[]) "
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
-    f"CROSS JOIN LATERAL {looked_up(row('value', shown='value'), 'holdfast_rows', _OTHER_KEY)}"
+    f"CROSS JOIN LATERAL {looked_up(row('value', shown='value'), 'holdfast_rows', OTHER_KEY)}"
 )
 """Other rows by position from 1, including expired ones.
 

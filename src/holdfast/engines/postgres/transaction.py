@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import asyncpg
 
 from holdfast import rules
-from holdfast.decide import Decision, Loaded, Needs, further, needs
+from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.postgres import sql, walks
@@ -31,7 +31,7 @@ from holdfast.engines.postgres.save_parts import changes
 from holdfast.engines.postgres.save_sql import save
 from holdfast.engines.sql.layout import WALK, plugin_column
 from holdfast.errors import Busy, DatabaseError
-from holdfast.rows import KV, Address, Namespace, Overdue, Row
+from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Group:
         if outcome.unfinished:
             for at in outcome.wants:
                 loaded.ends[at] = await ends_of(partial(walks.scan, connection), *at)
-            await self._load_besides(connection, loaded, dict.fromkeys(outcome.looks, False))
+            await self._load_besides(connection, loaded, looked_for(outcome.looks))
             return await self._decide(connection, loaded, now)
         return outcome
 
@@ -237,14 +237,21 @@ class Group:
         """Load what is wanted. Return None if the namespace has no row."""
         kv = [address for address in wanted.rows if address.space == KV]
         others = [address for address in wanted.rows if address.space != KV]
+        parts = [address for address in others if address.space.startswith(PARTS)]
+        if parts:
+            others = [address for address in others if not address.space.startswith(PARTS)]
         if len(wanted.rows) > FEW_ROWS:
             await self._weigh(connection, wanted, kv, others)
         shown = [[wanted.rows[address] for address in addresses] for addresses in (kv, others)]
         alike = all(len(set(some)) <= 1 for some in shown)
-        statement = sql.load(kv=bool(kv), others=bool(others), alike=alike)
+        statement = sql.load(kv=bool(kv), others=bool(others), alike=alike, parts=bool(parts))
         wanted_values = [some[0] if alike and some else some for some in shown]
-        found = await connection.fetch(statement, *self._load_parameters(kv, others, *wanted_values))
-        asked = [*kv, *others]
+        parameters = self._load_parameters(kv, others, *wanted_values)
+        asked = [*kv, *others, *parts]
+        if parts:
+            spaces, keys = [at.space for at in parts], [at.key for at in parts]
+            parameters += [self.namespace, spaces, keys, len(kv) + len(others)]
+        found = await connection.fetch(statement, *parameters)
         rows: dict[Address, Row] = {}
         namespaces: dict[str, Namespace] = {}
         mark = ahead = 0

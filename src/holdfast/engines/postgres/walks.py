@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Reading
 from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
-from holdfast.engines.postgres import sql
+from holdfast.engines.postgres import part_sql, sql
 from holdfast.engines.postgres.columns import COUNTERS, RECORD, row_of
 from holdfast.engines.sql.layout import namespace_of, plugin_column
-from holdfast.rows import KV, Namespace, Record
+from holdfast.rows import KV, PARTS, Namespace, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
     """See `Engine.scan`."""
+    if query.space.startswith(PARTS):
+        return await _scan_parts(connection, query)
     shape = {
         "values": query.values,
         "bounded": query.stop is not None,
@@ -48,6 +50,20 @@ async def scan(connection: Connection, query: Scan, now: int) -> Scanned:
         rows=[row_of(answer[2:]) for answer in given] if query.values else [],
         more=len(given) < len(found),
     )
+
+
+async def _scan_parts(connection: Connection, query: Scan) -> Scanned:
+    after = () if query.after is None else (query.after,)
+    found = await connection.fetch(
+        part_sql.scan_parts(after=bool(after)),
+        query.namespace,
+        query.space,
+        query.start,
+        query.limit + 1,
+        *after,
+    )
+    keys = [key for (key,) in found]
+    return Scanned(keys=keys[: query.limit], rows=[], more=len(keys) > query.limit)
 
 
 def _reach(query: Scan) -> int:

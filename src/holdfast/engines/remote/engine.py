@@ -23,10 +23,12 @@ from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected,
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.operators import RemoteOperators
 from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
+from holdfast.families import has_blobs
 from holdfast.model import Page, Parts, Policy
-from holdfast.rows import KV, OVERHEAD, Namespace
+from holdfast.rows import KV, OVERHEAD, PARTS, Namespace
 from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
+from holdfast.wire.blobs import blob_message, blob_result, part_fields, part_of
 from holdfast.wire.errors import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
@@ -71,17 +73,25 @@ class RemoteEngine(RemoteOperators):
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
+        if addresses and addresses[0].space.startswith(PARTS):
+            return [await self._part(address) for address in addresses]
         if any(address.space != KV for address in addresses):
             raise Unsupported("a service exposes entries only, not the rows of other spaces")
         if len(addresses) == 1:
             [address] = addresses
-            reply = await self._ask(address.namespace, "get", {"key": address.key})
+            verb = "head" if has_blobs(address.namespace) else "get"
+            reply = await self._ask(address.namespace, verb, {"key": address.key})
             return [_found(reply)]
         if not addresses:
             return []
         keys = [address.key for address in addresses]
         reply = await self._ask(addresses[0].namespace, "get_many", {"keys": keys})
         return [_found(found) for found in reply["results"]]
+
+    async def _part(self, address: Address) -> Row | None:
+        """Read a part of a blob."""
+        reply = await self._ask(address.namespace, "get_part", part_fields(address))
+        return part_of(reply) if reply["exists"] else None
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`. The range must be a prefix, which is all that a client can request."""
@@ -232,10 +242,13 @@ class RemoteEngine(RemoteOperators):
             return await self._load(command, seconds)
         if isinstance(command, SetPolicy):
             return await self._set_policy(command, seconds)
-        verb, fields = message_of(command)
+        of_blobs = has_blobs(command.namespace)
+        verb, fields = blob_message(command) if of_blobs else message_of(command)
         late = self._unknown(verb, seconds)
         try:
-            return result_of(command, await self._ask(command.namespace, verb, fields, late, seconds))
+            return (blob_result if of_blobs else result_of)(
+                command, await self._ask(command.namespace, verb, fields, late, seconds)
+            )
         except HoldfastError as error:
             return error
 
@@ -286,7 +299,7 @@ def _totals(stats: Mapping[str, Any]) -> Totals:
 def _counters(stats: Mapping[str, Any]) -> dict[str, int]:
     """Derive counters of a namespace from its parts. A service of an earlier version sends no parts."""
     parts = msgspec.convert(stats.get("parts", {}), Parts)
-    held = parts.entries + parts.items
+    held = parts.entries + parts.items + parts.blobs
     return {
         "envelope_bytes": held - stats["bytes"] - OVERHEAD * stats["keys"] if held else 0,
         "trash_bytes": parts.trash,

@@ -16,8 +16,10 @@ from holdfast import rules
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import OutcomeUnknown, Timeout, Unavailable
 from holdfast.families import is_semantic
+from holdfast.wire.blobs import FIELDS, HEADER, fields_text
 from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import error_of
+from holdfast.wire.payload import decode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -117,10 +119,17 @@ class Exchange:
         *,
         repeat: bool,
     ) -> Mapping[str, Any]:
-        payload = dialect.request(fields | self._deadline(seconds))
-        return dialect.answer(
-            await self._mailbox.ask(subject, payload, seconds=seconds, late=late, repeat=repeat)
+        fields = fields | self._deadline(seconds)
+        if "data" in fields:
+            payload, told = fields.pop("data"), fields_text(fields)
+        else:
+            payload, told = dialect.request(fields), None
+        reply = await self._mailbox.ask(
+            subject, payload, seconds=seconds, late=late, repeat=repeat, told=told
         )
+        if HEADER in reply.head:
+            return {**decode((reply.header(FIELDS) or "").encode()), "data": reply.data}
+        return dialect.answer(reply.data)
 
     def _deadline(self, seconds: float) -> dict[str, int]:
         """Return the time by which the service must start, on its own clock, so that delays in transit count.

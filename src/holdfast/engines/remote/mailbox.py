@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
+from holdfast.bus.protocol import block
 from holdfast.clock import TICKS
 from holdfast.engines.remote.service_time import ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import asked_at, ready_subject
 
 if TYPE_CHECKING:
@@ -50,10 +52,13 @@ class _Unheard(Exception):
 class _Pending:
     """A pending request. `again` is the payload to resend after reconnecting; a write has none."""
 
-    __slots__ = ("again", "late", "repeated", "reply", "sent", "subject")
+    __slots__ = ("again", "head", "late", "repeated", "reply", "sent", "subject")
 
-    def __init__(self, subject: str, late: Late, reply: asyncio.Future[bytes], again: bytes | None) -> None:
+    def __init__(
+        self, subject: str, late: Late, reply: asyncio.Future[Message], again: bytes | None, head: bytes
+    ) -> None:
         self.subject = subject
+        self.head = head
         self.late = late
         self.reply = reply
         self.again = again
@@ -107,7 +112,8 @@ class Mailbox(ServiceTime):
         late: Late,
         repeat: bool = False,
         served: bool = False,
-    ) -> bytes:
+        told: str | None = None,
+    ) -> Message:
         """Send a request and wait for the reply.
 
         Args:
@@ -117,6 +123,7 @@ class Mailbox(ServiceTime):
             late: Makes the error to raise if the reply does not arrive in time.
             repeat: Whether the request may be resent after a lost connection. Never set it for a write.
             served: Whether a service is known to run, so that a missing responder means a denied subject.
+            told: The fields of the request, if its body is bytes.
 
         Raises:
             PermissionDenied: The server does not let this user send to the subject.
@@ -129,16 +136,18 @@ class Mailbox(ServiceTime):
         if not self._client.is_connected:
             reason = "" if self._refused is None else f": {self._refused}"
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
-        if len(payload) > self._client.max_payload:
-            raise ValueTooLarge(f"the request has {len(payload)} bytes, more than the NATS server accepts")
+        head = b"" if told is None else block({FIELDS: told})
+        if len(head) + len(payload) > self._client.max_payload:
+            size = len(head) + len(payload)
+            raise ValueTooLarge(f"the request has {size} bytes, more than the NATS server accepts")
         loop = asyncio.get_running_loop()
         self._number += 1
         token = str(self._number)
         again = payload if repeat else None
-        pending = self._pending[token] = _Pending(subject, late, loop.create_future(), again)
+        pending = self._pending[token] = _Pending(subject, late, loop.create_future(), again, head)
         alarm = loop.call_later(seconds, self._give_up, pending)
         try:
-            if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}"):
+            if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}", head=head):
                 raise Unavailable(f"the request could not be sent to {self._address.shown}")
             return await pending.reply
         except _Unheard:
@@ -149,7 +158,9 @@ class Mailbox(ServiceTime):
             del self._pending[token]
         await self._require_service(subject, seconds)
         # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
-        return await self.ask(subject, payload, seconds=seconds, late=late, repeat=repeat, served=True)
+        return await self.ask(
+            subject, payload, seconds=seconds, late=late, repeat=repeat, served=True, told=told
+        )
 
     async def _require_service(self, subject: str, seconds: float) -> None:
         """Make sure that a service answers at a subject that this user may certainly use.
@@ -194,7 +205,7 @@ class Mailbox(ServiceTime):
         if _WARNING in message.head:
             self._warn(pending.subject, message.header("Holdfast-Warning"))
         self._learn_time(message.header("Holdfast-Time"), pending.sent)
-        pending.reply.set_result(message.data)
+        pending.reply.set_result(message)
 
     def _on_disconnected(self) -> None:
         for pending in self._pending.values():
@@ -216,7 +227,8 @@ class Mailbox(ServiceTime):
         if pending.again is not None and not pending.reply.done():
             pending.repeated = True
             pending.sent = TICKS()
-            self._client.send(pending.subject, pending.again, reply=f"{self._inbox}.{token}")
+            reply = f"{self._inbox}.{token}"
+            self._client.send(pending.subject, pending.again, reply=reply, head=pending.head)
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, (Untrusted, LoginRefused)):

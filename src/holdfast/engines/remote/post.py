@@ -23,9 +23,16 @@ class Post(Protocol):
         ...
 
     async def ask(
-        self, subject: str, payload: bytes, *, seconds: float, late: Late, repeat: bool = False
-    ) -> bytes:
-        """Send a request and wait for the reply."""
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        seconds: float,
+        late: Late,
+        repeat: bool = False,
+        told: str | None = None,
+    ) -> Answered:
+        """Send a request and wait for the reply. `told` are the fields of a payload that is bytes."""
         ...
 
     def listen(self, subject: str, heard: Callable[[Any], None]) -> Heard:
@@ -42,6 +49,24 @@ class Post(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
+        ...
+
+
+class Answered(Protocol):
+    """A reply."""
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        ...
+
+    @property
+    def head(self) -> bytes:
+        """The headers."""
+        ...
+
+    def header(self, name: str) -> str | None:
+        """Return a header of the reply."""
         ...
 
 

@@ -68,7 +68,25 @@ rows = Table(
     ),
     **_STRICT,
 )
-"""The rows of every space but `kv`."""
+"""The rows of every space but `kv` and those of the parts of blobs."""
+
+# This table has row ids in SQLite, unlike the others. Without them a row is stored in the index itself, and
+# every comparison on the way to a row reads the whole rows that it passes: a quarter of a megabyte each.
+parts = Table(
+    "holdfast_parts",
+    metadata,
+    Column("namespace", Name, primary_key=True),
+    Column("space", Name, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("version", Count, nullable=False),
+    Column("last_writer", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+"""The bytes of blobs, in parts, with their checksums."""
 
 namespaces = Table(
     "holdfast_namespaces",

@@ -244,7 +244,7 @@ class SqliteEngine(SqliteReader):
         looked = loaded.looked | outcome.looks
         return Loaded(
             namespaces={},
-            rows=await self._load_rows(dict.fromkeys(looked, False)) if looked else {},
+            rows=await self._load_rows(decide.looked_for(looked)) if looked else {},
             ends=loaded.ends | {at: await ends_of(self.scan, *at) for at in outcome.wants},
             looked=looked,
         )

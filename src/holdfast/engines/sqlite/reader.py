@@ -19,7 +19,7 @@ from holdfast.engines.sqlite.peeks import Peeks
 from holdfast.engines.sqlite.reader_thread import ReaderThread
 from holdfast.errors import Unavailable
 from holdfast.pace import LOOKS_PER_TURN
-from holdfast.rows import KV, Address, Row
+from holdfast.rows import KV, PARTS, Address, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,11 @@ class SqliteReader:
         if len(addresses) == 1 and addresses[0].space == KV:
             row = await self._look(lambda connection: reads.get(connection, addresses[0]))
             return [row if row is not None and row.alive(now) else None]
-        found = await self._load_rows(dict.fromkeys(addresses, True))
+        wanted = dict.fromkeys(addresses, True)
+        if addresses and addresses[0].space.startswith(PARTS):  # large: the loop has other things to do
+            found = await self._aside(reads.load_rows, wanted)
+        else:
+            found = await self._load_rows(wanted)
         rows = [found.get(address) for address in addresses]
         return [row if row is not None and row.alive(now) else None for row in rows]
 

@@ -56,7 +56,9 @@ def get_alive(connection: sqlite3.Connection, addresses: Sequence[Address], now:
     rows: list[Row | None] = [None] * len(addresses)
     for start in range(0, len(addresses), statements.MAX_ROWS):
         some = addresses[start : start + statements.MAX_ROWS]
-        for values in connection.execute(*statements.load(some, entries=True, shown=True)).fetchall():
+        for values in connection.execute(
+            *statements.load(some, table="plugin_kv_storage", shown=True)
+        ).fetchall():
             row = statements.row(values[2:], values[1])
             if row.expires_at is None or row.expires_at > now:
                 rows[start + values[0]] = row
@@ -83,21 +85,24 @@ def load_rows(
         if address.space == KV:  # the usual group of a sole writer
             row = get(connection, address)
             return {} if row is None else {address: row}
-    alike: defaultdict[tuple[bool, bool], list[Address]] = defaultdict(list)
+    alike: defaultdict[tuple[str, bool], list[Address]] = defaultdict(list)
     for address, shown in wanted.items():
-        alike[address.space == KV, shown].append(address)
+        alike[statements.table_of(address.space), shown].append(address)
     rows: dict[Address, Row] = {}
     whole = True
-    for (entries, shown), addresses in alike.items():
+    for (table, shown), addresses in alike.items():
         for start in range(0, len(addresses), statements.MAX_ROWS):
             some = addresses[start : start + statements.MAX_ROWS]
-            sql, parameters = statements.load(some, entries=entries, shown=shown)
+            sql, parameters = statements.load(some, table=table, shown=shown)
             if room is None and not (most and shown):
                 found = connection.execute(sql, parameters).fetchall()
             else:
                 found, whole = _bounded(connection.cursor().execute(sql, parameters), room, most)
             for values in found:
-                rows[some[values[0]]] = statements.row(values[2:], values[1])
+                if table == "holdfast_parts":
+                    rows[some[values[0]]] = statements.part_row(values[1:])
+                else:
+                    rows[some[values[0]]] = statements.row(values[2:], values[1])
             if not whole:
                 raise Rest(rows, {one: shown for one, shown in wanted.items() if one not in rows})
     return rows
@@ -219,6 +224,7 @@ def counts(connection: sqlite3.Connection, wanted: set[str]) -> dict[str, dict[s
     for name in wanted:
         entries = connection.execute(statements.COUNT_ENTRIES, [plugin_column(name)]).fetchone()
         rows = connection.execute(statements.COUNT_ROWS, [name]).fetchall()
+        rows += connection.execute(statements.COUNT_PARTS, [name]).fetchall()
         [journal] = connection.execute(statements.JOURNAL_BYTES, [name, rules.MAX_VERSION]).fetchone()
         found[name] = summed([(KV, *entries), *rows], journal=journal)
     return found

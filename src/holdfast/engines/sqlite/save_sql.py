@@ -15,10 +15,12 @@ from holdfast.engines.sqlite.sql import (
     JOURNAL_COLUMNS,
     KV_COLUMNS,
     NAMESPACE_COLUMNS,
+    PART_COLUMNS,
     ROW_COLUMNS,
     bound,
     chunks,
     places,
+    table_of,
 )
 from holdfast.rows import KV, Namespace, Record, Row, Run
 
@@ -47,6 +49,7 @@ def save(outcome: Outcome) -> list[Statement]:
     """Return the statements that save an outcome."""
     puts: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
+    parts: list[tuple[Any, ...]] = []
     gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
     for at, new in outcome.rows.items():
         if at.space == KV:
@@ -57,8 +60,10 @@ def save(outcome: Outcome) -> list[Statement]:
                 puts.append((name, at.key, *_columns(new)))
         elif new is None:
             gone[at.namespace, at.space].append(bound(at.key))
-        else:
+        elif new.data is None:
             others.append((at.namespace, at.space, bound(at.key), *_columns(new)))
+        else:
+            parts.append((at.namespace, at.space, bound(at.key), *_columns(new)[:5], new.data))
     plan: list[Statement] = []
     for run in outcome.runs:
         plan += _expire(run)
@@ -70,9 +75,12 @@ def save(outcome: Outcome) -> list[Statement]:
     ):
         if rows:
             plan += _puts(rows, text)
+    # One by one: the driver copies all parameters of a statement at once.
+    plan += [(_put_parts(1, len(part)), part) for part in parts]
     for owner, keys in gone.items():
-        drop = _drop_kv if len(owner) == 1 else _drop_rows
-        plan += [(drop(length), [*owner, *some]) for length, some in chunks([(key,) for key in keys])]
+        for length, some in chunks([(key,) for key in keys]):
+            drop = _drop_kv(length) if len(owner) == 1 else _drop_rows(table_of(owner[1]), length)
+            plan.append((drop, [*owner, *some]))
     for trim in outcome.trims.items():
         plan.append(("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim))
     return plan
@@ -171,6 +179,11 @@ def _put_rows(length: int, width: int) -> str:
 
 
 @cache
+def _put_parts(length: int, width: int) -> str:
+    return _upsert("holdfast_parts", PART_COLUMNS, "namespace, space, key", length, width)
+
+
+@cache
 def _put_namespaces(length: int, width: int) -> str:
     return _upsert("holdfast_namespaces", NAMESPACE_COLUMNS, "name", length, width)
 
@@ -186,10 +199,8 @@ def _drop_kv(length: int) -> str:
 
 
 @cache
-def _drop_rows(length: int) -> str:
-    return (
-        f"DELETE FROM holdfast_rows WHERE namespace = ? AND space = ? AND key IN ({', '.join('?' * length)})"
-    )
+def _drop_rows(table: str, length: int) -> str:
+    return f"DELETE FROM {table} WHERE namespace = ? AND space = ? AND key IN ({', '.join('?' * length)})"
 
 
 def _upsert(table: str, columns: str, key: str, length: int, width: int) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.engines.sql.layout import PARTS, plugin_column
 from holdfast.rows import KV, OVERHEAD, Address, Row
+from holdfast.rows import PARTS as PART_SPACES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ MAX_ROWS: Final = 1024
 _ENVELOPE: Final = "version, created_at, updated_at, last_writer, request_id, expires_at, semantics, spec_ref"
 KV_COLUMNS: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 ROW_COLUMNS: Final = f"namespace, space, key, value, {_ENVELOPE}"
+PART_COLUMNS: Final = "namespace, space, key, value, version, created_at, updated_at, last_writer, data"
 JOURNAL_COLUMNS: Final = (
     "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
 )
@@ -79,6 +81,11 @@ COUNT_ROWS: Final = (
     "FROM holdfast_rows WHERE namespace = ? GROUP BY space"
 )
 """By space of a namespace: the number of rows, the size of keys and values, and that of their other texts."""
+COUNT_PARTS: Final = (
+    "SELECT space, count(*), sum(length(key) + length(CAST(value AS BLOB)) + length(data)), "
+    "sum(length(last_writer)) FROM holdfast_parts WHERE namespace = ? GROUP BY space"
+)
+"""The same for the parts of blobs."""
 OWNERS: Final = (
     "WITH RECURSIVE wanted (name) AS (SELECT min(namespace) FROM holdfast_rows UNION ALL "
     "SELECT (SELECT min(namespace) FROM holdfast_rows WHERE namespace > name) FROM wanted "
@@ -122,6 +129,20 @@ def row(values: Sequence[Any], size: int | None = None) -> Row:
     )
 
 
+def part_row(values: Sequence[Any]) -> Row:
+    """Build the row of a part from its size and its columns. The bytes are None unless they were loaded."""
+    size, value, version, created_at, updated_at, writer, data = values
+    return Row(
+        value=value,
+        size=size,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        last_writer=writer,
+        data=data,
+    )
+
+
 def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
     """Split rows into chunks of standard lengths. Yield each length with the parameters of its rows."""
     start = 0
@@ -131,19 +152,27 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
         start += length
 
 
-def load(wanted: Sequence[Address], *, entries: bool, shown: bool) -> Statement:
-    """Load rows by address, at most `MAX_ROWS`, each with its position. All or none must be entries.
+def table_of(space: str) -> str:
+    """Return the table that holds the rows of a space."""
+    if space == KV:
+        return "plugin_kv_storage"
+    return "holdfast_parts" if space.startswith(PART_SPACES) else "holdfast_rows"
+
+
+def load(wanted: Sequence[Address], *, table: str, shown: bool) -> Statement:
+    """Load rows of a table by address, at most `MAX_ROWS`, each with its position.
 
     If values need not be shown, a row without a deadline comes with the length of its value instead.
     """
     length = _room(len(wanted))
     parameters: list[Any] = []
+    entries = table == "plugin_kv_storage"
     for at in wanted:
         if entries:
             parameters += (plugin_column(at.namespace), at.key)
         else:
             parameters += (at.namespace, at.space, bound(at.key))
-    text = _load_kv if entries else _load_rows
+    text = _LOAD[table]
     parameters += [_NOBODY] * ((2 if entries else 3) * (length - len(wanted)))
     return text(length, shown), parameters
 
@@ -171,20 +200,25 @@ def load_namespaces(names: Sequence[str]) -> Iterator[Statement]:
         yield _load_namespaces(length), parameters
 
 
+_ALIVE: Final = " AND (expires_at IS NULL OR expires_at > ?)"
+
+
 def scan(space: str, *, values: bool, bounded: bool, after: bool, reverse: bool = False) -> str:
     """Select the living rows of a range in key order. Parameters: see `SqliteEngine.scan`.
 
     With `after`, the range excludes its first key.
     """
+    table = table_of(space)
     if space == KV:
-        table, owner, value = "plugin_kv_storage", "plugin_name = ?", "value_json"
+        owner, value, alive = "plugin_name = ?", "value_json", _ALIVE
     else:
-        table, owner, value = "holdfast_rows", "namespace = ? AND space = ?", "value"
+        owner, value = "namespace = ? AND space = ?", "value"
+        alive = _ALIVE if table == "holdfast_rows" else " AND ? IS NOT NULL"  # parts have no deadlines
     shown = f"key, {value}, {_ENVELOPE}" if values else "key"
     return (
         f"SELECT {shown} FROM {table} WHERE {owner} AND key {'>' if after else '>='} ?"
         + (" AND key < ?" if bounded else "")
-        + f" AND (expires_at IS NULL OR expires_at > ?) ORDER BY key{' DESC' if reverse else ''} LIMIT ?"
+        + f"{alive} ORDER BY key{' DESC' if reverse else ''} LIMIT ?"
     )
 
 
@@ -247,6 +281,23 @@ def _load_rows(length: int, shown: bool) -> str:
         f"SELECT number, {_shown('value', shown)}, {_ENVELOPE} "
         "FROM wanted CROSS JOIN holdfast_rows ON namespace = owner AND space = room AND key = name"
     )
+
+
+@cache
+def _load_parts(length: int, shown: bool) -> str:
+    return (
+        f"WITH wanted(number, owner, room, name) AS ({_numbered(length, 3)}) "
+        "SELECT number, length(CAST(value AS BLOB)) + length(data), value, version, created_at, updated_at, "
+        f"last_writer, {'data' if shown else 'NULL'} "
+        "FROM wanted CROSS JOIN holdfast_parts ON namespace = owner AND space = room AND key = name"
+    )
+
+
+_LOAD: Final = {
+    "plugin_kv_storage": _load_kv,
+    "holdfast_rows": _load_rows,
+    "holdfast_parts": _load_parts,
+}
 
 
 def _numbered(length: int, width: int) -> str:

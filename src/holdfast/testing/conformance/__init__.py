@@ -1,4 +1,4 @@
-"""The suite that certifies an engine: every rule of keys, recipes and tables, as users see it.
+"""The suite that certifies an engine: every rule of keys, recipes, tables and blobs, as users see it.
 
 Law: a test here holds on every engine and names the rule it protects. It sees what a caller sees, moves time
 by the clock it is given, and skips nothing. Where an engine declares fewer capabilities, the test asserts the
@@ -7,6 +7,7 @@ reduced behaviour.
 
 from holdfast.testing.conformance.audit import AuditRules
 from holdfast.testing.conformance.batches import BatchRules
+from holdfast.testing.conformance.blobs import BlobRules
 from holdfast.testing.conformance.costs import CostRules
 from holdfast.testing.conformance.counters import CounterRules
 from holdfast.testing.conformance.deadlines import DeadlineRules
@@ -68,9 +69,10 @@ class Conformance(
     TableQueryRules,
     TableIndexRules,
     TableTtlRules,
+    BlobRules,
     CostRules,
 ):
-    """All rules of keys and tables. Subclass it, set `scheme`, and supply the fixture `make_store`.
+    """All rules of keys, tables and blobs. Subclass it, set `scheme`, and supply the fixture `make_store`.
 
     `make_store` returns an asynchronous function that takes a clock and opens a store on the storage of the
     current test: empty at first, the same each time it is called. The store must have `reap=False`.

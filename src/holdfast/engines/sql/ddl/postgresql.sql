@@ -35,6 +35,19 @@ CREATE TABLE holdfast_rows (
 
 CREATE INDEX idx_rows_expires_at ON holdfast_rows (namespace, space, expires_at) WHERE expires_at IS NOT NULL;
 
+CREATE TABLE holdfast_parts (
+    namespace TEXT COLLATE "C" NOT NULL,
+    space TEXT COLLATE "C" NOT NULL,
+    key BYTEA NOT NULL,
+    value TEXT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    version BIGINT NOT NULL,
+    last_writer TEXT NOT NULL,
+    data BYTEA NOT NULL,
+    PRIMARY KEY (namespace, space, key)
+);
+
 CREATE TABLE holdfast_namespaces (
     name TEXT COLLATE "C" NOT NULL,
     revision BIGINT NOT NULL,
@@ -86,4 +99,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0005');

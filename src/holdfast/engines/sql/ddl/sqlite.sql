@@ -39,6 +39,20 @@ CREATE TABLE holdfast_rows (
 
 CREATE INDEX idx_rows_expires_at ON holdfast_rows (namespace, space, expires_at) WHERE expires_at IS NOT NULL;
 
+CREATE TABLE holdfast_parts (
+    namespace TEXT NOT NULL,
+    space TEXT NOT NULL,
+    "key" BLOB NOT NULL,
+    value TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    last_writer TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (namespace, space, "key")
+)
+ STRICT;
+
 CREATE TABLE holdfast_namespaces (
     name TEXT NOT NULL,
     revision INTEGER NOT NULL,
@@ -95,4 +109,4 @@ CREATE TABLE IF NOT EXISTS alembic_version (
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+INSERT INTO alembic_version (version_num) VALUES ('0005');

@@ -1,0 +1,139 @@
+"""Sending the parts of a blob.
+
+Law: a bounded number of parts is in flight, so that the memory that a put takes does not depend on the size
+of the blob. A part is stored once however often it is sent, so it may be sent again after any failure. An
+upload that fails leaves nothing behind; one whose process dies is swept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.blobs import fields as of
+from holdfast.blobs.commands import Begun
+from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, checksum_after, checksum_of, manifest_of
+from holdfast.commands import Stored
+from holdfast.errors import HoldfastError, OutcomeUnknown, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.blobs.commands import StoreBlob
+    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.verbs.blobs import BlobVerbs
+
+IN_FLIGHT: Final = 16
+"""Number of parts that are sent before the first of them must have arrived."""
+ATTEMPTS: Final = 5
+"""Number of times that a part is sent before the put fails."""
+PAUSE: Final = 0.1
+"""Seconds before a part is sent again if the refusal names no time; twice as long each time."""
+_AGAIN: Final = (Transient, OutcomeUnknown)
+
+
+async def store_blob(
+    store: Pipeline, verbs: BlobVerbs, wanted: StoreBlob, parts: AsyncIterator[bytes]
+) -> Stored:
+    """Send a blob and store it. `wanted` says everything about it but its size, checksum and bytes.
+
+    A blob of one part takes a single command.
+    """
+    first = await anext(parts, b"")
+    second = await anext(parts, None) if first else None
+    if second is None:
+        checksum = await asyncio.to_thread(checksum_of, first)
+        command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=checksum)
+        return await _executed(store, command)
+    return await _Upload(store, verbs).store(wanted, [first, second], parts)
+
+
+async def _executed(store: Pipeline, command: StoreBlob) -> Stored:
+    result = await store.execute(command)
+    assert isinstance(result, Stored)
+    return result
+
+
+class _Upload:
+    """An upload in progress."""
+
+    def __init__(self, store: Pipeline, verbs: BlobVerbs) -> None:
+        self._store = store
+        self._verbs = verbs
+        self._number = 0
+        self._chain = EMPTY
+        self._size = 0
+        self._sent: deque[asyncio.Task[str]] = deque()
+        self._arrived = 0
+
+    async def store(self, wanted: StoreBlob, begun: list[bytes], rest: AsyncIterator[bytes]) -> Stored:
+        """Send the parts, then store the blob."""
+        result = await self._store.execute(self._verbs.begin())
+        assert isinstance(result, Begun)
+        upload = result.upload
+        try:
+            await self._send_all(upload, begun, rest)
+            stored = await _executed(
+                self._store,
+                msgspec.structs.replace(wanted, upload=upload, size=self._size, checksum=self._chain),
+            )
+        except OutcomeUnknown:
+            raise  # the parts may be those of a blob by now
+        except Exception:
+            await self._abort(upload)
+            raise
+        if manifest_of(stored.key, stored.row.value).upload != upload:  # the answer of an earlier request
+            await self._abort(upload)
+        return stored
+
+    async def _abort(self, upload: int) -> None:
+        with contextlib.suppress(HoldfastError):  # the sweep removes what is left
+            await self._store.execute(self._verbs.abort(upload))
+
+    async def _send_all(self, upload: int, begun: list[bytes], rest: AsyncIterator[bytes]) -> None:
+        try:
+            for part in begun:
+                await self._send(upload, part)
+            async for part in rest:
+                await self._send(upload, part)
+            while self._sent:
+                await self._next_arrival()
+        finally:
+            for task in self._sent:
+                task.cancel()
+            await asyncio.gather(*self._sent, return_exceptions=True)
+
+    async def _send(self, upload: int, part: bytes) -> None:
+        """Send a part, once there is room for it."""
+        if len(self._sent) == IN_FLIGHT:
+            await self._next_arrival()
+        self._size += len(part)
+        if self._size > MAX_BLOB_BYTES:
+            of.size(self._size)
+        self._sent.append(asyncio.create_task(self._deliver(upload, self._number, part)))
+        self._number += 1
+
+    async def _next_arrival(self) -> None:
+        """Wait until the oldest part has arrived."""
+        checksum = await self._sent[0]
+        self._sent.popleft()
+        self._chain = checksum_after(self._chain, checksum, self._arrived)
+        self._arrived += 1
+
+    async def _deliver(self, upload: int, number: int, part: bytes) -> str:
+        """Send a part until it has arrived. Returns its checksum."""
+        checksum = await asyncio.to_thread(checksum_of, part)
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._store.execute(self._verbs.put_part(upload, number, part, checksum))
+                break
+            except _AGAIN as refusal:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                given = refusal.retry_after if isinstance(refusal, Transient) else None
+                await asyncio.sleep(PAUSE * 2**attempt if given is None else given)
+        return checksum
