@@ -64,7 +64,7 @@ def drawn() -> str:
 
 
 def _boxes(names: list[str]) -> list[tuple[str, str]]:
-    if len(names) > 2:
+    if len(names) > 3:
         return [("the vocabulary", ", ".join(sorted(names)))]
     return [(f"{name}/" if (LIBRARY / name).is_dir() else name, sentence(name)) for name in names]
 

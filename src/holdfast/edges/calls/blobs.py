@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.kv import KV
 
-_SHARED: Final = (
+SHARED: Final = (
     *("list", "changes", "history", "stats", "ready", "get_ttl"),
     *("set_ttl", "remove_ttl", "restore", "delete", "delete_many", "delete_prefix"),
 )
@@ -113,6 +113,6 @@ VERBS: Final = catalogue(
     _writing("commit", "Put a blob whose parts have been sent.", of.CommitFields, StoredReply),
     _writing("abort", "Give up an upload.", of.UploadFields, Nothing, destroys=True),
     _writing("copy", "Copy a blob.", of.CopyFields, StoredReply),
-    *(keys.VERBS[name] for name in _SHARED),
+    *(keys.VERBS[name] for name in SHARED),
 )
 """The verbs on blobs."""

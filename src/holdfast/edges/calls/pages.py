@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls import keys, operators, tables
+from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.fields import CallFields, WriteFields
 from holdfast.edges.calls.key_fields import KeyWriteFields
 
@@ -134,6 +134,7 @@ def kind(told: dict[str, Any]) -> str:
 BLOCKS: Final = {
     "keys": verbs_text(keys.VERBS),
     "tables": verbs_text(tables.VERBS),
+    "blobs": verbs_text({name: verb for name, verb in blobs.VERBS.items() if name not in blobs.SHARED}),
     "operators": verbs_text(operators.VERBS),
     "every_call": _shared(*SHARED),
 }
