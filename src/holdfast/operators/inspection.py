@@ -14,7 +14,9 @@ from holdfast import rules
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import DatabaseError
-from holdfast.rows import DROPPED, GUARD, KV, LETTER, REQUEST, TABLE, TRASH
+from holdfast.families import has_blobs
+from holdfast.operators.blob_inspection import BlobInspection
+from holdfast.rows import DROPPED, GUARD, KV, LETTER, REQUEST, TABLE, TRASH, UPLOAD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,7 +73,7 @@ class Inspection:
     async def _walked(self, name: str) -> Inspected:
         found = Inspected()
         items: list[str] = []
-        for space in (KV, TRASH, GUARD, REQUEST, LETTER, TABLE, DROPPED):
+        for space in (KV, TRASH, GUARD, REQUEST, LETTER, TABLE, DROPPED, UPLOAD):
             async for key, row in self._rows(name, space):
                 readable = _look(found, space, key, row)
                 if space == KV and row.version > 0:
@@ -85,7 +87,20 @@ class Inspection:
                 async for key, row in self._rows(name, space):
                     _look(found, space, key, row)
                     _count(found, key, row)
+        if has_blobs(name):
+            await self._walk_blobs(name, found)
         return found
+
+    async def _walk_blobs(self, name: str, found: Inspected) -> None:
+        def tell(trouble: str) -> None:
+            if len(found.unreadable) < SHOWN:
+                found.unreadable.append(trouble)
+
+        def count(key: bytes, row: Row) -> None:
+            found.rows += 1
+            found.bytes += len(key) + row.size
+
+        await BlobInspection(self._engine, name, walk=self._rows, tell=tell, count=count).run()
 
     async def _rows(self, name: str, space: str) -> AsyncIterator[tuple[str | bytes, Row]]:
         after: str | bytes | None = None

@@ -12,7 +12,8 @@ from holdfast.clock import moment
 from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import Announcer, Examined, Rescuer
-from holdfast.errors import Unsupported
+from holdfast.errors import Unsupported, ValidationError
+from holdfast.families import has_blobs
 from holdfast.model import Policy, Stats
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV, SYSTEM
@@ -151,6 +152,10 @@ class Operations(Pipeline):
             ValueTooLarge: The entries have more than 524,288 bytes together.
         """
         root = rules.semantic_root(rules.namespace(namespace))
+        if has_blobs(namespace):
+            raise ValidationError(
+                "the entries of blobs can't be loaded without their bytes", field="namespace"
+            )
         verbs = self.verbs(namespace, root=root, principal=principal)
         result = await self.execute(verbs.load(entries, keep_versions=keep_versions, **provenance))
         assert isinstance(result, Written)

@@ -65,6 +65,13 @@ async def fill(url: str, audit_key: str | None = None) -> None:
         await tables.create_table("gone", partition_key=("user", "string"))
         await tables.put_item("gone", {"user": "a"})
         await tables.drop_table("gone")
+        blobs = store.blobs("jobs")
+        await store.set_policy("blob/jobs", {"trash": True})
+        for name in ("one", "two", "trashed", "replaced", "replaced"):
+            await blobs.put(name, name.encode() * 100_000)
+        await blobs.put("empty", b"")
+        await blobs.copy("one", "copy")
+        await blobs.delete("trashed")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -238,3 +245,29 @@ async def _told(path: Path) -> list[str]:
             return [finding.message async for finding in deep(store, engine) if finding.level == "fail"]
     except holdfast.HoldfastError as error:  # it does not even open, which the doctor tells as well
         return [error.message]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("UPDATE holdfast_parts SET data = zeroblob(length(data)) WHERE key = x'00000001'", "were changed"),
+        ("DELETE FROM holdfast_parts WHERE key = x'00000000'", "bytes"),
+        ("DELETE FROM holdfast_rows WHERE space = 'upload'", "are missing"),
+        (
+            "UPDATE plugin_kv_storage SET value_json = replace(value_json, '\"size\":', '\"size\":1') "
+            "WHERE plugin_name = 'blob/jobs'",
+            "bytes",
+        ),
+        ("UPDATE plugin_kv_storage SET value_json = '{}' WHERE plugin_name = 'blob/jobs'", "manifest"),
+        ("DELETE FROM plugin_kv_storage WHERE key = 'copy'", "too often"),
+    ],
+)
+def test_blobs_that_are_not_what_was_put(cli: Cli, url: str, sql: str, told: str) -> None:
+    """Bytes, manifests and references that SQL has changed are found, and the blob is named."""
+    asyncio.run(fill(url))
+    with contextlib.closing(sqlite3.connect(url)) as file, file:
+        file.execute(sql)
+    outcome = cli("doctor", "--deep", "--json", "--url", url)
+    failed = [one["message"] for one in outcome.json["checks"] if one["level"] == "fail"]
+    assert any(told in message and "blob/jobs" in message for message in failed), failed
+    assert outcome.code != 0

@@ -149,6 +149,8 @@ class BlobRules(Fixtures):
             for value in (-1, 1.0, "1"):
                 with refusal(ValidationError, field=field):
                     await read(blobs, "b", **{field: value})
+        with refusal(ValidationError, field="namespace", says="without their bytes"):
+            await store.load(NAME, [], keep_versions=False)
         assert await blobs.head("b") is None
 
     async def test_ranges_of_a_blob(self, blobs: BlobsHandle) -> None:
