@@ -24,6 +24,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_KILL_CYCLES": "{rounds}"},
         500,
     ),
+    "blobs": (
+        ["tests/robustness/test_blobs_kill.py", "--timeout=0"],
+        {"HOLDFAST_BLOB_CYCLES": "{rounds}"},
+        200,
+    ),
     "machine": (
         ["tests/machine", "tests/engines/test_postgres_alike.py", "--timeout=0"],
         {"HOLDFAST_SOAK": "1"},

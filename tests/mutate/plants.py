@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutate import (
+    blobs,
     bus,
     deadlines,
     decide,
@@ -36,6 +37,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *doors.PLANTS,
     *http.PLANTS,
     *grants.PLANTS,
+    *blobs.PLANTS,
 )
 
 FAST: Final[tuple[str, ...]] = (
