@@ -123,6 +123,8 @@ BARS: Final = (
     Bar(group="10", scenario="startup.get", at_most=0.3),
     Bar(group="house", scenario="http.get.128", over="starlette echo", at_least=0.6),
     Bar(group="house", scenario="http.set.128", over="starlette echo", at_least=0.4),
+    Bar(group="blobs", scenario="blobs.put.megabytes", over="sqlite3", at_least=0.5),
+    Bar(group="blobs", scenario="blobs.get.megabytes", over="sqlite3", at_least=0.5),
     # What was promised before: a commit serves many callers, and one plugin does not starve another.
     Bar(group="house", scenario="group_commit", side="128 in flight", over="1 in flight", at_least=4),
     Bar(group="house", scenario="fairness.p99", side="beside a flood", over="alone", at_most=3),

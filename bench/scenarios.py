@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.bars import BARS, FLOORS, Bar
+from bench.blobs import blobs
 from bench.embedded import embedded, group_commit, postgres
 from bench.fanout import watch
 from bench.floors import floors
@@ -43,6 +44,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         cleanup,
         cleanup_small,
         tables,
+        blobs,
         watch,
         startup,
         footprint,
@@ -92,11 +94,12 @@ SUITES: Final = {
             "footprint",
             "cleanup",
             "tables",
+            "blobs",
             "where",
             "matrix",
         ),
         seconds=0.8,
-        bars=_bars(*"12345689", "10", "house", growing=False),
+        bars=_bars(*"12345689", "10", "blobs", "house", growing=False),
     ),
 }
 LEAST_ROUNDS: Final = 5

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from holdfast.blobs.manifest import Manifest
     from holdfast.model import Blob
     from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.rows import Row
 
-AHEAD: Final = 4
-"""Number of parts that are read before they are needed."""
+AT_ONCE: Final = 4
+"""Number of parts that are read with one query."""
+AHEAD: Final = 2
+"""Number of queries whose parts are held or being read: one is handed out while the next is read."""
 
 
 class BlobReader:
@@ -83,26 +86,34 @@ class BlobReader:
 
     async def _parts(self, first: int, last: int) -> AsyncIterator[tuple[bytes, str]]:
         """Yield the verified parts with their checksums, reading some ahead."""
-        reading: deque[asyncio.Task[tuple[bytes, str]]] = deque()
-        following = first
+        reading: deque[asyncio.Task[list[Row | None]]] = deque()
+        following = number = first
         try:
             while reading or following <= last:
                 while following <= last and len(reading) < AHEAD:
-                    reading.append(asyncio.create_task(self._part(following)))
-                    following += 1
-                yield await reading[0]
+                    some = range(following, min(following + AT_ONCE, last + 1))
+                    reading.append(asyncio.create_task(self._read(some)))
+                    following = some.stop
+                rows = await reading[0]
                 reading.popleft()
+                for row in rows:
+                    yield await self._verified(number, row)
+                    number += 1
         finally:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
 
-    async def _part(self, number: int) -> tuple[bytes, str]:
+    async def _read(self, numbers: range) -> list[Row | None]:
         space = part_space(self._manifest.upload)
-        [row] = await self._store.parts([Address(self._namespace, space, part_key(number))])
+        return await self._store.parts(
+            [Address(self._namespace, space, part_key(number)) for number in numbers]
+        )
+
+    async def _verified(self, number: int, row: Row | None) -> tuple[bytes, str]:
         if row is None or row.data is None:
             raise await self._loss(number)
-        checksum = await asyncio.to_thread(checksum_of, row.data)
+        checksum = checksum_of(row.data)  # half a millisecond; handing it to a thread takes as long
         if checksum != row.value or len(row.data) != self._size_of(number):
             raise DatabaseError(
                 f"part {number} of {self._what} does not match its checksum: it was changed outside "

@@ -46,7 +46,7 @@ async def store_blob(
     first = await anext(parts, b"")
     second = await anext(parts, None) if first else None
     if second is None:
-        checksum = await asyncio.to_thread(checksum_of, first)
+        checksum = checksum_of(first)
         command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=checksum)
         return await _executed(store, command)
     return await _Upload(store, verbs).store(wanted, [first, second], parts)
@@ -126,7 +126,7 @@ class _Upload:
 
     async def _deliver(self, upload: int, number: int, part: bytes) -> str:
         """Send a part until it has arrived. Returns its checksum."""
-        checksum = await asyncio.to_thread(checksum_of, part)
+        checksum = checksum_of(part)
         for attempt in range(ATTEMPTS):
             try:
                 await self._store.execute(self._verbs.put_part(upload, number, part, checksum))

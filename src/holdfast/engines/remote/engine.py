@@ -9,6 +9,7 @@ and `exchange` sends a request and waits for its reply.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ class RemoteEngine(RemoteOperators):
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
         if addresses and addresses[0].space.startswith(PARTS):
-            return [await self._part(address) for address in addresses]
+            return await asyncio.gather(*map(self._part, addresses))
         if any(address.space != KV for address in addresses):
             raise Unsupported("a service exposes entries only, not the rows of other spaces")
         if len(addresses) == 1:
