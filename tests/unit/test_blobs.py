@@ -140,6 +140,17 @@ async def test_a_finished_upload_is_closed(store: Store) -> None:
         await call(store, "put_part", upload=another, number=0, data=b"x")
 
 
+async def test_a_deadline_is_kept(store: Store) -> None:
+    """`KEEP` keeps a deadline and keeps none, unless the policy requires one."""
+    blobs = store.blobs("p")
+    assert (await blobs.put("b", b"x", ttl=holdfast.KEEP)).expires_at is None
+    assert (await blobs.put("b", b"y", ttl=holdfast.KEEP)).expires_at is None
+    await store.set_policy(NAME, {"ttl_required": True})
+    with refusal(ValidationError, field="ttl"):
+        await blobs.put("b", b"z", ttl=holdfast.KEEP)
+    assert (await blobs.put("b", b"z", ttl=5)).expires_at is not None
+
+
 async def test_too_large(store: Store) -> None:
     """A size past the limit is refused."""
     with refusal(ValueTooLarge, field="size"):

@@ -7,7 +7,7 @@ reduced behaviour.
 
 from holdfast.testing.conformance.audit import AuditRules
 from holdfast.testing.conformance.batches import BatchRules
-from holdfast.testing.conformance.blobs import BlobRules
+from holdfast.testing.conformance.blob_entries import BlobEntryRules
 from holdfast.testing.conformance.costs import CostRules
 from holdfast.testing.conformance.counters import CounterRules
 from holdfast.testing.conformance.deadlines import DeadlineRules
@@ -69,7 +69,7 @@ class Conformance(
     TableQueryRules,
     TableIndexRules,
     TableTtlRules,
-    BlobRules,
+    BlobEntryRules,
     CostRules,
 ):
     """All rules of keys, tables and blobs. Subclass it, set `scheme`, and supply the fixture `make_store`.
