@@ -66,11 +66,16 @@ def data(given: object, *, given_checksum: object = None) -> tuple[bytes, str]:
     if len(given) > PART_BYTES:
         raise ValueTooLarge(f"a part has at most {PART_BYTES} bytes, not {len(given)}", field="data")
     found = checksum_of(given)
-    if given_checksum is not None and checksum(given_checksum) != found:
-        raise ValidationError(
-            f"the checksum of the bytes that arrived is {found}, not {given_checksum}", field="checksum"
-        )
+    require_checksum(found, given_checksum)
     return given, found
+
+
+def require_checksum(found: str, given: object) -> None:
+    """Refuse bytes whose checksum is not the one that the caller gave, if any."""
+    if given is not None and checksum(given) != found:
+        raise ValidationError(
+            f"the checksum of the bytes that arrived is {found}, not {given}", field="checksum"
+        )
 
 
 def upload(number: object) -> int:

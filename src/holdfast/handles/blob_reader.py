@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.blobs.manifest import (
     EMPTY,
@@ -23,17 +23,28 @@ from holdfast.errors import Busy, DatabaseError
 from holdfast.rows import Address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from holdfast.blobs.manifest import Manifest
     from holdfast.model import Blob
-    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
 
 AT_ONCE: Final = 4
 """Number of parts that are read with one query."""
 AHEAD: Final = 2
 """Number of queries whose parts are held or being read: one is handed out while the next is read."""
+
+
+class PartStore(Protocol):
+    """The part of a store that a reader uses."""
+
+    async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """Read parts of blobs with their bytes."""
+        ...
+
+    async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
+        """Read the row of an entry, and the time."""
+        ...
 
 
 class BlobReader:
@@ -46,7 +57,7 @@ class BlobReader:
     """
 
     def __init__(
-        self, store: Pipeline, namespace: str, blob: Blob, manifest: Manifest, *, start: int, end: int
+        self, store: PartStore, namespace: str, blob: Blob, manifest: Manifest, *, start: int, end: int
     ) -> None:
         self.blob = blob
         self.start = min(start, end)
@@ -67,8 +78,12 @@ class BlobReader:
         """
         return b"".join([piece async for piece in self])
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes in pieces of at most 262,144."""
+        return self.pieces()
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield the bytes in pieces of at most 262,144, for a caller that closes the generator."""
         size = self._manifest.part_bytes
         if self.start == self.end:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.blobs.commands import StoreBlob
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.commands import Result, WriteCommand
     from holdfast.verbs.blobs import BlobVerbs
 
 IN_FLIGHT: Final = 16
@@ -36,23 +36,39 @@ PAUSE: Final = 0.1
 _AGAIN: Final = (Transient, OutcomeUnknown)
 
 
+class BlobWriter(Protocol):
+    """The part of a store that an upload uses."""
+
+    async def execute(self, command: WriteCommand) -> Result:
+        """Execute a command."""
+        ...
+
+
 async def store_blob(
-    store: Pipeline, verbs: BlobVerbs, wanted: StoreBlob, parts: AsyncIterator[bytes]
+    store: BlobWriter,
+    verbs: BlobVerbs,
+    wanted: StoreBlob,
+    parts: AsyncIterator[bytes],
+    *,
+    in_flight: int = IN_FLIGHT,
+    checksum: str | None = None,
 ) -> Stored:
     """Send a blob and store it. `wanted` says everything about it but its size, checksum and bytes.
 
-    A blob of one part takes a single command.
+    A blob of one part takes a single command. `checksum` is that of the whole blob, if the caller knows it.
     """
     first = await anext(parts, b"")
     second = await anext(parts, None) if first else None
     if second is None:
-        checksum = checksum_of(first)
-        command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=checksum)
+        found = checksum_of(first)
+        of.require_checksum(found, checksum)
+        command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=found)
         return await _executed(store, command)
-    return await _Upload(store, verbs).store(wanted, [first, second], parts)
+    upload = _Upload(store, verbs, in_flight)
+    return await upload.store(wanted, [first, second], parts, checksum)
 
 
-async def _executed(store: Pipeline, command: StoreBlob) -> Stored:
+async def _executed(store: BlobWriter, command: StoreBlob) -> Stored:
     result = await store.execute(command)
     assert isinstance(result, Stored)
     return result
@@ -61,7 +77,8 @@ async def _executed(store: Pipeline, command: StoreBlob) -> Stored:
 class _Upload:
     """An upload in progress."""
 
-    def __init__(self, store: Pipeline, verbs: BlobVerbs) -> None:
+    def __init__(self, store: BlobWriter, verbs: BlobVerbs, in_flight: int) -> None:
+        self._in_flight = in_flight
         self._store = store
         self._verbs = verbs
         self._number = 0
@@ -70,13 +87,16 @@ class _Upload:
         self._sent: deque[asyncio.Task[str]] = deque()
         self._arrived = 0
 
-    async def store(self, wanted: StoreBlob, begun: list[bytes], rest: AsyncIterator[bytes]) -> Stored:
+    async def store(
+        self, wanted: StoreBlob, begun: list[bytes], rest: AsyncIterator[bytes], checksum: str | None
+    ) -> Stored:
         """Send the parts, then store the blob."""
         result = await self._store.execute(self._verbs.begin())
         assert isinstance(result, Begun)
         upload = result.upload
         try:
             await self._send_all(upload, begun, rest)
+            of.require_checksum(self._chain, checksum)
             stored = await _executed(
                 self._store,
                 msgspec.structs.replace(wanted, upload=upload, size=self._size, checksum=self._chain),
@@ -109,7 +129,7 @@ class _Upload:
 
     async def _send(self, upload: int, part: bytes) -> None:
         """Send a part, once there is room for it."""
-        if len(self._sent) == IN_FLIGHT:
+        if len(self._sent) == self._in_flight:
             await self._next_arrival()
         self._size += len(part)
         if self._size > MAX_BLOB_BYTES:

@@ -137,7 +137,7 @@ class Blobs:
         manifest = manifest_of(name, row.value)
         stop = manifest.size if end is None else min(end, manifest.size)
         return BlobReader(
-            self.store, self.namespace, _described(name, row, manifest), manifest, start=start, end=stop
+            self.store, self.namespace, described(name, row, manifest), manifest, start=start, end=stop
         )
 
     async def head(self, name: str) -> Blob | None:
@@ -338,10 +338,11 @@ class Blobs:
 
 
 def _blob(name: str, row: Row) -> Blob:
-    return _described(name, row, manifest_of(name, row.value))
+    return described(name, row, manifest_of(name, row.value))
 
 
-def _described(name: str, row: Row, manifest: Manifest) -> Blob:
+def described(name: str, row: Row, manifest: Manifest) -> Blob:
+    """Return the blob that a row and its manifest describe."""
     entry = entry_of(name, row, value=False)
     return Blob(
         name=name,

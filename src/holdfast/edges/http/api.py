@@ -18,6 +18,8 @@ import msgspec
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
+from holdfast.edges.http.blob_steps import BlobSteps, Caller
+from holdfast.edges.http.blobs import BlobTransfers, ClientGone, deadline_fields, transfer_of
 from holdfast.edges.http.routes import found
 from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
 from holdfast.edges.http.watching import Watches, start_of
@@ -95,7 +97,9 @@ class Api:
     def __init__(self, guard: Gatekeeper, store: Store) -> None:
         self.service: Service | None = None
         self._guard = guard
+        self._store = store
         self._watches = Watches(store)
+        self._transfers = BlobTransfers()
         self._endpoint = Endpoint(name="http", subject="", queue_group="")
         self._receiving = 0
 
@@ -109,7 +113,11 @@ class Api:
         call = None
         try:
             asked = _watched(found(scope["method"], scope["raw_path"]), scope)
-            call = HttpCall(scope, asked, await self._guard.admit(scope, asked))
+            user = await self._guard.admit(scope, asked)
+            if asked.place.family == "blob" and asked.key is not None and scope["method"] != "DELETE":
+                await self._transfer(service, asked, user=user, scope=scope, receive=receive, send=send)
+                return
+            call = HttpCall(scope, asked, user)
             if call.watches:
                 response = await self._watch(service, call, scope, receive, send)
                 if response is not None:
@@ -124,6 +132,32 @@ class Api:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
         await respond(send, response, _told(service, call))
+
+    async def _transfer(
+        self, service: Service, asked: Found, *, user: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Receive or send a blob."""
+
+        async def queue(made: Callable[..., Request]) -> Answer:
+            return await self._queued(service, made)
+
+        place = asked.place
+        steps = BlobSteps(Caller(place, user), queue, deadline_fields(scope))
+        verbs = self._store.verbs(place.namespace, writer=place.owner)
+        transfer = transfer_of(scope, asked.key or "", steps, verbs)
+        try:
+            if scope["method"] == "PUT":
+                response: Response | None = await self._transfers.put(transfer, receive)
+            else:
+                response = await self._transfers.get(transfer, receive, send)
+        except ClientGone:
+            return
+        except HoldfastError as error:
+            if not steps.taken:
+                service.refused(scope["path"], error)
+            response = responses.problem(error)
+        if response is not None:
+            await respond(send, response, _told(service, None))
 
     async def _watch(
         self, service: Service, call: HttpCall, scope: Scope, receive: Receive, send: Send
@@ -161,6 +195,19 @@ class Api:
             back=partial(_hand_back, answer),
         )
         service.accept(request)
+        return await answer
+
+    async def _queued(self, service: Service, made: Callable[..., Request]) -> Answer:
+        """Queue a step of a transfer and wait for its answer."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        service.accept(
+            made(
+                received=service.now(),
+                endpoint=self._endpoint,
+                client=service.client,
+                back=partial(_hand_back, answer),
+            )
+        )
         return await answer
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:

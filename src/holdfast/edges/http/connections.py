@@ -157,6 +157,10 @@ class BoundedConnection(HttpToolsProtocol):
         wire = self.transport.get_extra_info("socket")
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
 
+    def moved(self) -> None:
+        """Give the client the time of a response again: it has taken or sent a whole part of a large body."""
+        self._until = self.loop.time() + ANSWER_SECONDS
+
     def cut(self) -> None:
         """End the connection at once. Closing would wait for a client that does not read."""
         self.transport.abort()

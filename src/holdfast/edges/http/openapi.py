@@ -2,8 +2,8 @@
 
     python -m holdfast.edges.http.openapi > openapi.json
 
-Law: everything about a verb comes from its declaration. Only the second spelling of four verbs, with a key in
-the path, is described here.
+Law: everything about a verb comes from its declaration. Only the second spelling of a few verbs, with a key
+in the path, is described here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import holdfast
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.key_fields import DeletedReply, EntryReply, ListFields, ListReply, StoredReply
 from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
+from holdfast.edges.http.routes import RESOURCES
 from holdfast.errors import error_classes
 from holdfast.model import Change
 
@@ -31,6 +32,7 @@ PATHS: Final = {
     "kv": ("/v1/kv/{plugin}", _PLUGIN),
     "semantic": ("/v1/semantic/{tenant}/{project}", _TENANT),
     "table": ("/v1/table/{plugin}", _PLUGIN),
+    "blob": ("/v1/blob/{plugin}", _PLUGIN),
     "admin": ("/v1/admin", {}),
 }
 """The path of each family, and the parameters in it."""
@@ -38,11 +40,13 @@ _TAGS: Final = {
     "kv": "Keys of a plugin",
     "semantic": "Keys of a tenant's project",
     "table": "Tables of a plugin",
+    "blob": "Blobs of a plugin",
     "admin": "Verbs for operators",
 }
 _DESCRIPTION: Final = (
-    "A key-value store with versions, expiry, watches and tables. Every verb is a POST of its fields. A key "
-    "is also a resource: its value is the body, and its version the entity tag."
+    "A key-value store with versions, expiry, watches, tables and blobs. Every verb is a POST of its fields. "
+    "A key is also a resource: its value is the body, and its version the entity tag. So is a blob, whose "
+    "body is its bytes."
 )
 _IF_MATCH: Final = ("If-Match", "Write only if the entry has this version, in quotes; else 412.")
 _IF_NONE: Final = ("If-None-Match", "With *, write only if there is no entry; else 412.")
@@ -50,6 +54,11 @@ _REQUEST_ID: Final = ("Holdfast-Request-Id", "Names the request: sent again, it 
 _WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.")
 _TTL: Final = ("Holdfast-TTL", "The time to live in seconds, or `keep`; none if not given.")
 _DEADLINE: Final = ("Holdfast-Deadline-Ms", "Milliseconds after which a request that waits is refused.")
+_METADATA: Final = ("Holdfast-Metadata", "The metadata: a JSON object whose members are texts.")
+_CHECKSUM: Final = ("Holdfast-Checksum", "The checksum of the blob; bytes with another one are refused.")
+_BYTES: Final[dict[str, Any]] = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+}
 _NOT_IN_QUERIES: Final = frozenset({"deadline", "deadline_ms"})
 
 
@@ -86,17 +95,19 @@ def document_bytes() -> bytes:
 def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
     for family, (path, parameters) in PATHS.items():
         for verb in FAMILIES[family].values():
-            operation = _operation(family, verb.name, verb.help, _json(_schema(verb.reply)))
+            content = _BYTES if "data" in verb.reply.__struct_fields__ else _json(_schema(verb.reply))
+            operation = _operation(family, verb.name, verb.help, content)
             operation["requestBody"] = {"required": True, "content": _json(_schema(verb.fields))}
             operation |= {"x-writes": verb.writes, "x-destroys": verb.destroys}
             yield f"{path}:{verb.name}", _path(parameters) | {"post": operation}
 
 
 def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
-    for family in ("kv", "semantic"):
+    for family in RESOURCES:
         path, parameters = PATHS[family]
-        key = {"key": "The key, percent-encoded. It may contain slashes."}
-        yield f"{path}/{{key}}", _path(parameters | key) | _of_a_key(family)
+        key = {"key": "The key or name, percent-encoded. It may contain slashes."}
+        methods = _of_a_blob() if family == "blob" else _of_a_key(family)
+        yield f"{path}/{{key}}", _path(parameters | key) | methods
         yield path, _path(parameters) | {"get": _listing(family)}
 
 
@@ -116,6 +127,36 @@ def _of_a_key(family: str) -> dict[str, Any]:
     put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
+    delete["parameters"] = conditions
+    for one in (put, delete):
+        one["responses"]["412"] = {"$ref": "#/components/responses/Problem"}
+    return {"get": get, "put": put, "delete": delete}
+
+
+def _of_a_blob() -> dict[str, Any]:
+    get = _operation("blob", "get_bytes", "Return the bytes of a blob, or a range of them.", _BYTES)
+    get["parameters"] = [
+        _header("Range", "One range of bytes, such as bytes=0-99."),
+        _header("If-Range", "Apply the range only to this version, in quotes."),
+        _header("If-None-Match", "The entity tag of a known version; 304 if it is still current."),
+        _header(*_DEADLINE),
+    ]
+    told = {
+        name: {"description": said, "schema": {"type": "string"}} for name, said in (_METADATA, _CHECKSUM)
+    }
+    get["responses"]["200"]["headers"] = _tag() | told
+    get["responses"] |= {
+        "206": {"description": "The range.", "content": _BYTES, "headers": _tag() | told},
+        "304": {"description": "The caller has the current version.", "headers": _tag()},
+        "416": {"$ref": "#/components/responses/Problem"},
+    }
+    put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
+    put["requestBody"] = {"required": True, "content": _BYTES, "description": "The bytes."}
+    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
+    put["parameters"] = [*(_header(*one) for one in (_IF_NONE, _TTL, _METADATA, _CHECKSUM)), *conditions]
+    put["responses"]["200"]["headers"] = _tag()
+    help = FAMILIES["blob"]["delete"].help
+    delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
     delete["parameters"] = conditions
     for one in (put, delete):
         one["responses"]["412"] = {"$ref": "#/components/responses/Problem"}

@@ -1,8 +1,8 @@
 """Responses of the HTTP door: status, headers and body.
 
-Law: the status of an error comes from the one table of codes, `holdfast.wire.errors.NUMBERS`. Only three
+Law: the status of an error comes from the one table of codes, `holdfast.wire.errors.NUMBERS`. Only four
 refusals have a status of their own, because HTTP has a word for them: a failed precondition is 412, a caller
-without a token 401, and a wrong method 405.
+without a token 401, a wrong method 405, and a range outside of a blob 416.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.edges.http.routes import WrongMethod
 from holdfast.edges.http.spoken import tagged
-from holdfast.errors import HoldfastError, PermissionDenied, VersionConflict
+from holdfast.errors import HoldfastError, PermissionDenied, ValidationError, VersionConflict
 from holdfast.wire.blobs import FIELDS, fields_text, in_ascii
 from holdfast.wire.errors import NUMBERS, error_fields
 
@@ -38,6 +38,12 @@ encode: Final = msgspec.json.Encoder().encode
 
 class NoToken(PermissionDenied):
     """The caller showed no token, or none that is valid."""
+
+
+class Unsatisfiable(ValidationError):
+    """The caller asked for a range of bytes that the blob does not have. `size` is that of the blob."""
+
+    size: int = 0
 
 
 class Response(NamedTuple):
@@ -63,10 +69,15 @@ def told(fields: Mapping[str, Any]) -> Response:
 
 def shown(fields: Mapping[str, Any]) -> Response:
     """Return an entry: its value as the body, and its envelope as headers."""
-    headers = [JSON, *_tag(fields), (b"last-modified", _http_date(fields["updated_at"]))]
+    return Response(200, [JSON, *about(fields)], bytes(fields["value"]))
+
+
+def about(fields: Mapping[str, Any]) -> list[Header]:
+    """Return the envelope of an entry as headers."""
+    headers = [*_tag(fields), (b"last-modified", _http_date(fields["updated_at"]))]
     if fields["expires_at"] is not None:
         headers.append((b"holdfast-expires-at", fields["expires_at"].isoformat().encode()))
-    return Response(200, headers, bytes(fields["value"]))
+    return headers
 
 
 def whole(fields: Mapping[str, Any]) -> Response:
@@ -114,6 +125,8 @@ def _status(error: HoldfastError, *, conditional: bool) -> int:
         return 405
     if isinstance(error, NoToken):
         return 401
+    if isinstance(error, Unsatisfiable):
+        return 416
     if conditional and isinstance(error, VersionConflict) and error.reason is None:
         return 412
     return NUMBERS[error.code]
@@ -124,6 +137,8 @@ def _complaint(error: HoldfastError) -> list[Header]:
     headers = [] if after is None else [(b"retry-after", str(max(1, math.ceil(after))).encode())]
     if isinstance(error, WrongMethod):
         headers.append((b"allow", error.allowed.encode()))
+    if isinstance(error, Unsatisfiable):
+        headers.append((b"content-range", f"bytes */{error.size}".encode()))
     if isinstance(error, NoToken):
         headers.append((b"www-authenticate", b'Bearer realm="holdfast"'))
     return headers

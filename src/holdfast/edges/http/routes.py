@@ -1,12 +1,12 @@
 """The paths of the HTTP door: which namespace and verb a method and a path stand for.
 
-    GET, PUT, DELETE  /v1/kv/{plugin}/{key}                      /v1/semantic/{tenant}/{project}/{key}
-    GET               /v1/kv/{plugin}                            /v1/semantic/{tenant}/{project}
+    GET, PUT, DELETE  /v1/{kv or blob}/{plugin}/{key}            /v1/semantic/{tenant}/{project}/{key}
+    GET               /v1/{kv or blob}/{plugin}                  /v1/semantic/{tenant}/{project}
     POST              /v1/{kv, table or blob}/{plugin}:{verb}    /v1/semantic/{tenant}/{project}:{verb}
     POST              /v1/admin:{verb}
 
 Law: every verb of the catalogue has the path of a POST, and no path is declared by hand for one of them. The
-other methods are a second spelling of four verbs on keys.
+other methods are a second spelling of four verbs on keys and of five on blobs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 ROOT: Final = "/v1/"
 KEY_METHODS: Final = {"GET": "get", "HEAD": "get", "PUT": "set", "DELETE": "delete"}
 """The verbs of the methods on the path of a key."""
+BLOB_METHODS: Final = {"GET": "get", "HEAD": "head", "PUT": "put", "DELETE": "delete"}
+"""The verbs of the methods on the path of a blob."""
+RESOURCES: Final = ("kv", "semantic", "blob")
+"""The families whose keys have paths."""
 LIST_METHODS: Final = {"GET": "list", "HEAD": "list"}
 """The verbs of the methods on the path of a namespace."""
 
@@ -69,10 +73,10 @@ def found(method: str, path: bytes) -> Found:
     depth = 2 if family == "semantic" else 1
     parts = rest.split("/", depth)
     if len(parts) > depth:
-        if family not in ("kv", "semantic"):
-            raise InvalidSubject("the path has no known shape: only kv and semantic have paths of keys")
+        if family not in RESOURCES:
+            raise InvalidSubject("the path has no known shape: only kv, semantic and blob have paths of keys")
         place = _place(family, "/".join(parts[:depth]))
-        name = _allowed(KEY_METHODS, method)
+        name = _allowed(BLOB_METHODS if family == "blob" else KEY_METHODS, method)
         return Found(place, name, FAMILIES[family][name], _key(parts[depth]))
     owner, colon, verb = text.removeprefix(ROOT).partition(":")
     family, _, owner = owner.partition("/")
@@ -80,7 +84,7 @@ def found(method: str, path: bytes) -> Found:
     if colon:
         _allowed({"POST": verb}, method)
         return Found(place, verb, FAMILIES[family].get(verb))
-    if family not in ("kv", "semantic"):
+    if family not in RESOURCES:
         raise InvalidSubject("the path has no known shape: name a verb after a colon")
     name = _allowed(LIST_METHODS, method)
     return Found(place, name, FAMILIES[family][name])

@@ -1,0 +1,308 @@
+"""Blobs over HTTP: bodies of any size, in both directions, with ranges.
+
+Law: a transfer holds a bounded number of parts, whatever the size of the blob. A client has 30 seconds for
+each part; a few bytes now and then gain it no time. A body that can't be sent to its end is cut off, so that
+no client takes it for the whole. Nothing that is stored is ever run as a page of this service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, PART_BYTES, Manifest, manifest_of
+from holdfast.edges.http import responses
+from holdfast.edges.http.connections import STREAM
+from holdfast.edges.http.responses import ALWAYS, Response, Unsatisfiable
+from holdfast.edges.http.spoken import expected_version, header_fields, tagged
+from holdfast.errors import Busy, HoldfastError, KeyNotFound, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.handles.blob_pieces import parts_of
+from holdfast.handles.blob_reader import BlobReader
+from holdfast.handles.blob_upload import store_blob
+from holdfast.handles.blobs import described
+from holdfast.verbs.blobs import BlobVerbs
+from holdfast.verbs.fields import ttl_field
+from holdfast.wire.blobs import in_ascii
+from holdfast.wire.payload import decode
+from holdfast.wire.replies import row_of, stored_fields
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from holdfast.edges.http.blob_steps import BlobSteps
+    from holdfast.edges.http.connections import BoundedConnection
+    from holdfast.edges.http.responses import Header
+    from holdfast.verbs.keys import Verbs
+
+MOST: Final = 64
+MOST_OF_ONE: Final = 16
+"""Maximum number of transfers of more than one part, of all callers and of one plugin."""
+IN_FLIGHT: Final = 4
+"""Number of parts of a body that are being stored."""
+_DEADLINES: Final = ("deadline", "deadline_ms")
+_RANGE: Final = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")
+_SANDBOX: Final[Header] = (b"content-security-policy", b"sandbox; default-src 'none'")
+"""Bytes of a caller must not become a page of this origin, whatever their content type says."""
+
+
+class ClientGone(Exception):
+    """The client has gone in the middle of a body."""
+
+
+class Transfer(NamedTuple):
+    """One request for a blob: what is said outside its body, and the steps to take."""
+
+    scope: Scope
+    key: str
+    given: dict[str, Any]
+    steps: BlobSteps
+    verbs: Verbs
+
+    @property
+    def connection(self) -> BoundedConnection:
+        """The connection of the client."""
+        connection: BoundedConnection = self.scope[STREAM]
+        return connection
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return a header that must not occur twice."""
+        found = [said for one, said in self.scope["headers"] if one == name]
+        if len(found) > 1:
+            raise ValidationError(f"the header {name.decode()} occurs twice", field=name.decode())
+        return found[0] if found else None
+
+
+class Opened(NamedTuple):
+    """A blob that is about to be sent, and the range of it."""
+
+    manifest: Manifest
+    fields: dict[str, Any]
+    start: int
+    end: int
+    partial: bool
+
+
+class BlobTransfers:
+    """The transfers of a service."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    async def put(self, transfer: Transfer, receive: Receive) -> Response:
+        """Store the body of a request.
+
+        Raises:
+            ClientGone: The client has gone. Nothing was stored.
+            ValueTooLarge: The body is too large.
+        """
+        given = transfer.given
+        expected = expected_version(given)
+        length = _length(transfer)
+        if length is not None and length > MAX_BLOB_BYTES:
+            raise ValueTooLarge(f"a blob has at most {MAX_BLOB_BYTES} bytes", field="size")
+        verbs = BlobVerbs(transfer.verbs)
+        wanted = verbs.store(
+            transfer.key,
+            size=0,
+            checksum=EMPTY,
+            content_type=_text(transfer, b"content-type"),
+            metadata=_metadata(transfer),
+            ttl=ttl_field(given),
+            expected_version=expected,
+            request_id=given.get("request_id"),
+            writer=given.get("last_writer"),
+            spec_ref=given.get("spec_ref"),
+        )
+        whole = _text(transfer, b"holdfast-checksum")
+        pieces = parts_of(_received(transfer.connection, receive))
+        with self._room(transfer, many=length is None or length > PART_BYTES):
+            try:
+                stored = await store_blob(
+                    transfer.steps, verbs, wanted, pieces, in_flight=IN_FLIGHT, checksum=whole
+                )
+            except VersionConflict as conflict:
+                return responses.problem(conflict, conditional=expected is not None)
+        return responses.whole(stored_fields(stored.row))
+
+    async def get(self, transfer: Transfer, receive: Receive, send: Send) -> Response | None:
+        """Send a blob, or a range of it. Returns another response if that is refused."""
+        fields = await transfer.steps.head(transfer.key)
+        if not fields["exists"]:
+            return responses.problem(KeyNotFound("there is no such blob", field="key"))
+        tag = tagged(fields["version"])
+        known, match = transfer.given.get("if_none_match"), transfer.given.get("if_match")
+        if match is not None and match not in ("*", tag):
+            refusal = VersionConflict("the blob has another version")
+            return responses.problem(refusal, conditional=True)
+        if known is not None and known in ("*", tag):
+            return responses.unchanged(fields)
+        opened = _opened(transfer, fields, tag)
+        if transfer.scope["method"] == "HEAD":
+            await send(_start(opened))
+            await send({"type": "http.response.body", "body": b""})
+            return None
+        with self._room(transfer, many=opened.end - opened.start > PART_BYTES):
+            await self._send(transfer, opened, receive, send)
+        return None
+
+    async def _send(self, transfer: Transfer, opened: Opened, receive: Receive, send: Send) -> None:
+        # Sent before the first part is read, since it waits for earlier responses of the connection.
+        await send(_start(opened))
+        blob = described(transfer.key, row_of(opened.fields), opened.manifest)
+        reader = BlobReader(
+            transfer.steps,
+            transfer.verbs.namespace,
+            blob,
+            opened.manifest,
+            start=opened.start,
+            end=opened.end,
+        )
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            async with contextlib.aclosing(reader.pieces()) as pieces:
+                async for piece in pieces:
+                    if gone.done():
+                        return
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    transfer.connection.moved()
+            await send({"type": "http.response.body", "body": b""})
+        except HoldfastError:
+            transfer.connection.cut()
+            raise
+        finally:
+            gone.cancel()
+
+    @contextlib.contextmanager
+    def _room(self, transfer: Transfer, *, many: bool) -> Iterator[None]:
+        """Count a transfer of many parts within a `with` block.
+
+        Raises:
+            Busy: There are too many.
+        """
+        owner = transfer.verbs.namespace
+        if not many:
+            yield
+            return
+        if self._of[owner] >= MOST_OF_ONE or self._of.total() >= MOST:
+            raise Busy("too many large blobs are being transferred", retry_after=1.0)
+        self._of[owner] += 1
+        try:
+            yield
+        finally:
+            self._of[owner] -= 1
+            if not self._of[owner]:
+                del self._of[owner]
+
+
+def transfer_of(scope: Scope, key: str, steps: BlobSteps, verbs: Verbs) -> Transfer:
+    """Return the transfer that a request asks for.
+
+    Raises:
+        ValidationError: A header is illegal.
+    """
+    return Transfer(scope, key, header_fields(scope["headers"]), steps, verbs)
+
+
+def deadline_fields(scope: Scope) -> dict[str, Any]:
+    """Return the fields of a request's deadline."""
+    given = header_fields(scope["headers"])
+    return {name: given[name] for name in _DEADLINES if name in given}
+
+
+async def _received(connection: BoundedConnection, receive: Receive) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. A client that has sent a part gets the time for another."""
+    taken = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        piece: bytes = message.get("body", b"")
+        taken += len(piece)
+        if taken >= PART_BYTES:
+            taken -= PART_BYTES
+            connection.moved()
+        yield piece
+        if not message.get("more_body"):
+            connection.moved()
+            return
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _opened(transfer: Transfer, fields: dict[str, Any], tag: str) -> Opened:
+    manifest = manifest_of(transfer.key, bytes(fields["value"]).decode())
+    asked, condition = transfer.header(b"range"), transfer.header(b"if-range")
+    chosen = None if asked is None else _range(asked, manifest.size)
+    if chosen is None or (condition is not None and condition != tag.encode()):
+        return Opened(manifest, fields, 0, manifest.size, partial=False)
+    return Opened(manifest, fields, *chosen, partial=True)
+
+
+def _range(asked: bytes, size: int) -> tuple[int, int] | None:
+    """Return the first position of a range and the one after the last; None for what is not one range.
+
+    Raises:
+        Unsatisfiable: The blob has no such bytes.
+    """
+    found = _RANGE.fullmatch(asked.strip())
+    if found is None or not any(found.groups()):
+        return None
+    first, last = found.groups()
+    if first and last and int(last) < int(first):
+        return None
+    start = int(first) if first else max(size - int(last), 0)
+    end = min(int(last) + 1, size) if first and last else size
+    if start >= size or start >= end:
+        refusal = Unsatisfiable(f"the blob has {size} bytes", field="range")
+        refusal.size = size
+        raise refusal
+    return start, end
+
+
+def _start(opened: Opened) -> dict[str, Any]:
+    """Return the beginning of the response that sends a blob."""
+    manifest, fields = opened.manifest, opened.fields
+    headers = [
+        (b"content-type", manifest.content_type.encode()),
+        (b"content-length", str(opened.end - opened.start).encode()),
+        (b"accept-ranges", b"bytes"),
+        *responses.about(fields),
+        (b"holdfast-checksum", manifest.checksum.encode()),
+        _SANDBOX,
+        *ALWAYS,
+    ]
+    if manifest.metadata:
+        text = in_ascii(responses.encode(manifest.metadata).decode())
+        headers.append((b"holdfast-metadata", text.encode()))
+    if opened.partial:
+        part = f"bytes {opened.start}-{opened.end - 1}/{manifest.size}"
+        headers.append((b"content-range", part.encode()))
+    return {"type": "http.response.start", "status": 206 if opened.partial else 200, "headers": headers}
+
+
+def _length(transfer: Transfer) -> int | None:
+    said = transfer.header(b"content-length")
+    return int(said) if said is not None and said.isdigit() else None
+
+
+def _text(transfer: Transfer, name: bytes) -> str | None:
+    said = transfer.header(name)
+    return None if said is None else said.decode("latin-1")
+
+
+def _metadata(transfer: Transfer) -> Any:
+    said = transfer.header(b"holdfast-metadata")
+    if said is None:
+        return None
+    try:
+        return decode(said)
+    except HoldfastError as error:
+        raise ValidationError(f"Holdfast-Metadata: {error.message}", field="metadata") from None
