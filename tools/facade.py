@@ -148,7 +148,7 @@ class Writer:
         for default in [*member.args.defaults, *[one for one in member.args.kw_defaults if one is not None]]:
             self._use(where, default, runtime=True)
         returns = "None" if member.returns is None else self._annotation(where, member.returns)
-        returns = re.sub(r"\bAsyncItera(tor|ble)\[", "Iteration[", returns)
+        returns = re.sub(r"\bAsync(?:Generator|Iterable|Iterator)\[", "Iteration[", returns)
         head = "".join(f"    @{mark}\n" for mark in marks)
         if "overload" in marks:
             self.used["overload"] = (where, True)

@@ -26,7 +26,7 @@ SPECIAL: Final = ("__aenter__", "__aexit__", "__aiter__", "__getitem__", "__iter
 """The special methods that a facade has too."""
 INTERNAL: Final = ("from holdfast.rows ", "from holdfast.commands ", "from holdfast.pipeline.")
 """Where the arguments come from that only edges have: a method that takes one is not for programs."""
-STREAMS: Final = frozenset({"AsyncIterator", "AsyncIterable"})
+STREAMS: Final = frozenset({"AsyncGenerator", "AsyncIterable", "AsyncIterator"})
 
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef

@@ -7,9 +7,12 @@ such as the capabilities of an engine, is asked of the handle behind it.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.sync.facade import Facade
+from holdfast.sync.facade import Facade, Iteration
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
 
 
 class Bridge:
@@ -33,6 +36,9 @@ class Bridge:
 
         return awaited if waits else lambda *given, **named: bridged(method(*given, **named))
 
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return stream(iter(self._facade))
+
     async def aclose(self) -> None:
         """Close the store."""
         self._facade.close()
@@ -44,6 +50,17 @@ class Bridge:
         self._facade.__exit__(*given)
 
 
+async def stream(found: Iteration[Any]) -> AsyncGenerator[Any]:
+    """What an iterator of the facade yields."""
+    try:
+        for one in found:
+            yield one
+    finally:
+        found.close()
+
+
 def bridged(found: Any) -> Any:
-    """A facade with `await`; anything else as it is."""
+    """A facade with `await`, or an iterator with it; anything else as it is."""
+    if isinstance(found, Iteration):
+        return stream(found)
     return Bridge(found) if isinstance(found, Facade) else found

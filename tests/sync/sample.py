@@ -9,7 +9,8 @@ import sys
 from typing import Any, assert_type
 
 import holdfast.sync
-from holdfast import Change, Entry, Item, Page
+from holdfast import Blob, Change, Entry, Item, Page
+from holdfast.sync.blobs import BlobReader
 from holdfast.sync.kv import KV
 
 
@@ -46,6 +47,12 @@ def main(url: str) -> None:
         assert_type(tables.put_item("events", {"user": "ada"}), Item)
         assert_type(tables.put_item("events", {"user": "ada"}, return_values="old"), Item | None)
         assert_type(tables.get_item("events", "ada"), Item | None)
+        blobs = store.blobs("sample")
+        assert_type(blobs.put("map", iter([b"north", b"south"]), content_type="text/plain"), Blob)
+        reader = blobs.get("map", start=5)
+        assert_type(reader, BlobReader | None)
+        if reader is not None:
+            print(assert_type(b"".join(reader), bytes))
         reaper = tables.start_reaper()
         reaper.stop()
         print(store.stats("kv/sample").keys, [item.value for item in tables.scan("events").items])

@@ -13,6 +13,7 @@ import pytest
 import holdfast.sync
 from holdfast.testing.conformance import MakeStore
 from holdfast.testing.conformance.batches import BatchRules
+from holdfast.testing.conformance.blob_entries import BlobEntryRules
 from holdfast.testing.conformance.counters import CounterRules
 from holdfast.testing.conformance.envelope import EnvelopeRules
 from holdfast.testing.conformance.expiry import ExpiryRules
@@ -62,6 +63,7 @@ class TestSync(
     TableQueryRules,
     TableIndexRules,
     TableTtlRules,
+    BlobEntryRules,
 ):
     """A file that is opened without asyncio."""
 

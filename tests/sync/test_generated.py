@@ -39,7 +39,9 @@ def test_the_files_are_as_generated() -> None:
 
 def test_every_kind_of_handle_is_there() -> None:
     """Whatever a program can get from a store, it can get without asyncio."""
-    expected = "Audit CachedFlag Counter Flag KV Letters Lock Mirror Progress ReaperHandle Retry Store Tables"
+    expected = (
+        "Audit Blobs CachedFlag Counter Flag KV Letters Lock Mirror Progress ReaperHandle Retry Store Tables"
+    )
     assert set(expected.split()) <= HANDLES.keys()
 
 

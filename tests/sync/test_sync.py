@@ -51,7 +51,7 @@ def until(condition: Any) -> None:
 def test_the_sample_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The program that the type checker reads does what it says."""
     sample.main(str(tmp_path / "store.db"))
-    assert capsys.readouterr().out == "4 [{'user': 'ada'}]\n"
+    assert capsys.readouterr().out == "b'south'\n4 [{'user': 'ada'}]\n"
 
 
 def test_errors_are_those_of_the_store(kv: KV) -> None:

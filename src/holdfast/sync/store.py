@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast import registry
+from holdfast.sync.blobs import Blobs
 from holdfast.sync.facade import Facade
 from holdfast.sync.kv import KV
 from holdfast.sync.operators import Audit, Letters, Tokens
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class Store(Facade):
     """Everything behind one URL. Use it as a context manager.
 
-    Programs get a store from `holdfast.open` and call `kv`, `semantic` and `tables`. The methods that take
-    commands, queries or addresses are for edges and recipes.
+    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. The methods
+    that take commands, queries or addresses are for edges and recipes.
 
     Args:
         engine: Where rows are kept.
@@ -100,6 +101,23 @@ class Store(Facade):
             InvalidPluginName: The name breaks this rule.
         """
         return Tables(self._thread, self._handle.tables(plugin))
+
+    def blobs(self, plugin: str) -> Blobs:
+        """Get the blobs of a plugin.
+
+        Args:
+            plugin: Name of 1 to 100 of the characters a-z, 0-9, `_` and `-`.
+
+        Returns:
+            A handle on the namespace `blob/<plugin>`.
+
+        Raises:
+            InvalidPluginName: The name breaks this rule.
+
+        Example:
+            `blobs = store.blobs("trivia")`
+        """
+        return Blobs(self._thread, self._handle.blobs(plugin))
 
     def sweep(self) -> int:
         """Remove the entries that have expired, now.
