@@ -10,7 +10,7 @@
     │   └── RateLimited  Busy  Timeout  Unavailable  StorageFull
     ├── OutcomeUnknown         it may or may not have been written: read, or retry with the same request id
     ├── Escalated              a retry gave up; it has the code of the last error
-    └── Defect                 report it
+    └── Defect                 a failure that no caller can fix: report it
         └── DatabaseError  InternalError
 
 Law: errors carry what a caller needs to act, as fields; messages are for people. The text of a driver's
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    """The base class. `code` is stable; `field` names the offending input, if there is one."""
+    """The base class of all errors. `code` is stable; `field` names the offending input, if there is one."""
 
     code: str
     retryable: ClassVar[bool] = False
@@ -75,7 +75,7 @@ def peek(error: HoldfastError, name: str) -> Any:
 
 
 class Refused(HoldfastError):
-    """Nothing was written, and the same call will be refused again."""
+    """A refusal for good: nothing was written, and the same call will be refused again."""
 
 
 class InvalidJson(Refused):
@@ -97,7 +97,7 @@ class InvalidSubject(Refused):
 
 
 class InvalidPluginName(Refused):
-    """The plugin's name breaks its rule."""
+    """The plugin's name breaks the rule for names."""
 
     code = "INVALID_PLUGIN_NAME"
 
@@ -151,9 +151,9 @@ class Fenced(Refused):
 
 
 class LockLost(Fenced):
-    """The lease of a lock ended before its holder was done: writes under its fence may be refused.
+    """The lease of a lock ended before its holder was done: the store may refuse writes under its fence.
 
-    The lock raises it in place of the cancellation that stopped the holder. Earlier writes remain.
+    The lock raises this error instead of the cancellation that stopped the holder. Earlier writes remain.
     """
 
 
@@ -195,13 +195,13 @@ class QuotaExceeded(Refused):
 
 
 class PermissionDenied(Refused):
-    """The caller lacks permission for this."""
+    """The caller lacks permission for the call."""
 
     code = "PERMISSION_DENIED"
 
 
 class Unsupported(Refused):
-    """This engine, or this version of Holdfast, can't do that."""
+    """The engine, or this version of Holdfast, can't perform the call."""
 
     code = "UNSUPPORTED"
 
@@ -245,7 +245,10 @@ class VersionConflict(HoldfastError):
 
 
 class Transient(HoldfastError):
-    """Nothing was written, and the same call may succeed later. `retry_after` is in seconds."""
+    """A failure that may pass: nothing was written, and the same call may succeed later.
+
+    `retry_after` is the number of seconds to wait before the next attempt, if known.
+    """
 
     retryable = True
 
@@ -267,7 +270,7 @@ class Busy(Transient):
 
 
 class Timeout(Transient):
-    """The deadline passed before the work could be committed: nothing was written."""
+    """The deadline passed before the engine committed the call: nothing was written."""
 
     code = "TIMEOUT"
 
@@ -291,14 +294,14 @@ class OutcomeUnknown(HoldfastError):
 
 
 class Escalated(HoldfastError):
-    """A write was retried and given up; it is kept as a dead letter for an operator.
+    """A retry gave up on a write and stored it as a dead letter for an operator.
 
-    It has no code of its own: `code` is that of `error`, the last error of the write. Code that handles
-    errors by their code therefore needs no case for this class. As with that error, nothing was written
-    unless it is `OutcomeUnknown`.
+    The error has no code of its own: `code` is that of `error`, the last error of the write. Code that
+    handles errors by their code therefore needs no case for this class. As with that error, nothing was
+    written unless it is `OutcomeUnknown`.
 
-    `attempts` is the number of attempts, and `letter` the number of the dead letter. It is None if the letter
-    could not be kept, which is logged.
+    `attempts` is the number of attempts, and `letter` the number of the dead letter. `letter` is None if
+    storing the letter failed; the log then says why.
     """
 
     def __init__(self, message: str, *, error: HoldfastError, attempts: int, letter: int | None) -> None:
@@ -318,7 +321,7 @@ def _escalated(message: str, error: HoldfastError, attempts: int, letter: int | 
 
 
 class Defect(HoldfastError):
-    """Something is broken that no caller can mend."""
+    """A failure that no caller can fix."""
 
 
 class DatabaseError(Defect):
