@@ -38,9 +38,27 @@ def test_what_is_no_duration(cli: Cli, given: str) -> None:
     assert cli("get", "k").code == 3
 
 
-def test_a_bad_duration_is_told_with_the_cure(cli: Cli) -> None:
-    """The message says what a duration looks like."""
-    assert "30s, 5m, 1h, 2d" in cli("set", "k", "1", "--ttl", "1h30").err
+@pytest.mark.parametrize("given", ["1h30", "nonsense", "30x", "true", "[", ""])
+def test_a_bad_duration_is_told_with_the_cure(cli: Cli, given: str) -> None:
+    """The message names what was typed and says what a duration looks like."""
+    told = cli("set", "k", "1", "--ttl", given).err
+    assert f"{given!a} is not a duration" in told
+    assert "30s, 5m, 1h, 2d" in told
+
+
+@pytest.mark.parametrize("given", ["abc", "true", "", "1,000", "["])
+def test_a_bad_number_is_named(cli: Cli, given: str) -> None:
+    """The message names the option and what was typed, in words of the command line."""
+    told = cli("list", "--limit", given).err
+    assert "--limit" in told
+    assert f"{given!a} is not a number." in told
+    assert f"{given!a} is not a number." in cli("incr", "n", given).err
+
+
+def test_a_mistyped_option_is_not_taken_for_a_number(cli: Cli) -> None:
+    """A command that takes negative numbers still knows an option that does not exist."""
+    assert "Unknown option: --by." in cli("incr", "n", "--by", "2").err
+    assert cli.did("incr", "n", "-2").out == "-2\n"
 
 
 def test_durations_elsewhere(cli: Cli) -> None:

@@ -74,3 +74,6 @@ def test_batch(cli: Cli) -> None:
     assert cli("get", "b").code == 3
     for wrong in ("5", "{}", '{"writes": [], "more": 1}', "[5]", "nonsense"):
         assert cli("batch", wrong).code == 2
+    told = cli("batch", "writes.json").err
+    assert "@FILE" in told
+    assert "--text" not in told  # an option that this command does not have

@@ -24,10 +24,20 @@ if TYPE_CHECKING:
 
 def number(_: object, tokens: Sequence[Token]) -> Any:
     """Parse a number as JSON, so that `1.5` reaches the rules unchanged and is not rounded."""
-    found = msgspec.json.decode(tokens[0].value)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise ValueError
+    text = tokens[0].value
+    found = _number_in(text)
+    if found is None:
+        # An argument that may be negative accepts every word with a hyphen.
+        raise ValueError(f"Unknown option: {text}." if text[:2] == "--" else f"{text!a} is not a number.")
     return found
+
+
+def _number_in(text: str) -> float | None:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if type(found) in (int, float) else None
 
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -37,10 +47,12 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 def seconds(_: object, tokens: Sequence[Token]) -> Any:
     """Parse seconds, as a number or with units: `30s`, `90m`, `1h`, `2d`, `1w`, and `1h30m` for a sum."""
     text = tokens[0].value
-    if not _PART.match(text):
-        return number(_, tokens)
-    if _PART.sub("", text):
-        raise ValueError(f"{text!a} is no duration; write one as 30s, 5m, 1h, 2d, 1w or 1h30m.")
+    if (found := _number_in(text)) is not None:
+        return found
+    if not text or _PART.sub("", text):
+        raise ValueError(
+            f"{text!a} is not a duration; give seconds, or write it as 30s, 5m, 1h, 2d, 1w or 1h30m."
+        )
     total = sum(Decimal(amount) * _UNITS[unit] for amount, unit in _PART.findall(text))
     return int(total) if total == int(total) else float(total)
 

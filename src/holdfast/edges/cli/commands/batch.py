@@ -5,7 +5,7 @@ Law: the document is passed to the verb unchanged; the rules report errors in it
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -15,6 +15,8 @@ from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
+
+_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @FILE to read it from a file'
 
 
 @destroys
@@ -36,7 +38,7 @@ async def batch(
     content
         A list of writes as JSON, or an object with checks and writes; - reads stdin, @FILE a file.
     """
-    checks, writes = _parts(read_value(content, text=False))
+    checks, writes = _parts(read_value(content, text=False, hint=_HINT))
     async with target.open() as store:
         done = await target.keys(store).batch(checks=checks, writes=writes, **origin.fields)
     if target.json:

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ from holdfast.edges.cli.values import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_HINT: Final = 'write text in double quotes, as in "hello"'
 
 
 async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
@@ -45,7 +47,7 @@ async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = 
             say("nothing was changed")
             return
         try:
-            stored = await _written(key, parse(after), entry, origin, target)
+            stored = await _written(key, parse(after, hint=_HINT), entry, origin, target)
         except holdfast.VersionConflict as conflict:
             _show_both(conflict.current, after)
             raise

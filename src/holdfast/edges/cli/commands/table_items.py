@@ -5,7 +5,7 @@ Law: a command turns its arguments into one call of a verb and prints the answer
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -30,6 +30,8 @@ from holdfast.edges.cli.tables import (
 )
 from holdfast.edges.cli.values import read_value
 
+_HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
+
 
 async def put(
     table: Table,
@@ -48,7 +50,7 @@ async def put(
     item
         A JSON object that contains its key; - reads it from stdin, @FILE from a file.
     """
-    content = read_value(item, text=False)
+    content = read_value(item, text=False, hint=_HINT)
     condition = json_option(where, field="where")
     async with owner.open() as store:
         done = await owner.tables(store).put_item(
