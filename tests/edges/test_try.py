@@ -67,6 +67,7 @@ async def test_the_command_is_found(tmp_path: Path, with_scripts: bool) -> None:
         program = "holdfast" if with_scripts else SCRIPTS / "holdfast"
         assert to_try(up.said).startswith(f"{program} ")
         assert any(line.strip().startswith(f"({program} nats config ") for line in up.said)
+        assert any(line.endswith(f"others do: {program} token create)") for line in up.said)
         await tried(up, **variables)
         assert await stored(up, "demo") == "hello"
 

@@ -192,6 +192,25 @@ def test_other_prefixes_are_part_of_what_comes_next(config: Callable[..., Said],
     assert "nats://acme.web:PASSWORD@127.0.0.1:4222?inbox=_INBOX.acme.web&prefix=x.y" in said.err
 
 
+@pytest.mark.parametrize(
+    ("listen", "service"),
+    [
+        ("0.0.0.0:4333", "nats://127.0.0.1:4333"),
+        ("[::]:4222", "nats://[::1]:4222"),
+        ("bus.example:4333", "nats://bus.example:4333"),
+        ("[::1]:4222", "nats://[::1]:4222"),
+    ],
+)
+def test_a_server_that_up_does_not_start(
+    config: Callable[..., Said], tmp_path: Path, listen: str, service: str
+) -> None:
+    """`up` starts servers on 127.0.0.1 alone. For any other address the steps start one and connect to it."""
+    said = config("--plugin", "trivia", "--listen", listen, "--out", tmp_path / "bus")
+    assert f"next: nats-server --config {tmp_path}/bus/nats-server.conf\n" in said.err
+    step = f"then: HOLDFAST_REPLY_MODE=accounts holdfast up --nats {service} --nats-nkey {tmp_path}/bus/service.nk"
+    assert f"{step}\n" in said.err
+
+
 @pytest.fixture(
     params=[
         ("--mode", "accounts", "--credentials", "nkeys", "--own-connection", "trivia"),
@@ -209,17 +228,17 @@ def up(
     (tmp_path / "key.pem").write_text(KEY)
     files = {"CERT": str(tmp_path / "certificate.pem"), "KEY": str(tmp_path / "key.pem")}
     options = [files.get(word, word) for word in request.param]
-    said = config(*USERS, *options, "--out", tmp_path / "bus")
+    listen = f"127.0.0.1:{free_port()}"
+    said = config(*USERS, *options, "--listen", listen, "--out", tmp_path / "bus")
     [step] = re.findall(r"next: (.*)", said.err)
     [address] = re.findall(r"trivia then opens (.*)", said.err)
-    port = free_port()
     run = step.replace("holdfast up", f"exec {shlex.quote(sys.executable)} -m holdfast up")
-    settings = f"--nats-port {port} --http-port 0 --data-dir {shlex.quote(str(tmp_path / 'data'))}"
+    settings = f"--http-port 0 --data-dir {shlex.quote(str(tmp_path / 'data'))}"
     process = subprocess.Popen(["sh", "-c", f"{run} {settings}"], stdout=subprocess.PIPE, env=_bare())
     try:
         assert process.stdout is not None
         assert process.stdout.readline()
-        yield {"trivia": _filled(address, tmp_path / "bus").replace("4222", str(port))}
+        yield {"trivia": _filled(address, tmp_path / "bus")}
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -69,7 +69,7 @@ def _http(config: Config, *, open_mode: bool) -> Iterator[str]:
     scheme = "https" if config.http_tls_cert else "http"
     yield f"HTTP  {scheme}://{config.http_host}:{config.http_port}/v1, /readyz and /metrics"
     near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
-    yield f"      ({near}: holdfast token create)"
+    yield f"      ({near}: {program()} token create)"
     if not config.http_tls_cert and not is_loopback(config.http_host):
         yield "      (without TLS, so tokens and data can be read on the network: see http_tls_cert)"
 

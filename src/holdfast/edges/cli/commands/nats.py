@@ -19,6 +19,7 @@ from holdfast.edges.cli.nats_files import NAME
 from holdfast.edges.cli.options import Whole
 from holdfast.edges.cli.output import document, say
 from holdfast.edges.nats.credentials import Kind, new_credentials
+from holdfast.edges.nats.server import DEFAULT_PORT
 from holdfast.edges.nats.server_config import PREFIXES, SERVICE, Mode, Permissions
 from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN, Tls
 from holdfast.errors import ValidationError
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 RELOAD: Final = "nats-server --signal reload"
 _LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
-_ANYWHERE: Final = ("0.0.0.0", "[::]")
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""The addresses of all interfaces, each with the one at which this machine reaches itself."""
+_STARTED: Final = ("127.0.0.1", "localhost")
+"""The hosts on which `holdfast up` starts a NATS server itself."""
+_PORT: Final = str(DEFAULT_PORT)
 _HERE: Final = ("127.0.0.1", "[::1]", "localhost")
 
 
@@ -214,10 +219,16 @@ def _next_steps(
         login = f"--nats-nkey {quote(str(files[SERVICE]))}"
     for name, value in _trust(permissions.tls).items():
         login += f" --nats-{name.replace('_', '-')}" + ("" if value == "true" else f" {quote(value)}")
-    yield f"next: {' '.join(settings)} holdfast up --nats-config {quote(str(path))} {login}"
+    host, _, port = permissions.listen.rpartition(":")
+    if host in _STARTED:
+        server = f"--nats-config {quote(str(path))}" + (f" --nats-port {port}" if port != _PORT else "")
+        yield f"next: {' '.join(settings)} holdfast up {server} {login}"
+    else:
+        yield f"next: nats-server --config {quote(str(path))}"
+        yield f"then: {' '.join(settings)} holdfast up --nats {_server(permissions, near=True)} {login}"
     user = permissions.named[0]
     yield f"{user} then opens {_address(known[user], files[user], permissions)}"
-    if permissions.tls is None and permissions.listen.rpartition(":")[0] not in _HERE:
+    if permissions.tls is None and host not in _HERE:
         yield "other machines can connect, and nothing is encrypted: give --tls-cert and --tls-key as well"
 
 
@@ -226,13 +237,20 @@ def _address(credentials: Credentials, file: Path, permissions: Permissions) -> 
     options = {"inbox": credentials.inbox}
     if permissions.prefixes[0] != PREFIXES[0]:
         options["prefix"] = permissions.prefixes[0]
-    host, _, port = permissions.listen.rpartition(":")
-    server = f"{'HOST' if host in _ANYWHERE else host}:{port}"
-    scheme = "nats" if permissions.tls is None else "tls"
     options |= _trust(permissions.tls)
+    server = _server(permissions)
     if credentials.public is not None:
-        return f"{scheme}://{server}?{urlencode({'nkey': str(file), **options}, safe='/')}"
-    return f"{scheme}://{credentials.entry()['user']}:PASSWORD@{server}?{urlencode(options, safe='/')}"
+        return f"{server}?{urlencode({'nkey': str(file), **options}, safe='/')}"
+    scheme, _, place = server.partition("://")
+    return f"{scheme}://{credentials.entry()['user']}:PASSWORD@{place}?{urlencode(options, safe='/')}"
+
+
+def _server(permissions: Permissions, *, near: bool = False) -> str:
+    """Return the URL of the NATS server; HOST if only the reader knows it. `near` is a client beside it."""
+    host, _, port = permissions.listen.rpartition(":")
+    plain = permissions.tls is None  # with TLS the certificate has to hold the name
+    names = _ANYWHERE if near and plain else dict.fromkeys(_ANYWHERE, "HOST")
+    return f"{'nats' if plain else 'tls'}://{names.get(host, host)}:{port}"
 
 
 def _trust(tls: Tls | None) -> dict[str, str]:
