@@ -51,7 +51,9 @@ async def show(namespace: str | None = None, /, *, target: Target = HERE) -> Non
         document({**msgspec.structs.asdict(stats), "policy": fields, "defaults": defaults})
         return
     held = {"namespace": stats.namespace, "keys": stats.keys, "bytes": stats.bytes, "version": stats.version}
-    held |= {"kept_bytes": stats.kept_bytes} | msgspec.structs.asdict(stats.parts)
+    held["kept_bytes"] = stats.kept_bytes
+    # The policy has fields `trash` and `audit`, too.
+    held |= {f"{part}_bytes": kept for part, kept in msgspec.structs.asdict(stats.parts).items()}
     asked = {
         name: f"{defaults[name]} (default)" if value is None and defaults.get(name) else value
         for name, value in fields.items()
