@@ -47,6 +47,14 @@ def test_values_stay_whole(program: Program, url: str, columns: int) -> None:
     assert (LONG[:READABLE] in shown) is (columns > 50)
 
 
+def test_asked_values_stay_on_a_narrow_screen(program: Program, url: str) -> None:
+    """`history --values` leaves out the key, which was typed, and the writer before the values."""
+    fill(url, (LONG, {"turn": "alice"}, {"writer": "agent:directive"}))
+    shown = DRAWING.sub("", Terminal(program, columns=80).show("history", LONG, "--values"))
+    assert '{"turn":"alice"}' in shown
+    assert "too narrow for: key, writer;" in shown
+
+
 def test_a_long_value_is_folded(program: Program, url: str) -> None:
     """A long value takes as many lines as it needs, and all of it is there."""
     fill(url, ("k", "x" * 300, {}))

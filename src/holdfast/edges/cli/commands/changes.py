@@ -83,12 +83,20 @@ async def history(
     if target.json:
         document({"changes": [_with_value(one, found) for one in changes] if values else changes})
     elif values:
-        cells = ((*_cells(one), _value(one, found)) for one in changes)
-        rows(("time", "op", "version", "key", "writer", "value"), cells)
+        _print_values(changes, found)
         if past is not None and not past.trash_seen:
             say(CLOSED)
     else:
         rows(("time", "op", "version", "key", "writer"), map(_cells, changes))
+
+
+def _print_values(changes: list[holdfast.Change], found: dict[int, KnownValue]) -> None:
+    """Print changes with their values. A narrow terminal drops the last columns, so values come before keys
+    there."""
+    names = ("time", "op", "version", "key", "writer", "value")
+    order = (0, 1, 2, 5, 3, 4) if on_terminal() else range(len(names))
+    cells = ((*_cells(one), _value(one, found)) for one in changes)
+    rows([names[at] for at in order], ([row[at] for at in order] for row in cells))
 
 
 def _with_value(change: holdfast.Change, found: dict[int, KnownValue]) -> dict[str, Any]:
