@@ -68,6 +68,24 @@ def test_people_get_lines_to_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "coloured"),
+    [(("TERM", "xterm"), True), (("NO_COLOR", "1"), False), (("TERM", "dumb"), False)],
+)
+def test_levels_have_colours_unless_disabled(
+    variable: tuple[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal shows levels in colour; with NO_COLOR, or a terminal without colours, as plain text."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(*variable)
+    stream = Terminal()
+    logs.configure("INFO", stream=stream)
+    logging.getLogger("holdfast").warning("look")
+    assert "look" in stream.getvalue()
+    assert ("\x1b[" in stream.getvalue()) is coloured
+
+
+@pytest.mark.parametrize(
     ("level", "service_level", "heard"),
     [
         ("INFO", None, {"holdfast", "holdfast.service"}),

@@ -7,14 +7,13 @@ between its cells, for other programs to read.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
-from holdfast.edges.screen import HARMFUL, harmless
+from holdfast.edges.screen import HARMFUL, colours, harmless
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
 if TYPE_CHECKING:
@@ -63,9 +62,7 @@ def say(text: str, *, colour: str | None = None) -> None:
 
 def coloured(text: str, colour: str, stream: TextIO) -> str:
     """Return text in a colour if the stream is a terminal and colours are not disabled; else unchanged."""
-    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return text
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colours(stream) else text
 
 
 def on_terminal() -> bool:

@@ -36,7 +36,9 @@ _INTRODUCTION: Final = """\
 Data goes to stdout, everything else to stderr. On a terminal, rows are drawn as a table; elsewhere a row is a
 line with tabs between its cells, without a heading, and `-` for what there is not. A key with a line break or
 another control character in it is shown as a JSON string. A value of an entry is always JSON, unless `--raw`
-asks for its text; on a terminal it is set out over several lines.
+asks for its text; on a terminal it is set out over several lines. Errors and levels have colours on a
+terminal, unless the variable `NO_COLOR` is set. A table that does not fit the screen leaves out its last
+columns and says which.
 
 The options about the store may also stand before the command: `holdfast --url state.db list`. A time to live,
 like any other length of time, is a number of seconds or has units: `30s`, `5m`, `1h`, `2d`, `1w`, `1h30m`.

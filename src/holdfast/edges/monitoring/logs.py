@@ -18,7 +18,7 @@ from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
 from structlog.tracebacks import ExceptionDictTransformer
 
-from holdfast.edges.screen import harmless
+from holdfast.edges.screen import colours, harmless
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -39,13 +39,13 @@ def configure(level: str, service_level: str | None = None, *, stream: TextIO | 
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
-    handler.setFormatter(_formatter(people=target.isatty()))
+    handler.setFormatter(_formatter(people=target.isatty(), coloured=colours(target)))
     logging.basicConfig(level=OTHERS, handlers=[handler], force=True)
     logging.getLogger("holdfast").setLevel(level)
     logging.getLogger("holdfast.service").setLevel(service_level or logging.NOTSET)
 
 
-def _formatter(*, people: bool) -> ProcessorFormatter:
+def _formatter(*, people: bool, coloured: bool) -> ProcessorFormatter:
     shared: list[Processor] = [
         add_log_level,
         add_logger_name,
@@ -53,13 +53,14 @@ def _formatter(*, people: bool) -> ProcessorFormatter:
         TimeStamper(fmt="iso", utc=not people),
     ]
     return ProcessorFormatter(
-        foreign_pre_chain=shared, processors=[ProcessorFormatter.remove_processors_meta, *_rendering(people)]
+        foreign_pre_chain=shared,
+        processors=[ProcessorFormatter.remove_processors_meta, *_rendering(people=people, coloured=coloured)],
     )
 
 
-def _rendering(people: bool) -> list[Processor]:
+def _rendering(*, people: bool, coloured: bool) -> list[Processor]:
     if people:
-        return [_harmless, ConsoleRenderer(exception_formatter=plain_traceback)]
+        return [_harmless, ConsoleRenderer(colors=coloured, exception_formatter=plain_traceback)]
     traceback = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
     return [structlog.processors.EventRenamer("message"), traceback, JSONRenderer(default=str)]
 
