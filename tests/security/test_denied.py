@@ -75,3 +75,4 @@ async def test_doctor_and_ping_agree(mode: Mode, capsys: pytest.CaptureFixture[s
         found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
     assert (found["store"]["level"], found["writing"]["level"], found["nats"]["level"]) == ("ok", "ok", "ok")
     assert "only an operator may list them" in found["store"]["message"]
+    assert found["access"]["level"] == "ok", "the server of this service asks for credentials"

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -111,7 +111,7 @@ def sync(folder: Path) -> Finding:
             "fsync", "fail", f"{folder} can't be written to: {error.strerror}", "look at its permissions"
         )
     median, worst = statistics.median(times), max(times)
-    message = f"{median * 1000:.2f} ms in the middle, {worst * 1000:.2f} ms at worst"
+    message = f"{median * 1000:.2f} ms median, {worst * 1000:.2f} ms at worst"
     if median > SLOW_SYNC:
         return Finding("fsync", "warn", message, "writes will be slow here: use a faster disk")
     return Finding("fsync", "ok", message)
@@ -137,24 +137,25 @@ async def clock() -> Finding:
 async def nats(url: str) -> Finding:
     """Check that a NATS server answers at one of the addresses."""
     for address in url.split(","):
-        if await _greets(address.strip() if "://" in address else f"nats://{address.strip()}"):
+        if await greeting(address.strip() if "://" in address else f"nats://{address.strip()}") is not None:
             return Finding("nats", "ok", f"a server answers at {masking.hosts(address)}")
     advice = "start one, or name another with --nats"
     return Finding("nats", "fail", f"no server answers at {masking.hosts(url)}", advice)
 
 
-async def _greets(address: str) -> bool:
-    """Return whether a NATS server sends its greeting at an address."""
+async def greeting(address: str) -> dict[str, Any] | None:
+    """Return the greeting of the NATS server at an address; None if there is no server."""
     try:
         place = urlsplit(address)
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222)
             try:
-                return await reader.readuntil(b" ") == b"INFO "
+                kind, _, text = (await reader.readline()).partition(b" ")
+                return msgspec.json.decode(text, type=dict[str, Any]) if kind == b"INFO" else None
             finally:
                 writer.close()
-    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return False
+    except (OSError, ValueError, msgspec.DecodeError):
+        return None
 
 
 def _syncs(folder: Path) -> list[float]:

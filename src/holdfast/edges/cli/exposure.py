@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import private
 from holdfast.audit.keyring import FileKeyring, parse_keys
-from holdfast.edges.cli.checks import Finding
+from holdfast.edges.cli.checks import Finding, greeting
 from holdfast.edges.settings.read import open_mode
 from holdfast.errors import HoldfastError
 from holdfast.registry import engine_for
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
 """The suffixes of a store's files."""
+_ADVICE: Final = "where you do not trust all of them, run holdfast nats config and serve with what it writes"
 
 
 def files(store: Path) -> Finding:
@@ -76,8 +77,21 @@ def access(config: Config) -> Finding:
     exposed = open_mode(config)
     if exposed is None:
         return Finding("access", "ok", f"the NATS server keeps callers apart, by {config.reply_mode}")
-    advice = "where you do not trust all of them, run holdfast nats config and serve with what it writes"
-    return Finding("access", "warn", f"holdfast up runs in open mode: {exposed}", advice)
+    return Finding("access", "warn", f"holdfast up runs in open mode: {exposed}", _ADVICE)
+
+
+async def access_to(url: str) -> Finding | None:
+    """Check whether the NATS server of a running service asks for credentials; None if it does not say."""
+    told = await greeting(url.partition(",")[0])
+    if told is None:
+        return None
+    if told.get("auth_required"):
+        return Finding("access", "ok", "the NATS server asks for credentials")
+    message = (
+        "the NATS server lets in callers without credentials: each of them can read, write and administer "
+        "all data, and take requests meant for the service"
+    )
+    return Finding("access", "warn", message, _ADVICE)
 
 
 def _unusable(path: Path, reason: str) -> Finding:

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.audit.keyring import Keyring
+    from holdfast.edges.settings.table import Config
     from holdfast.engine import Engine
 
 _ORDER: Final = ("fail", "warn", "ok")
+_BUS: Final = ("nats://", "tls://")
 _COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}
 OFFSET: Final = 1000
 """Milliseconds from which two clocks that should agree do not."""
@@ -59,7 +61,7 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     config = read_config(nats=nats)
     keys, key = _key(target)
     findings = [finding async for finding in _findings(target.address, config.nats, keys, deep=deep)]
-    findings += [exposure.access(config)] if key is None else [key, exposure.access(config)]
+    findings += [one for one in (key, await _access(target.address, config)) if one is not None]
     findings.sort(key=lambda finding: _ORDER.index(finding.level))
     if target.json:
         document({"checks": findings})
@@ -79,6 +81,13 @@ def _key(target: Place) -> tuple[Keyring | None, Finding | None]:
     return keys, exposure.audit_key(target.address, keys)
 
 
+async def _access(url: str, config: Config) -> Finding | None:
+    """Check who may call the service at a URL, or for a store of this machine one with these settings."""
+    if url.startswith(_BUS):
+        return await exposure.access_to(url)
+    return None if url.startswith(("http://", "https://")) else exposure.access(config)
+
+
 async def _findings(
     url: str, nats: str | None, keys: Keyring | None, *, deep: bool
 ) -> AsyncIterator[Finding]:
@@ -95,7 +104,7 @@ async def _findings(
             yield exposure.files(schema.file)
     async for finding in _of_store(url, schema, keys, deep=deep):
         yield finding
-    address = nats or (url if url.startswith(("nats://", "tls://")) else None)
+    address = nats or (url if url.startswith(_BUS) else None)
     if address:
         yield await checks.nats(address)
 
@@ -168,9 +177,7 @@ def _gone(schema: Schema) -> Finding | None:
 def _revision(found: str) -> Finding:
     match needed(None if found == BASE else found):
         case Need.CREATE:
-            return Finding(
-                "schema", "warn", "there is no store yet", "the first command that opens it makes it"
-            )
+            return Finding("schema", "warn", "there is no store yet", "the first write creates it")
         case Need.MIGRATE:
             return Finding(
                 "schema",
