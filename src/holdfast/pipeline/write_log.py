@@ -14,7 +14,18 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Batch, Deleted, Escalate, Guard, Kept, KeyChange, Stored, Versions, WriteCommand
+from holdfast.commands import (
+    Batch,
+    Deleted,
+    Escalate,
+    Guard,
+    Kept,
+    KeyChange,
+    Set,
+    Stored,
+    Versions,
+    WriteCommand,
+)
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.families import is_semantic, owner
 from holdfast.stored import purpose_of
@@ -40,8 +51,8 @@ def report(command: Command, result: Result | Exception) -> None:
         _report_letter(command, result.number)
     elif is_semantic(command.namespace) and isinstance(command, WriteCommand):
         replayed = not isinstance(result, Exception) and result.replayed
-        for key, version, purpose in _written(command, result):
-            _report_write(command, key, version, purpose, replayed=replayed)
+        for change, version, purpose in _written(command, result):
+            _report_write(command, change, version, purpose, replayed=replayed)
 
 
 def report_expired(journal: Sequence[Record]) -> None:
@@ -61,11 +72,7 @@ def _report_expired(record: Record) -> None:
         "lag_ms": record.lag_ms,
         "version": record.version,
     }
-    _log.info(
-        "expired key=%s purpose=%s last_writer=%s lag_ms=%s version=%d",
-        *(told[name] for name in ("key", "purpose", "last_writer", "lag_ms", "version")),
-        extra=told,
-    )
+    _log.info("expired %s", _pairs(told, "key", "purpose", "last_writer", "lag_ms", "version"), extra=told)
 
 
 def _report_error(command: Command, error: HoldfastError) -> None:
@@ -129,28 +136,40 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
     return {"key": command.key if isinstance(command, KeyChange) else None, "version": version}
 
 
-def _written(command: WriteCommand, result: Result | Exception) -> Iterator[tuple[str, int, str | None]]:
-    """Yield the keys that a command changed, each with its new version and the purpose of the entry."""
+def _written(
+    command: WriteCommand, result: Result | Exception
+) -> Iterator[tuple[KeyChange, int, str | None]]:
+    """Yield the changes of keys that a command made, each with its version and the purpose of the entry."""
     match command, result:
         case KeyChange(), Stored():
-            yield command.key, result.row.version, purpose_of(result.row.semantics)
+            yield command, result.row.version, purpose_of(result.row.semantics)
         case KeyChange(), Deleted(version=int(version)):
-            yield command.key, version, result.purpose
+            yield command, version, result.purpose
         case Batch(), Versions():
             for write, given, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
                 if given is not None and not isinstance(write, Guard):
-                    yield write.key, given, purpose
+                    yield write, given, purpose
         case _:
             return
 
 
 def _report_write(
-    command: WriteCommand, key: str, version: int, purpose: str | None, *, replayed: bool
+    command: WriteCommand, change: KeyChange, version: int, purpose: str | None, *, replayed: bool
 ) -> None:
-    told = _told(command) | {"key": key, "purpose": purpose, "version": version, "replayed": replayed}
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    told = _told(command) | {"key": change.key, "purpose": purpose, "version": version, "replayed": replayed}
+    if isinstance(change, Set):
+        told["ttl"] = change.ttl
     _log.info(
-        "%s%s directive=%s key=%s purpose=%s request_id=%s version=%d",
+        "%s%s %s",
         "replayed " if replayed else "",
-        *(told[name] for name in ("operation", "directive", "key", "purpose", "request_id", "version")),
+        told["operation"],
+        _pairs(told, "directive", "key", "purpose", "ttl", "request_id", "version"),
         extra=told,
     )
+
+
+def _pairs(told: dict[str, Any], *names: str) -> str:
+    """Return fields as text for people, without those that have no value."""
+    return " ".join(f"{name}={told[name]}" for name in names if told.get(name) is not None)

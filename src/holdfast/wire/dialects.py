@@ -94,7 +94,7 @@ _FIELDS: Final = (
         "expires_before",
         "keep_ttl",
     ),
-    *("last_writer", "request_id", "spec_ref", "ttl_seconds"),
+    *("last_writer", "only_if_exists", "request_id", "spec_ref", "ttl_seconds"),
 )
 """The fields that messages mention and whose names differ between dialects."""
 DEEPEST: Final = 16

@@ -129,6 +129,34 @@ async def test_a_semantic_write_is_told_at_info(caller: Caller, caplog: pytest.L
         assert part in line
 
 
+async def test_what_an_entry_lacks_is_not_in_its_line(
+    caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line of a set has its ttl, and nothing that the entry does not have; no line says None."""
+    caplog.set_level(logging.INFO)
+    await caller.ask("db.semantic.acme.web.put", {"key": "a", "value": 1, "ttlSeconds": 90})
+    await caller.ask("db.semantic.acme.web.put", {"key": "b", "value": 1})
+    await caller.ask("db.semantic.acme.web.batch", {"writes": [{"key": "c", "value": 1, "ttlSeconds": 60}]})
+    first, second, third = [record for record in caplog.records if record.name == "holdfast.writes"]
+    assert [vars(line).get("ttl") for line in (first, second, third)] == [90, None, 60]
+    assert "ttl=90" in first.getMessage()
+    for line in (first, second, third):
+        assert "None" not in line.getMessage()
+
+
+async def test_a_refusal_is_logged_in_the_callers_spelling(
+    caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names fields as the caller spells them: in camelCase for a project, else in snake_case."""
+    caplog.set_level(logging.WARNING)
+    await caller.ask("db.semantic.acme.web.put", {"key": "a", "value": 1, "expectedVersion": "x"})
+    await caller.ask("db.kv.trivia.set", {"key": "a", "value": 1, "expected_version": "x"})
+    semantic, plain = [record for record in caplog.records if record.name == "holdfast.service"]
+    assert (vars(semantic)["field"], vars(plain)["field"]) == ("expectedVersion", "expected_version")
+    assert "VALIDATION_ERROR expectedVersion must be" in semantic.getMessage()
+    assert "VALIDATION_ERROR expected_version must be" in plain.getMessage()
+
+
 async def test_slow_operations_are_told_and_counted(
     nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:

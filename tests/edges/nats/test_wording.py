@@ -15,7 +15,18 @@ ODD: Final[list[Any]] = [None, True, False, -1, 1.5, "\u0000", [], [None], {}, {
 FIELDS: Final = (
     *("key", "keys", "prefix", "limit", "cursor", "values", "by", "ttl", "ttl_seconds", "keep_ttl", "checks"),
     *("expected_version", "semantics", "request_id", "last_writer", "spec_ref", "fence", "since", "items"),
-    *("writes", "deadline", "deadline_ms", "purpose", "producer", "expires_before", "envelope", "verb"),
+    *(
+        "writes",
+        "deadline",
+        "deadline_ms",
+        "dry_run",
+        "only_if_exists",
+        "purpose",
+        "producer",
+        "expires_before",
+        "envelope",
+        "verb",
+    ),
 )
 VERBS: Final = (
     *("set", "get", "delete", "list", "incr", "get_ttl", "set_ttl", "remove_ttl", "get_many", "set_many"),

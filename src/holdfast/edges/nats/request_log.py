@@ -192,15 +192,16 @@ def _log_error(request: Request, error: HoldfastError) -> None:
     if isinstance(error, VersionConflict):
         return  # the store has already logged it, with the request id
     level = logging.ERROR if isinstance(error, InvalidJson | Defect) else logging.WARNING
+    dialect = request.route.dialect
     _log.log(
         level,
         "%s of %s was refused: %s %s",
         request.route.verb,
         request.route.owner,
         error.code,
-        error.message,
+        dialect.message(error),
         exc_info=error if isinstance(error, Defect) else None,
-        extra=asked(request) | {"code": error.code, "field": error.field},
+        extra=asked(request) | {"code": error.code, "field": error.field and dialect.spelled(error.field)},
     )
 
 
