@@ -39,7 +39,8 @@ AGAIN_SECONDS: Final = 0.1
 _WARNING: Final = b"\r\nHoldfast-Warning:"
 
 _DENIED: Final = (
-    "the NATS server does not let this user send to {}: a Holdfast service runs, but not for it there"
+    "the NATS server does not let this user send to {}: a Holdfast service is running, but this user may not "
+    "call it there; log in as a user with permission for this subject"
 )
 
 _log = logging.getLogger("holdfast.remote")
