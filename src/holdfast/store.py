@@ -285,7 +285,8 @@ class Store(Operations):
             failed: Called when a sweep of this store failed.
             decided: Called with every command and its result or error.
             retried: Called for every write that this process repeats or gives up, with its namespace, with
-                `retried`, `fatal` or `escalated`, and with the code of the error.
+                `retried`, `fatal` or `escalated`, and with the code of the error. With `decided`, a write
+                that is kept as a dead letter in this store is reported there alone, as an `Escalate`.
         """
         self._batcher.grouped = grouped
         self._reaper.swept = swept

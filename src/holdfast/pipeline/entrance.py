@@ -295,16 +295,19 @@ class Entrance:
         self._reading()
         await self._groups.ready()
 
-    def count_retry(self, namespace: str, outcome: str, code: str) -> None:
+    def count_retry(self, namespace: str, outcome: str, code: str, *, kept: bool = False) -> None:
         """Report to the callback of `measure` that a write is repeated or given up.
 
         Args:
             namespace: The write's namespace.
             outcome: `retried`, `fatal` or `escalated`.
             code: The code of the error.
+            kept: Whether the write was stored here as a dead letter. A program that observes commands has
+                then counted it already.
         """
-        if self._retried is not None:
-            self._retried(namespace, outcome, code)
+        if self._retried is None or (kept and self._batching and self._groups.decided is not None):
+            return
+        self._retried(namespace, outcome, code)
 
 
 def _default_writer(engine: Engine) -> str:

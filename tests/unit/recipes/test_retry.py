@@ -92,6 +92,26 @@ def patient(kv: KV, clock: ManualClock) -> Patient:
     return Patient(kv, clock)
 
 
+async def test_a_program_counts_its_retries(kv: KV, store: Store, patient: Patient) -> None:
+    """`store.measure(retried=…)` reports every attempt that is repeated, and the write that is given up."""
+    counted: list[tuple[str, str, str]] = []
+    store.measure(retried=lambda *what: counted.append(what))
+    await kv.set("k", "theirs")
+    with pytest.raises(Escalated):
+        await patient.retry.set("k", "mine", expected_version=0)
+    assert counted == [("kv/trivia", what, "VERSION_CONFLICT") for what in ["retried"] * 6 + ["escalated"]]
+
+
+async def test_a_refused_request_is_logged_without_an_id(
+    patient: Patient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line about a write that was never made names no request."""
+    with pytest.raises(ValidationError):
+        await patient.retry.set("", 1)
+    [line] = [record.getMessage() for record in caplog.records if record.name == "holdfast.retry"]
+    assert line == "VALIDATION_ERROR in kv/trivia: key must not be empty"
+
+
 async def test_the_schedule_of_conflicts(kv: KV, store: Store, patient: Patient) -> None:
     """A conflict is repeated after exactly 1, 2, 4, 8, 16 and 32 s, then given up and kept whole."""
     await kv.set("k", "theirs")

@@ -202,10 +202,9 @@ class Retry(KeyWrites):
             raise await self._escalated(attempts.failed, error, command) from error
         self._tell("retried", error)
         _log.info(
-            "%s in %s, request %s: attempt %d failed, the next is in %.3f s",
+            "%s in %s: attempt %d failed, the next is in %.3f s",
             error.code,
-            self._kv.namespace,
-            _id(command),
+            self._place(command),
             attempts.failed,
             pause,
         )
@@ -217,7 +216,7 @@ class Retry(KeyWrites):
         self._tell("escalated", error, kept=letter is not None)
         kept = "not kept" if letter is None else f"kept as dead letter {letter}"
         message = f"given up after {failed} attempts and {kept}: {error.message}"
-        _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), message)
+        _log.error("%s in %s: %s", error.code, self._place(command), message)
         return Escalated(message, error=error, attempts=failed, letter=letter)
 
     async def _keep(self, failed: int, error: HoldfastError, command: WriteCommand) -> int | None:
@@ -246,21 +245,25 @@ class Retry(KeyWrites):
         except HoldfastError as unkept:
             _log.error(
                 "storing request %s of %s as a dead letter failed: %s %s",
-                _id(command),
+                command.origin.request_id,
                 self._kv.namespace,
                 unkept.code,
                 unkept.message,
             )
             return None
 
+    def _place(self, command: WriteCommand | None) -> str:
+        """Return the namespace, and the request if one was made, for a log line."""
+        namespace = self._kv.namespace
+        return namespace if command is None else f"{namespace}, request {command.origin.request_id}"
+
     def _tell_fatal(self, error: HoldfastError, command: WriteCommand | None) -> None:
         self._tell("fatal", error)
-        _log.error("%s in %s, request %s: %s", error.code, self._kv.namespace, _id(command), error.message)
+        _log.error("%s in %s: %s", error.code, self._place(command), error.message)
 
     def _tell(self, what: str, error: HoldfastError, *, kept: bool = False) -> None:
-        """Count what happened. A stored dead letter has already been counted where it was stored."""
-        if not kept:
-            self._kv.store.count_retry(self._kv.namespace, what, error.code)
+        """Count what happened. `kept` says that the write was stored as a dead letter."""
+        self._kv.store.count_retry(self._kv.namespace, what, error.code, kept=kept)
         if self._count is not None:
             self._count(what, error.code)
 
@@ -268,10 +271,6 @@ class Retry(KeyWrites):
 def _is_race(error: HoldfastError) -> bool:
     """Return True for a lost race, which may pass. A reused request id is a conflict that never passes."""
     return isinstance(error, VersionConflict) and error.reason is None
-
-
-def _id(command: WriteCommand | None) -> str | None:
-    return None if command is None else command.origin.request_id
 
 
 def kept_semantics(entry: Entry | None) -> Semantics | None:
