@@ -47,6 +47,15 @@ def test_values_stay_whole(program: Program, url: str, columns: int) -> None:
     assert (LONG[:READABLE] in shown) is (columns > 50)
 
 
+def test_an_audit_names_its_keys_on_80_columns(program: Program, cli: Cli) -> None:
+    """A long key is folded rather than left out: a record without its key says little."""
+    cli("namespace", "set", "--audit")
+    cli.did("set", LONG, "1")
+    shown = DRAWING.sub("", Terminal(program, columns=80).show("audit", "log"))
+    assert "too narrow for: writer, purpose, request;" in shown
+    assert LONG[:20] in shown
+
+
 def test_asked_values_stay_on_a_narrow_screen(program: Program, url: str) -> None:
     """`history --values` leaves out the key, which was typed, and the writer before the values."""
     fill(url, (LONG, {"turn": "alice"}, {"writer": "agent:directive"}))

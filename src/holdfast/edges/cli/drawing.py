@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Cell = str | int | float | None
 
-READABLE: Final = 24
+READABLE: Final = 20
 """Minimum width of a folded column."""
 GAP: Final = 3
 """The space between two columns."""
