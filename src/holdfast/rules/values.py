@@ -103,5 +103,5 @@ def require_json(value: Any, room: int, plain: frozenset[type] = _PLAIN, *, fiel
             raise ValidationError(f"{field} holds NaN or Infinity, which JSON can't represent", field=field)
     elif type(value) not in _PLAIN and not isinstance(value, str):
         raise ValidationError(
-            f"{field} is not JSON-serializable: it holds a {type(value).__name__}", field=field
+            f"{field} is not JSON-serializable: it holds a value of type {type(value).__name__}", field=field
         )

@@ -56,6 +56,27 @@ async def test_subjects_that_lead_nowhere(caller: Caller, running: Running, subj
     assert await running.store.namespaces() == []
 
 
+@pytest.mark.parametrize(
+    ("subject", "known", "other"),
+    [
+        ("db.kv.trivia.gett", "get_many", "put_item"),
+        ("db.table.trivia.put", "put_item", "incr"),
+        ("db.admin.gett", "namespaces", "put_item"),
+        ("db.semantic.acme.web.gett", "set", "put_item"),
+    ],
+)
+async def test_a_mistyped_verb_is_told_the_known_ones(
+    caller: Caller, subject: str, known: str, other: str
+) -> None:
+    """The refusal lists the verbs of the family that was called."""
+    message = (await caller.ask(subject, {"key": "k"}))["message"]
+    verb = subject.rpartition(".")[2]
+    assert message.startswith(f"there is no verb '{verb}'; known are ")
+    listed = message.partition("known are ")[2].split(", ")
+    assert known in listed
+    assert other not in listed
+
+
 async def test_the_headers_of_an_error(caller: Caller) -> None:
     """Every error has the two headers of NATS services; every reply tells the service's time."""
     [done, lost] = await caller.ask_all(

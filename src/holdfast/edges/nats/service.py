@@ -363,7 +363,8 @@ class NatsService:
         return True
 
     def _no_verb(self, request: Request) -> InvalidSubject:
-        return InvalidSubject(f"there is no verb {_forget_verb(request)[:60]!r}")
+        known = ", ".join(sorted(FAMILIES[request.route.family]))
+        return InvalidSubject(f"there is no verb {_forget_verb(request)[:60]!r}; known are {known}")
 
     def _spawn(self, request: Request, call: Any) -> None:
         task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
