@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = [
     "tests.collecting",
+    "tests.hanging",
     "tests.interrupts",
     "tests.nats_fixtures",
     "tests.patience",
