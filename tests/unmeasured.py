@@ -105,6 +105,7 @@ def unmeasured() -> Iterator[None]:
     finally:
         for measurement in reversed(stopped):
             measurement.start()
+        os.environ.pop(_VARIABLE, None)  # a measurement that starts sets it
         if named is not None:
             os.environ[_VARIABLE] = named
 

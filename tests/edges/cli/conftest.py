@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from cyclopts import App
+from cyclopts import App, ArgumentCollection
 
 import holdfast
 from holdfast.clock import SystemClock
@@ -25,6 +25,7 @@ from holdfast.edges import cli as command_line
 from tests.edges.nats.ground import serving
 from tests.edges.running import COMPILED
 from tests.nats import nats_server
+from tests.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,18 +35,27 @@ PROGRAM = [sys.executable, "-m", "holdfast"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def completions() -> Iterator[None]:
-    """Make the script of a shell's completion once: that takes seconds, and it is always the same."""
+def parser() -> Iterator[None]:
+    """Have the library that parses commands do less: the tests wait for it longer than for our own code.
+
+    It makes the script of a shell's completion once, which is always the same, and coverage is not measured
+    while it reads the signature of a command, since that calls nothing of ours.
+    """
     made: dict[str | None, str] = {}
-    make = App.generate_completion
+    make, assemble = App.generate_completion, App.assemble_argument_collection
 
     def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
         if shell not in made:
             made[shell] = make(self, prog_name=prog_name, shell=shell)
         return made[shell]
 
+    def assemble_argument_collection(self: App, **options: Any) -> ArgumentCollection:
+        with unmeasured():
+            return assemble(self, **options)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(App, "generate_completion", generate_completion)
+        patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
 
 
