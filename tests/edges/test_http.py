@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast.edges.http import app as module
 from holdfast.edges.http.app import Health, application
+from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.link import Link
@@ -138,6 +139,21 @@ async def test_metrics_are_text(place: Place) -> None:
     status, text = await get(place.port, "/metrics")
     assert (status, "# TYPE holdfast_kv_set_total counter\n" in text) == (200, True)
     assert (await get(place.port, "/"))[0] == 404
+
+
+async def test_a_reply_is_sent_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of a reply waits for the client's system to acknowledge another: that would take 40 ms."""
+    options = []
+    made = BoundedConnection.connection_made
+
+    def connection_made(self: BoundedConnection, transport: asyncio.Transport) -> None:
+        accepted = transport.get_extra_info("socket")
+        options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedConnection, "connection_made", connection_made)
+    await get(place.port, "/healthz")
+    assert options == [1]
 
 
 async def test_signals_are_left_alone(tmp_path: Path) -> None:
