@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import holdfast
 from bench.embedded import fill
 from bench.machine import resident
-from tests.edges.running import COMPILED, ask, holdfast_up, plain_client
+from tests.edges.running import ask, holdfast_up, plain_client
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +76,7 @@ async def _get_command(run: Run, folder: Path) -> None:
 async def _process(command: Sequence[str]) -> float:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(
-        *command, env=kept | {"PYTHONPYCACHEPREFIX": str(COMPILED)}, stdout=asyncio.subprocess.DEVNULL
-    )
+    process = await asyncio.create_subprocess_exec(*command, env=kept, stdout=asyncio.subprocess.DEVNULL)
     if await process.wait():
         raise RuntimeError(f"{command[0]} has failed")
     return time.perf_counter() - began

@@ -25,7 +25,7 @@ import pytest
 
 from holdfast.edges import cli
 from tests.docs.test_examples import SERVICE, Block, blocks_of
-from tests.edges.running import COMPILED, PATIENCE, Up
+from tests.edges.running import PATIENCE, Up
 
 HTTP: Final = "http://127.0.0.1:8420"
 """Where pages find the health and the metrics of a service."""
@@ -255,9 +255,8 @@ class Shell:
 
     def _watched(self, arguments: list[str]) -> tuple[bytes, str]:
         """Start a watch, change something until it is shown, and press Ctrl-C."""
-        environment = os.environ | {"PYTHONPYCACHEPREFIX": str(COMPILED)}
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "watch", *arguments], stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-m", "holdfast", "watch", *arguments], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)

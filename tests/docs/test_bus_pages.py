@@ -18,7 +18,6 @@ import pytest
 
 from holdfast.edges.nats.server import find
 from tests.docs.test_examples import ROOT, blocks_of
-from tests.edges.running import COMPILED
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class Shell:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOLDFAST_DATA_DIR": str(folder / "data"),
             "HOLDFAST_HTTP_PORT": "0",
-            "PYTHONPYCACHEPREFIX": str(COMPILED),
         }
 
     def run(self, command: str) -> str:

@@ -19,7 +19,7 @@ import pytest
 
 import holdfast
 from tests.docs.test_examples import ROOT
-from tests.edges.running import COMPILED, holdfast_up
+from tests.edges.running import holdfast_up
 
 FOLDER: Final = ROOT / "examples"
 PROGRAMS: Final = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -42,7 +42,7 @@ def environment(url: str | None) -> dict[str, str]:
     """What a program finds in its environment: none of the user's settings, and where the store is."""
     unwanted = ("HOLDFAST_", "NATS_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-    return kept | {"PYTHONPYCACHEPREFIX": str(COMPILED)} | ({} if url is None else {"HOLDFAST_URL": url})
+    return kept | ({} if url is None else {"HOLDFAST_URL": url})
 
 
 async def start(program: str, folder: Path, url: str | None, *arguments: str) -> asyncio.subprocess.Process:

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 LAST_LINE = "Ctrl-C stops."
-COMPILED = Path(tempfile.gettempdir()) / f"holdfast-compiled-{os.getuid()}"
-"""Compiled modules are kept here: a machine may be set up to keep none, and processes then start slowly."""
 
 
 class Up:
@@ -114,9 +111,9 @@ class Up:
     def _environment(self) -> dict[str, str]:
         unwanted = ("HOLDFAST_", "NATS_", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-        own = {"XDG_DATA_HOME": str(self.home), "PYTHONPYCACHEPREFIX": str(COMPILED)}
         # A busy machine may take longer than the usual second to begin with a request.
-        return kept | own | {"HOLDFAST_DEADLINE_MS": "60000"} | self._variables
+        own = {"XDG_DATA_HOME": str(self.home), "HOLDFAST_DEADLINE_MS": "60000"}
+        return kept | own | self._variables
 
 
 @contextlib.asynccontextmanager

@@ -23,7 +23,6 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.edges import cli as command_line
 from tests.edges.nats.ground import serving
-from tests.edges.running import COMPILED
 from tests.nats import nats_server
 from tests.unmeasured import unmeasured
 
@@ -195,7 +194,6 @@ def program(url: str, tmp_path: Path) -> Program:
         "XDG_DATA_HOME": str(tmp_path / "home"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "XDG_STATE_HOME": str(tmp_path / "state"),
-        "PYTHONPYCACHEPREFIX": str(COMPILED),
     }
     return Program(kept | own)
 
