@@ -2,13 +2,16 @@
 
 Law: nothing here changes which tests run. Compiling a test module takes pytest longer than reading a compiled
 one. Each worker therefore begins to collect at a folder of its own, and finds most of the others' compiled.
+What was collected stays for the whole run, so that looking for garbage in it is left out.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -24,6 +27,17 @@ def pytest_configure(config: pytest.Config) -> None:
         first = len(folders) * int(number) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         config.args = [*folders[first:], *folders[:first]]
         config.stash[_TURNED] = True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect no garbage meanwhile, and never look for it later in what stays to the end of the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
