@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import docstring_parser
 import pytest
 from cyclopts import App, ArgumentCollection
 
@@ -37,8 +39,8 @@ PROGRAM = [sys.executable, "-m", "holdfast"]
 def parser() -> Iterator[None]:
     """Have the library that parses commands do less: the tests wait for it longer than for our own code.
 
-    It makes the script of a shell's completion once, which is always the same, and coverage is not measured
-    while it reads the signature of a command, since that calls nothing of ours.
+    It parses each docstring once and makes the script of each shell's completion once: both never change.
+    Coverage is not measured while it reads the signature of a command, since that calls nothing of ours.
     """
     made: dict[str | None, str] = {}
     make, assemble = App.generate_completion, App.assemble_argument_collection
@@ -53,6 +55,9 @@ def parser() -> Iterator[None]:
             return assemble(self, **options)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            docstring_parser, "parse_from_object", functools.cache(docstring_parser.parse_from_object)
+        )
         patch.setattr(App, "generate_completion", generate_completion)
         patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
