@@ -13,6 +13,7 @@ _KEYS: Final = ("tests/edges/http/test_keys.py",)
 _TOKENS: Final = ("tests/edges/http/test_tokens.py",)
 _WATCH: Final = ("tests/edges/http/test_watch.py",)
 _DOOR: Final = ("tests/edges/http/test_door.py",)
+_SHORTCUT: Final = ("tests/edges/http/test_shortcut.py",)
 
 PLANTS: Final = (
     Plant(
@@ -39,7 +40,7 @@ PLANTS: Final = (
     Plant(
         "open mode lets other machines in over HTTP",
         "edges/http/guard.py",
-        "if self._open and not passed_on and _near(scope):",
+        'if self._open and not passed_on and _near(scope["client"]):',
         "if self._open and not passed_on:",
         _TOKENS,
     ),
@@ -74,9 +75,37 @@ PLANTS: Final = (
     Plant(
         "answers overtake each other on a connection",
         "edges/http/connections.py",
-        "                if not turn.done():\n                    await turn\n",
+        "                if not come.done():\n                    await come\n",
         "",
         ("tests/security/test_http.py", "-k", "together"),
+    ),
+    Plant(
+        "a quick answer overtakes a slow one",
+        "edges/http/connections.py",
+        "if self._asked and isinstance(self._asked[-1], InTurn):",
+        "if self._asked and isinstance(self._asked[-1], str):",
+        _SHORTCUT,
+    ),
+    Plant(
+        "a client that asks and does not read fills the memory",
+        "edges/http/connections.py",
+        "return len(self._asked) < MOST_AHEAD and not self.flow.write_paused",
+        "return True",
+        _SHORTCUT,
+    ),
+    Plant(
+        "the shortcut lets other machines in",
+        "edges/http/guard.py",
+        'return "" if self._open and _near(client) else None',
+        'return "" if self._open else None',
+        _TOKENS,
+    ),
+    Plant(
+        "the shortcut leads past the check of proxies",
+        "edges/http/shortcut.py",
+        "OF_PAGES | PASSED_ON |",
+        "OF_PAGES |",
+        _TOKENS,
     ),
     Plant(
         "a write is sent again after a lost connection",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -30,11 +31,10 @@ from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import Receive, Scope, Send
 
     from holdfast.bus.connection import Connection
+    from holdfast.edges.http.guard import Client
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.http.routes import Found
     from holdfast.store import Store
@@ -51,6 +51,8 @@ _WATCH: Final = re.compile(rb"(?:^|&)watch(?:=true|=)?(?:&|$)")
 _FIELDS: Final = FIELDS.lower().encode()
 
 Answer = tuple[dict[str, Any], HoldfastError | None]
+Back = Callable[[dict[str, Any], HoldfastError | None], None]
+"""A function that takes an answer."""
 
 
 class Service(Protocol):
@@ -77,6 +79,14 @@ class Service(Protocol):
 class Gatekeeper(Protocol):
     """The check of who is asking."""
 
+    def admit_at_once(self, client: Client, said: bytes | None, asked: Found) -> str | None:
+        """Return the suffix of the principal of a caller whom no proxy passed on; None if it is not known.
+
+        Raises:
+            PermissionDenied: The caller may not do this.
+        """
+        ...
+
     async def admit(self, scope: Scope, asked: Found) -> str:
         """Return the suffix of the caller's principal.
 
@@ -96,7 +106,7 @@ class Api:
 
     def __init__(self, guard: Gatekeeper, store: Store) -> None:
         self.service: Service | None = None
-        self._guard = guard
+        self.guard = guard
         self._store = store
         self._watches = Watches(store)
         self._transfers = BlobTransfers()
@@ -107,13 +117,12 @@ class Api:
         """Answer a request."""
         service = self.service
         if service is None:
-            refusal = Unavailable("the service is starting or stopping", retry_after=1.0)
-            await respond(send, responses.problem(refusal), ())
+            await respond(send, responses.problem(starting_or_stopping()), ())
             return
         call = None
         try:
             asked = _watched(found(scope["method"], scope["raw_path"]), scope)
-            user = await self._guard.admit(scope, asked)
+            user = await self.guard.admit(scope, asked)
             if asked.place.family == "blob" and asked.key is not None and scope["method"] != "DELETE":
                 await self._transfer(service, asked, user=user, scope=scope, receive=receive, send=send)
                 return
@@ -121,7 +130,7 @@ class Api:
             if call.watches:
                 response = await self._watch(service, call, scope, receive, send)
                 if response is not None:
-                    await respond(send, response, _told(service, call))
+                    await respond(send, response, told(service, call))
                 return
             body = await self._body(scope, receive)
             if body is None:
@@ -131,7 +140,7 @@ class Api:
             if call is None or call.request is None:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
-        await respond(send, response, _told(service, call))
+        await respond(send, response, told(service, call))
 
     async def _transfer(
         self, service: Service, asked: Found, *, user: str, scope: Scope, receive: Receive, send: Send
@@ -157,7 +166,7 @@ class Api:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
         if response is not None:
-            await respond(send, response, _told(service, None))
+            await respond(send, response, told(service, None))
 
     async def _watch(
         self, service: Service, call: HttpCall, scope: Scope, receive: Receive, send: Send
@@ -180,6 +189,11 @@ class Api:
     async def _answer(self, service: Service, call: HttpCall, body: bytes) -> Answer:
         """Queue the request and wait for its answer."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.begin(service, call, body, back=partial(_hand_back, answer))
+        return await answer
+
+    def begin(self, service: Service, call: HttpCall, body: bytes, *, back: Back) -> None:
+        """Queue the request, or refuse it; a function takes the answer."""
         request = call.request = Request(
             line=call.asked.place.owner,
             route=call.route,
@@ -192,10 +206,9 @@ class Api:
             verb=call.asked.verb,
             writes=call.asked.verb is not None and call.asked.verb.in_order,
             user=call.user,
-            back=partial(_hand_back, answer),
+            back=back,
         )
         service.accept(request)
-        return await answer
 
     async def _queued(self, service: Service, made: Callable[..., Request]) -> Answer:
         """Queue a step of a transfer and wait for its answer."""
@@ -249,18 +262,19 @@ class HttpCall:
         scope: The request.
         asked: The meaning of its path.
         user: The suffix of the caller's principal.
+        given: The fields that its headers give, if they have been looked at.
 
     Raises:
         ValidationError: A header or a parameter is illegal.
     """
 
-    def __init__(self, scope: Scope, asked: Found, user: str) -> None:
+    def __init__(self, scope: Scope, asked: Found, user: str, given: dict[str, Any] | None = None) -> None:
         self._path: bytes = scope["raw_path"]
         self._method: str = scope["method"]
         self.asked = asked
         self.user = user
         self.request: Request | None = None
-        given = header_fields(scope["headers"])
+        given = header_fields(scope["headers"]) if given is None else given
         self._known: str | None = None
         self._conditional = False
         self.watches = asked.name == WATCHED and self._method != "POST"
@@ -325,6 +339,11 @@ class HttpCall:
         return show(fields)
 
 
+def starting_or_stopping() -> Unavailable:
+    """Return the refusal of a request that there is no service for."""
+    return Unavailable("the service is starting or stopping", retry_after=1.0)
+
+
 async def respond(send: Send, response: Response, more: tuple[Header, ...]) -> None:
     """Send a response."""
     length = (b"content-length", str(len(response.body)).encode())
@@ -355,10 +374,11 @@ def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: Ho
         answer.set_result((fields, error))
 
 
-def _told(service: Service, call: HttpCall | None) -> tuple[Header, ...]:
+def told(service: Service, call: HttpCall | None) -> tuple[Header, ...]:
+    """Return the headers of every response of a service: its time, and a warning if there is one."""
     now = (b"holdfast-time", str(service.now()).encode())
     warning = "" if call is None or call.request is None else call.request.warning
-    return (now, (b"holdfast-warning", warning.encode())) if warning else (now,)
+    return (now, responses.warned(warning)) if warning else (now,)
 
 
 def _length(scope: Scope) -> int:

@@ -2,7 +2,8 @@
 
 Law: a new connection is always accepted. When there are too many, the one that has waited longest for its
 client is closed; if all are being answered, the one with the oldest request. Sending a few bytes now and then
-gains a client no time.
+gains a client no time. The requests of a connection are begun in the order in which they were sent, and
+answered in it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import asyncio
 import resource
 import socket
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST: Final = 1_024
 """Maximum number of connections. A process that may open few files has fewer and leaves most to the store."""
@@ -21,6 +25,8 @@ MOST_HEAD: Final = 32_768
 """Maximum number of bytes of the head of a request: its first line and its headers."""
 MOST_AHEAD: Final = 128
 """Number of requests of a connection under way from which on no more are read."""
+PIECE: Final = 4_096
+"""Bytes that are parsed at once, if more have arrived. They hold about as many requests as are read ahead."""
 REQUEST_SECONDS: Final = 5.0
 """Seconds that a client may take to send the head of a request, the first or the next one."""
 IDLE_SECONDS: Final = 60.0
@@ -37,18 +43,80 @@ _TOO_LONG: Final = (
 )
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """A connection that is closed if its client is too slow or if there are too many connections."""
+class QuickRequest(Protocol):
+    """A request that is answered without the application. `reply` is its response, once there is one."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    body: bytes
+    reply: bytes | None
+
+    def begin(self) -> None:
+        """Begin the request, which has arrived."""
+        ...
+
+
+class QuickWay(Protocol):
+    """The choice of requests that are answered without the application."""
+
+    def take(self, connection: BoundedConnection) -> QuickRequest | None:
+        """Return the request whose head a connection has received, if it is one of them."""
+        ...
+
+
+class InTurn:
+    """The turn of a request that the application answers while earlier ones are being answered.
+
+    Args:
+        cycle: The request, as uvicorn has it.
+    """
+
+    def __init__(self, cycle: Any) -> None:
+        self.cycle = cycle
+        self._come: asyncio.Future[None] | None = None
+
+    def await_in(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that begins at once, and waits for its turn before it answers."""
+        come = self._come = asyncio.get_running_loop().create_future()
+
+        async def in_turn(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_in_turn(message: Any) -> None:
+                if not come.done():
+                    await come
+                await send(message)
+
+            await app(scope, receive, send_in_turn)
+
+        return in_turn
+
+    def come(self) -> None:
+        """Let the application answer."""
+        if self._come is not None and not self._come.done():
+            self._come.set_result(None)
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection that is closed if its client is too slow or if there are too many connections.
+
+    Args:
+        shortcut: Answers requests without the application, where it can.
+        more: The arguments of uvicorn's connection.
+    """
+
+    def __init__(self, *, shortcut: QuickWay | None = None, **more: Any) -> None:
+        super().__init__(**more)
         self.standing = (False, 0.0)
         """True while a request is answered, and the time of the last change. The least is closed first."""
         self._until = float("inf")
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
         self._idle = False
-        self._turns: deque[tuple[Any, asyncio.Future[None]]] = deque()
+        self._shortcut = shortcut
+        self._quick: QuickRequest | None = None
+        """The request whose body is being received, if it takes the shortcut."""
+        self._asked: deque[QuickRequest | InTurn] = deque()
+        self._unread = b""
+        self._parsing = False
+        self._held_back = False
+        self._last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
@@ -62,16 +130,23 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, and let requests that wait for their turn to answer find out."""
-        for cycle, turn in self._turns:
-            cycle.disconnected = True
-            if not turn.done():
-                turn.set_result(None)
+        for one in self._asked:
+            if isinstance(one, InTurn):
+                one.cycle.disconnected = True
+                one.come()
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse received data. A head that is too long or too slow ends the connection."""
+        if self._unread or len(data) > PIECE:
+            self._unread += data
+            self._parse_unread()
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         if self._idle:
             self._idle = False
             self._allow(REQUEST_SECONDS)
@@ -81,51 +156,122 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.write(_TOO_LONG)
             self.transport.close()
 
+    def _parse_unread(self) -> None:
+        """Parse data piece by piece, so that requests in it are begun only while there is room for more."""
+        if self._parsing:
+            return
+        data, at = self._unread, 0
+        self._parsing = True
+        while at < len(data) and self._room() and not self.transport.is_closing():
+            self._parse(data[at : at + PIECE])
+            at += PIECE
+        self._parsing = False
+        self._unread = data[at:]
+        self._hold_back(bool(self._unread) or not self._room())
+
+    def _room(self) -> bool:
+        return len(self._asked) < MOST_AHEAD and not self.flow.write_paused
+
+    def _hold_back(self, full: bool) -> None:
+        """Read no more from the client, or go on. A large body is held back by uvicorn itself."""
+        if full:
+            self.flow.pause_reading()
+        elif self._held_back:
+            self.flow.resume_reading()
+        self._held_back = full
+
+    def resume_writing(self) -> None:
+        """Go on with what the client has sent, now that it reads."""
+        super().resume_writing()
+        if self._held_back:
+            self._parse_unread()
+
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
+        self._head = -MOST_HEAD  # the rest of the data is a body or another request
+        quick = self._quick = self._taken()
+        if quick is None:
+            self._pass_on()
+        else:
+            self._asked.append(quick)
+            if len(self._asked) >= MOST_AHEAD:
+                self._hold_back(True)
+        self._allow(ANSWER_SECONDS, answering=True)
+
+    def _taken(self) -> QuickRequest | None:
+        """Return the request if it may take the shortcut. It must not overtake one that can't."""
+        if self._shortcut is None or self.flow.write_paused:
+            return None
+        if self._asked and isinstance(self._asked[-1], InTurn):
+            return None
+        return self._shortcut.take(self)
+
+    def _pass_on(self) -> None:
+        """Let the application answer the request."""
         self.scope[STREAM] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
         if self.pipeline:
-            self._start_ahead(*self.pipeline.pop())
-        self._allow(ANSWER_SECONDS, answering=True)
-        self._head = -MOST_HEAD  # the rest of the data is a body or another request
+            self._start_asgi_task(*self.pipeline.pop())
+            self._held_back = True  # uvicorn does so for every request that is sent ahead
+            self._hold_back(not self._room())
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body, which has a limit of its own."""
         self._head = -MOST_HEAD
-        super().on_body(body)
+        if self._quick is None:
+            super().on_body(body)
+        else:
+            self._quick.body += body
 
-    def _start_ahead(self, cycle: Any, app: Any) -> None:
-        """Start a request while earlier ones of this connection are being answered.
+    def on_message_complete(self) -> None:
+        """Begin a request that takes the shortcut, now that all of it is there."""
+        quick = self._quick
+        if quick is None:
+            super().on_message_complete()
+        else:
+            self._quick = None
+            quick.begin()
 
-        Requests of one connection are begun in the order in which they were sent, and answered in it.
-        """
-        turn: asyncio.Future[None] = self.loop.create_future()
-        self._turns.append((cycle, turn))
-        if len(self._turns) < MOST_AHEAD:
-            self.flow.resume_reading()
-
-        async def in_turn(scope: Any, receive: Any, send: Any) -> None:
-            async def send_in_turn(message: Any) -> None:
-                if not turn.done():
-                    await turn
-                await send(message)
-
-            await app(scope, receive, send_in_turn)
-
-        self._start_asgi_task(cycle, in_turn)
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Start a request, even while earlier ones of this connection are being answered."""
+        turn = InTurn(cycle)
+        if self._asked:
+            app = turn.await_in(app)
+        self._asked.append(turn)
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
-        if self._turns:
-            _, turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
-        if self.cycle.response_complete:
+        self._asked.popleft()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send the responses whose turn has come, and wait for the next request."""
+        asked = self._asked
+        while asked:
+            first = asked[0]
+            if isinstance(first, InTurn):
+                first.come()
+                break
+            if first.reply is None:
+                break
+            asked.popleft()
+            self.transport.write(first.reply)
+        if self._held_back:
+            self._parse_unread()
+        if not asked:
             self._idle = True
             self._head = 0
             self._allow(IDLE_SECONDS)
+            if self._last:
+                self.transport.close()
+
+    def shutdown(self) -> None:
+        """Answer the requests that have arrived, and close the connection."""
+        self._last = True
+        if not self._asked or isinstance(self._asked[-1], InTurn):
+            super().shutdown()
 
     def _allow(self, seconds: float, *, answering: bool = False) -> None:
         now = self.loop.time()

@@ -15,11 +15,14 @@ from starlette.responses import PlainTextResponse
 
 from holdfast.bounded import Bounded
 from holdfast.edges.http.routes import ROOT
+from holdfast.edges.http.shortcut import OF_PAGES, Shortcut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from holdfast.edges.http.api import Api
 
 METHODS: Final = ("GET", "HEAD")
 """The methods outside the paths of verbs."""
@@ -29,8 +32,6 @@ KNOWN_HOSTS: Final = 64
 _MISDIRECTED: Final = (
     "this service does not answer to the name in Host; if it is its own, add it to http_hosts"
 )
-_OF_PAGES: Final = frozenset({b"origin", b"sec-fetch-site"})
-"""Headers that tell which page caused a browser to send a request."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 """What a browser says of requests that no other site has caused."""
 
@@ -44,11 +45,12 @@ class Door:
         api: The application for the paths of verbs, if they are served.
     """
 
-    def __init__(self, app: ASGIApp, *, names: Iterable[str] = (), api: ASGIApp | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, names: Iterable[str] = (), api: Api | None = None) -> None:
         self._app = app
         self._api = api
         self._names = frozenset(_name(name) for name in (LOOPBACK, *names))
         self._hosts: Bounded[bytes, bool] = Bounded(KNOWN_HOSTS)
+        self.shortcut = None if api is None else Shortcut(api, self.known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
@@ -62,13 +64,14 @@ class Door:
             allowed = {"Allow": ", ".join(methods)}
             return PlainTextResponse("only GET and HEAD are answered", status_code=405, headers=allowed)
         for name, said in scope["headers"]:
-            if name == b"host" and not self._known(said):  # browsers always send a Host
+            if name == b"host" and not self.known(said):  # browsers always send a Host
                 return PlainTextResponse(_MISDIRECTED, status_code=421)
-            if name in _OF_PAGES and not _own(scope, name, said):
+            if name in OF_PAGES and not _own(scope, name, said):
                 return PlainTextResponse("requests of web pages of other sites are refused", status_code=403)
         return None
 
-    def _known(self, host: bytes) -> bool:
+    def known(self, host: bytes) -> bool:
+        """Return whether a `Host` names this service."""
         known = self._hosts.get(host)
         if known is None:
             name = _name(host.decode("latin-1"))

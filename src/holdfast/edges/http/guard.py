@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bounded import Bounded
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
     from holdfast.edges.http.routes import Found
     from holdfast.operators.tokens import Token, Tokens
 
+Client = tuple[str, int] | None
+"""The address of a client, if it has one."""
+
 FRESH: Final = 1.0
 """Seconds for which a token is known without another look into the store."""
 LOOKS: Final = 200
 """Maximum number of unknown tokens looked up in a second: guessing tokens must not load the store."""
 KNOWN: Final = 4_096
-"""Number of tokens that are remembered."""
+"""Number of tokens, and of addresses of clients, that are remembered."""
 _BEARER: Final = b"bearer "
-_PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 """Headers that a proxy adds."""
 
 
@@ -66,25 +70,32 @@ class TokenGuard:
         """
         said, passed_on = _credentials(scope)
         if said is None:
-            if self._open and not passed_on and _near(scope):
+            if self._open and not passed_on and _near(scope["client"]):
                 return ""
             raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
         if said[: len(_BEARER)].lower() != _BEARER:
             raise NoToken("send the token as Authorization: Bearer <token>")
-        token = await self._token(said[len(_BEARER) :].strip().decode("latin-1"))
-        place = asked.place
-        if not token.allows(place.family, place.owner, asked.name):
-            verbs = "every verb" if token.verbs is None else ", ".join(token.verbs)
-            raise PermissionDenied(f"this token is for {token.owner} and allows {verbs}")
-        return f"{TOKEN_SIGN}{token.id}"
+        return _allowed(await self._token(_text(said)), asked)
+
+    def admit_at_once(self, client: Client, said: bytes | None, asked: Found) -> str | None:
+        """Return the suffix of the principal of a caller whom no proxy passed on, as `admit` would.
+
+        Returns None if that is not known without a look into the store, or if the caller is refused.
+        """
+        if said is None:
+            return "" if self._open and _near(client) else None
+        if said[: len(_BEARER)].lower() != _BEARER:
+            return None
+        token = self._remembered(_text(said), self._ticks())
+        return None if token is None else _allowed(token, asked)
 
     async def _token(self, text: str) -> Token:
         """Return a valid token, as the store had it at most a second ago."""
         now = self._ticks()
-        since, token = self._known.get(text, (0.0, None))
-        if token is not None and now < since + FRESH:
+        token = self._remembered(text, now)
+        if token is not None:
             return token
-        if token is None:
+        if text not in self._known:
             self._require_room(int(now))
         looking = self._looking.get(text)
         if looking is None:
@@ -97,6 +108,10 @@ class TokenGuard:
             raise NoToken("the token is not valid: it may have expired or been revoked")
         self._known.keep(text, (now, token))
         return token
+
+    def _remembered(self, text: str, now: float) -> Token | None:
+        since, token = self._known.get(text, (0.0, None))
+        return token if now < since + FRESH else None
 
     def _require_room(self, second: int) -> None:
         if second != self._second:
@@ -112,12 +127,27 @@ def _credentials(scope: Scope) -> tuple[bytes | None, bool]:
     for name, value in scope["headers"]:
         if name == b"authorization":
             said = value
-        elif name in _PASSED_ON:
+        elif name in PASSED_ON:
             passed_on = True
     return said, passed_on
 
 
-def _near(scope: Scope) -> bool:
+def _text(said: bytes) -> str:
+    """Return the token in a header."""
+    return said[len(_BEARER) :].strip().decode("latin-1")
+
+
+def _allowed(token: Token, asked: Found) -> str:
+    place = asked.place
+    if not token.allows(place.family, place.owner, asked.name):
+        verbs = "every verb" if token.verbs is None else ", ".join(token.verbs)
+        raise PermissionDenied(f"this token is for {token.owner} and allows {verbs}")
+    return f"{TOKEN_SIGN}{token.id}"
+
+
+def _near(client: Client) -> bool:
     """Return whether a connection comes from this machine."""
-    client = scope.get("client")
-    return client is not None and is_loopback(client[0])
+    return client is not None and _is_near(client[0])
+
+
+_is_near: Final = lru_cache(maxsize=KNOWN)(is_loopback)

@@ -8,6 +8,8 @@ without a token 401, a wrong method 405, and a range outside of a blob 416.
 from __future__ import annotations
 
 import math
+from http import HTTPStatus
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -20,7 +22,7 @@ from holdfast.wire.blobs import FIELDS, fields_text, in_ascii
 from holdfast.wire.errors import NUMBERS, error_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Header = tuple[bytes, bytes]
 
@@ -32,6 +34,9 @@ ALWAYS: Final[tuple[Header, ...]] = (
     (b"x-content-type-options", b"nosniff"),
 )
 """The headers of every response. Stored values are neither cached nor taken for a web page."""
+
+_ALWAYS: Final = b"".join(b"%b: %b\r\n" % header for header in ALWAYS)
+_STATUS: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 
 encode: Final = msgspec.json.Encoder().encode
 
@@ -52,6 +57,22 @@ class Response(NamedTuple):
     status: int
     headers: list[Header]
     body: bytes
+
+
+def spelled(response: Response, *more: Iterable[Header]) -> bytes:
+    """Return a response with more headers, as it is sent over a connection that is kept."""
+    status, headers, body = response
+    parts = [_STATUS[status], _ALWAYS]
+    parts += [b"%b: %b\r\n" % header for header in chain(headers, *more)]
+    parts.append(b"\r\n" if status == 304 else b"content-length: %d\r\n\r\n" % len(body))
+    parts.append(body)
+    return b"".join(parts)
+
+
+def warned(warning: str) -> Header:
+    """Return the header of a warning, which may hold names that the caller made up."""
+    text = warning.encode("ascii", "backslashreplace").replace(b"\r", b" ").replace(b"\n", b" ")
+    return b"holdfast-warning", text
 
 
 def plain(fields: Mapping[str, Any]) -> Response:

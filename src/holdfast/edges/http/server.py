@@ -10,11 +10,13 @@ import contextlib
 import errno
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
 from holdfast.edges.http.connections import IDLE_SECONDS, BoundedConnection
+from holdfast.edges.http.door import Door
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -55,9 +57,10 @@ async def http_server(
         ValidationError: There is no such address on this machine.
     """
     listener = _listen(host, port)
+    connection: Any = partial(BoundedConnection, shortcut=app.shortcut if isinstance(app, Door) else None)
     config = uvicorn.Config(
         app,
-        http=BoundedConnection,
+        http=connection,
         backlog=BACKLOG,
         ws="none",
         lifespan="off",

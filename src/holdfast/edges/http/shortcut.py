@@ -1,0 +1,129 @@
+"""A way around ASGI for requests that are answered with one short response, which is nearly all of them.
+
+Such a request needs no task, no events and no messages between a server and an application: it is queued as
+soon as it has arrived, and its response is written as soon as there is one.
+
+Law: a request is answered here exactly as the application would answer it, and with the application's code.
+One that needs more than that takes the usual way: a stream, a look into the store, or a refusal before it is
+queued.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.edges.http.api import HttpCall, starting_or_stopping, told
+from holdfast.edges.http.guard import PASSED_ON
+from holdfast.edges.http.responses import problem, spelled
+from holdfast.edges.http.routes import ROOT, found
+from holdfast.edges.http.spoken import HEADERS
+from holdfast.errors import HoldfastError, InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.edges.http.api import Api, Service
+    from holdfast.edges.http.connections import BoundedConnection
+
+MOST_QUICK: Final = 16_384
+"""Maximum number of bytes of a body that takes the shortcut."""
+OF_PAGES: Final = frozenset({b"origin", b"sec-fetch-site"})
+"""Headers that tell which page caused a browser to send a request."""
+_USUAL: Final = OF_PAGES | PASSED_ON | {b"connection", b"expect", b"transfer-encoding", b"upgrade"}
+"""Headers with which a request takes the usual way, except for a connection that is kept."""
+
+_ROOT: Final = ROOT.encode()
+
+_log = logging.getLogger("holdfast.service")
+
+
+class Quick:
+    """A request that takes the shortcut. `reply` is its response, once there is one.
+
+    Args:
+        api: The door.
+        service: The service at the time of its arrival.
+        connection: Where the response is sent.
+        call: The request.
+    """
+
+    __slots__ = ("_api", "_call", "_connection", "_service", "body", "reply")
+
+    def __init__(self, api: Api, service: Service, connection: BoundedConnection, call: HttpCall) -> None:
+        self._api = api
+        self._service = service
+        self._connection = connection
+        self._call = call
+        self.body = b""
+        self.reply: bytes | None = None
+
+    def begin(self) -> None:
+        """Queue the request, which has arrived."""
+        if self._api.service is self._service:
+            self._api.begin(self._service, self._call, self.body, back=self._answer)
+        else:
+            self._answer({}, starting_or_stopping())
+
+    def _answer(self, fields: dict[str, Any], error: HoldfastError | None) -> None:
+        connection, call = self._connection, self._call
+        if connection.transport.is_closing():
+            call.request = None
+            return
+        try:
+            response = call.shown(fields, error)
+        except Exception:
+            _log.exception("a response could not be made")
+            response = problem(InternalError("the response could not be made"))
+        self.reply = spelled(response, connection.server_state.default_headers, told(self._service, call))
+        call.request = None  # the request leads here by way of its `back`: nothing is left in a circle
+        connection.go_on()
+
+
+class Shortcut:
+    """Tells which requests take the shortcut.
+
+    Args:
+        api: The door.
+        known: Returns whether a `Host` names this service.
+    """
+
+    def __init__(self, api: Api, known: Callable[[bytes], bool]) -> None:
+        self._api = api
+        self._known = known
+
+    def take(self, connection: BoundedConnection) -> Quick | None:
+        """Return the request whose head a connection has received, if it takes the shortcut."""
+        service, path = self._api.service, connection.url
+        parser, headers = connection.parser, connection.headers
+        if service is None or not path.startswith(_ROOT) or b"?" in path or b"#" in path:
+            return None
+        method = parser.get_method().decode()
+        if method == "HEAD" or not parser.should_keep_alive():
+            return None
+        said, fielded = None, False
+        for name, value in headers:
+            if name == b"host":
+                if not self._known(value):
+                    return None
+            elif name == b"content-length":
+                if int(value) > MOST_QUICK:
+                    return None
+            elif name == b"authorization":
+                said = value
+            elif name in HEADERS:
+                fielded = True
+            elif name in _USUAL and (name != b"connection" or parser.get_http_version() != "1.1"):
+                return None
+        try:
+            asked = found(method, path)
+            if asked.place.family == "blob":
+                return None
+            user = self._api.guard.admit_at_once(connection.client, said, asked)
+            if user is None:
+                return None
+            scope = {"method": method, "raw_path": path, "query_string": b"", "headers": headers}
+            call = HttpCall(scope, asked, user, None if fielded else {})
+        except HoldfastError:
+            return None  # the application refuses it
+        return Quick(self._api, service, connection, call)
