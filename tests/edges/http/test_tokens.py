@@ -179,13 +179,16 @@ async def test_a_proxy_on_this_machine_opens_nothing(here: Served, name: str) ->
 
 async def test_off_this_machine_a_token_is_always_needed(here: Served) -> None:
     """In open mode a caller from another machine needs a token all the same."""
-    scope = {"client": ("192.0.2.7", 5000), "headers": []}
+    scope: dict[str, Any] = {"client": ("192.0.2.7", 5000), "headers": []}
     asked: Any = None
+    guard = TokenGuard(here.store.tokens(), open_mode=True)
     with pytest.raises(NoToken):
-        await TokenGuard(here.store.tokens(), open_mode=True).admit(scope, asked)
+        await guard.admit(scope, asked)
+    assert guard.admit_at_once(scope["client"], None, asked) is None
     for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
         scope["client"] = (near, 5000)
-        assert await TokenGuard(here.store.tokens(), open_mode=True).admit(scope, asked) == ""
+        assert await guard.admit(scope, asked) == ""
+        assert guard.admit_at_once(scope["client"], None, asked) == ""
 
 
 async def test_secrets_are_not_kept(bus: str, tmp_path: Path) -> None:
