@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.edges.http import api, connections, watching
+from holdfast.edges.http import watching
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.pages import page
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +25,11 @@ def test_tables_are_made_from_the_code() -> None:
 def test_limits_are_true() -> None:
     """The limits on the page are those of the code."""
     text = read()
-    for number in (api.MOST_BODY, connections.MOST_HEAD, connections.MOST):
+    limits = HttpLimits()
+    for number in (limits.body_bytes, limits.head_bytes, limits.connections):
         assert f"{number:,}" in text
-    seconds = (connections.REQUEST_SECONDS, connections.IDLE_SECONDS, connections.ANSWER_SECONDS)
+    seconds = (limits.request_seconds, limits.idle_seconds, limits.answer_seconds)
     assert "{:g}; {:g}; {:g} seconds".format(*seconds) in text
-    assert f"{watching.MOST} and {watching.MOST_OF_ONE}" in text
+    assert f"{limits.watches} and {limits.watches_of_one}" in text
     assert f"| {watching.READ_SECONDS:g} seconds |" in text
     assert f"{watching.BEAT_SECONDS:g} seconds of silence" in text

@@ -8,12 +8,13 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import holdfast
-from holdfast.edges.http import connections
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from tests.edges.running import get, holdfast_up
@@ -35,14 +36,22 @@ HALF = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+@contextlib.asynccontextmanager
+async def health(folder: Path, **limits: float) -> AsyncIterator[int]:
+    """Where health and metrics of a store are served, with other limits."""
+    number = free_port()
+    async with holdfast.open(folder / "state.db") as store:
+        app = Door(application(Health(store), Metrics("holdfast", store)), names=["Metrics.Example"])
+        others = msgspec.structs.replace(HttpLimits(), **limits)
+        async with http_server(app, host="127.0.0.1", port=number, limits=others):
+            yield number
+
+
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
     """Where health and metrics of a store are served."""
-    number = free_port()
-    async with holdfast.open(tmp_path / "state.db") as store:
-        app = Door(application(Health(store), Metrics("holdfast", store)), names=["Metrics.Example"])
-        async with http_server(app, host="127.0.0.1", port=number):
-            yield number
+    async with health(tmp_path) as number:
+        yield number
 
 
 @contextlib.asynccontextmanager
@@ -74,13 +83,16 @@ async def answer(port: int, request: str) -> str:
         return (await ended(client)).decode()
 
 
-async def test_half_sent_requests_stop_no_probe(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_sent_requests_stop_no_probe(tmp_path: Path) -> None:
     """However many clients send half a request, `/livez`, `/readyz` and `/metrics` are answered."""
-    monkeypatch.setattr(connections, "MOST", 128)
-    async with clients(port, HALF_SENT, send=HALF) as made:
+    most = 128
+    async with (
+        health(tmp_path, connections=most) as port,
+        clients(port, HALF_SENT, send=HALF) as made,
+    ):
         for path, status in (("/livez", 200), ("/readyz", 503), ("/metrics", 200)):
             assert (await get(port, path))[0] == status
-        for client in made[: HALF_SENT - connections.MOST]:  # who came first has made room
+        for client in made[: HALF_SENT - most]:  # who came first has made room
             assert await ended(client) == b""
         reader, writer = made[-1]
         writer.write(b"not so slow\r\nConnection: close\r\n\r\n")
@@ -112,22 +124,22 @@ async def trickle(client: Client) -> None:
 
 
 @pytest.mark.parametrize("begin", [b"", HALF], ids=["nothing sent", "half a request sent"])
-async def test_a_request_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
+async def test_a_request_has_its_time(tmp_path: Path, begin: bytes) -> None:
     """A client that does not get its request sent in time is left, however many bytes it sends meanwhile."""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
-    async with clients(port, 1, send=begin) as [client]:
+    async with health(tmp_path, request_seconds=0.1) as port, clients(port, 1, send=begin) as [client]:
         sending = asyncio.create_task(trickle(client)) if begin else None
         assert await ended(client) == b""
         if sending is not None:
             sending.cancel()
 
 
-async def test_an_idle_connection_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_has_its_time(tmp_path: Path) -> None:
     """After an answer a client may ask again, but not wait for ever, nor begin and go on slowly."""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.1)
     asked = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    async with clients(port, 2, send=asked + asked) as [quiet, slow]:
+    async with (
+        health(tmp_path, request_seconds=0.1, idle_seconds=0.1) as port,
+        clients(port, 2, send=asked + asked) as [quiet, slow],
+    ):
         for client in (quiet, slow):
             for _ in range(2):
                 async with asyncio.timeout(PATIENCE):
@@ -153,21 +165,19 @@ class Hanging:
         await send({"type": "http.response.body", "body": b"at last"})
 
 
-async def test_an_answer_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_its_time() -> None:
     """A connection whose answer does not get finished is ended too."""
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.1)
     app, port = Hanging(), free_port()
-    async with http_server(app, host="127.0.0.1", port=port):
+    async with http_server(app, host="127.0.0.1", port=port, limits=HttpLimits(answer_seconds=0.1)):
         assert await answer(port, "GET / HTTP/1.1\r\nHost: a\r\n\r\n") == ""
         app.let.set()
 
 
-async def test_who_is_being_answered_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_being_answered_goes_last() -> None:
     """Connections that wait for their client make room before one does that waits for us."""
-    monkeypatch.setattr(connections, "MOST", 3)
     app, port = Hanging(), free_port()
     async with (
-        http_server(app, host="127.0.0.1", port=port),
+        http_server(app, host="127.0.0.1", port=port, limits=HttpLimits(connections=3)),
         clients(port, 1, send=b"GET / HTTP/1.1\r\nHost: a\r\n\r\n") as [asking],
     ):
         await app.asked.acquire()
@@ -178,12 +188,11 @@ async def test_who_is_being_answered_goes_last(monkeypatch: pytest.MonkeyPatch) 
             assert b"at last" in await ended(asking)
 
 
-async def test_a_newcomer_is_let_in_when_all_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_newcomer_is_let_in_when_all_are_busy() -> None:
     """If every connection is being answered, the one that was asked first makes room."""
-    monkeypatch.setattr(connections, "MOST", 2)
     app, port, asking = Hanging(), free_port(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
     async with (
-        http_server(app, host="127.0.0.1", port=port),
+        http_server(app, host="127.0.0.1", port=port, limits=HttpLimits(connections=2)),
         clients(port, 1, send=asking) as [first],
         clients(port, 1, send=asking) as [second],
     ):
@@ -265,10 +274,10 @@ async def test_a_head_has_its_length(port: int, head: bytes) -> None:
         assert (await ended(client)).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_slow_second_head_has_its_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_second_head_has_its_time(tmp_path: Path) -> None:
     """Between requests a client may rest, but once it has begun the next one it must go on."""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
-    async with clients(port, 1, send=b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") as [client]:
+    asked = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with health(tmp_path, request_seconds=0.1) as port, clients(port, 1, send=asked) as [client]:
         await client[0].readuntil(b'{"alive":true}')
         client[1].write(HALF)
         sending = asyncio.create_task(trickle(client))

@@ -26,6 +26,7 @@ from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
@@ -77,12 +78,13 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
-        api = Api(TokenGuard(store.tokens(), open_mode=open_mode(config) is not None), store)
+        limits = http_limits_of(config)
+        api = Api(TokenGuard(store.tokens(), open_mode=open_mode(config) is not None), store, limits)
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
             app = Door(application(health, metrics), names=names, api=api)
             tls = tls_context(config.http_tls_cert, config.http_tls_key) if config.http_tls_cert else None
-            served = http_server(app, host=config.http_host, port=config.http_port, tls=tls)
+            served = http_server(app, host=config.http_host, port=config.http_port, tls=tls, limits=limits)
             await outliving.enter_async_context(served)
         url = await outliving.enter_async_context(_bus(config))
         links = health.links = metrics.links = [
@@ -128,6 +130,19 @@ def settings_of(config: Config) -> Settings:
             under_way=config.max_under_way,
             all_under_way=config.max_all_under_way,
         ),
+    )
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """Return the limits of the HTTP door."""
+    return HttpLimits(
+        body_bytes=config.http_max_body_bytes,
+        head_bytes=config.http_max_head_bytes,
+        connections=config.http_max_connections,
+        watches=config.http_max_watches,
+        request_seconds=config.http_request_seconds,
+        idle_seconds=config.http_idle_seconds,
+        answer_seconds=config.http_answer_seconds,
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.clock import Clock
+    from holdfast.edges.http.limits import HttpLimits
     from holdfast.engine import Engine
 
 
@@ -66,6 +67,7 @@ async def served(
     clock: Clock | None = None,
     open_mode: bool = True,
     engine: Engine | None = None,
+    limits: HttpLimits | None = None,
 ) -> AsyncIterator[Served]:
     """Serve a store within an `async with` block."""
     port = free_port()
@@ -80,7 +82,7 @@ async def served(
         service = NatsService(store, connection, settings or Settings())
         await service.start()
         stack.push_async_callback(service.stop)
-        api = Api(TokenGuard(store.tokens(), open_mode=open_mode), store)
+        api = Api(TokenGuard(store.tokens(), open_mode=open_mode), store, limits)
         api.service = service
         health = application(Health(store), Metrics("holdfast", store))
         door = Door(health, api=api)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import msgspec
 import pytest
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import api
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.service import Settings
+from holdfast.edges.serve import http_limits_of
+from holdfast.edges.settings.table import Config
 from tests.edges.calls.script import SCRIPT
 from tests.edges.calls.test_catalogue import filled
 from tests.edges.http.ground import Served, served
 from tests.edges.nats.ground import Gated, calling, until
+from tests.edges.running import holdfast_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,9 +96,9 @@ async def test_a_body_has_its_size(here: Served) -> None:
         for _ in range(size // 65_536):
             yield b"x" * 65_536
 
-    told = await here.ask("POST", "/v1/kv/trivia:set_many", b"x" * (api.MOST_BODY + 1))
+    told = await here.ask("POST", "/v1/kv/trivia:set_many", b"x" * (HttpLimits().body_bytes + 1))
     assert (told.status_code, told.json()["code"]) == (413, "VALUE_TOO_LARGE")
-    untold = await here.client.post("/v1/kv/trivia:set_many", content=pieces(2 * api.MOST_BODY))
+    untold = await here.client.post("/v1/kv/trivia:set_many", content=pieces(2 * HttpLimits().body_bytes))
     assert (untold.status_code, untold.json()["code"]) == (413, "VALUE_TOO_LARGE")
     value = await here.ask("PUT", "/v1/kv/trivia/k", "x" * 65_535)
     assert value.json()["detail"] == "Value size (65537 bytes) exceeds 64KB limit (65536 bytes)"
@@ -102,7 +107,7 @@ async def test_a_body_has_its_size(here: Served) -> None:
 
 async def test_bodies_have_their_room_together(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that send large bodies at once can't fill the memory: one too many is told to come later."""
-    monkeypatch.setattr(api, "MOST_BODIES", 100_000)
+    monkeypatch.setattr(api, "BODIES", 0.1)
     response = await here.ask("POST", "/v1/kv/trivia:set_many", b" " * 1_000_000)
     assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (
         503,
@@ -181,3 +186,32 @@ async def test_requests_are_told_apart_in_the_log_of_slow_ones(bus: str, tmp_pat
         await here.ask("PUT", "/v1/kv/trivia/a%2Fb", 1, Holdfast_Request_Id="r1")
         [slow] = (await here.call("/v1/admin:slowlog")).json()["requests"]
     assert (slow["plugin"], slow["verb"], slow["key"], slow["request_id"]) == ("trivia", "set", "a/b", "r1")
+
+
+async def test_limits_are_settings(tmp_path: Path) -> None:
+    """Operators set how much a client may send, and how many watches and connections there are."""
+    settings = {
+        "HOLDFAST_HTTP_MAX_BODY_BYTES": "2000",
+        "HOLDFAST_HTTP_MAX_HEAD_BYTES": "8192",
+        "HOLDFAST_HTTP_MAX_WATCHES": "1",
+        "HOLDFAST_HTTP_MAX_CONNECTIONS": "2",
+        "HOLDFAST_HTTP_REQUEST_SECONDS": "9",
+    }
+    async with (
+        holdfast_up(tmp_path / "home", **settings) as up,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{up.http_port}", timeout=60) as client,
+    ):
+        for method, path in (("PUT", "/v1/kv/trivia/a"), ("POST", "/v1/kv/trivia:set_many")):
+            large = await client.request(method, path, content=b" " * 2_001)
+            assert (large.status_code, "more than 2000" in large.json()["detail"]) == (413, True)
+        assert (await client.put("/v1/kv/trivia/a", content=b" " * 1_999 + b"1")).status_code == 200
+        headed = await client.get("/v1/kv/trivia/a", headers={"X-Long": "x" * 20_000})
+        assert headed.status_code == 431
+        async with client.stream("GET", "/v1/kv/trivia?watch") as watch:
+            assert watch.status_code == 200
+            assert (await client.get("/v1/kv/other?watch")).status_code == 503
+
+
+def test_limits_have_the_defaults_of_the_settings() -> None:
+    """What the reference of settings says is what a service does without any."""
+    assert http_limits_of(Config(db="", data_dir="")) == HttpLimits()

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.http import watching
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.nats.service import Settings
 from tests.edges.http.ground import Served, served
 from tests.edges.nats.ground import until
@@ -169,10 +170,10 @@ async def test_a_client_that_goes_is_forgotten(here: Served) -> None:
     await until(lambda: here.api._watches._of == {})
 
 
-async def test_watches_are_bounded(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_are_bounded(bus: str, tmp_path: Path) -> None:
     """A plugin that opens watches without end is told that it has too many; another gets its own."""
-    monkeypatch.setattr(watching, "MOST_OF_ONE", 1)
-    async with watching_at(here):
+    limits = HttpLimits(watches=4)
+    async with served(tmp_path / "state.db", bus, limits=limits) as here, watching_at(here):
         refused = await here.ask("GET", WATCH)
         assert (refused.status_code, refused.json()["code"]) == (503, "BUSY")
         async with watching_at(here, "/v1/kv/other?watch"):

@@ -21,6 +21,7 @@ from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.blob_steps import BlobSteps, Caller
 from holdfast.edges.http.blobs import BlobTransfers, ClientGone, deadline_fields, transfer_of
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.routes import found
 from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
 from holdfast.edges.http.watching import Watches, start_of
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
     from holdfast.edges.http.routes import Found
     from holdfast.store import Store
 
-MOST_BODY: Final = 1_048_576
-"""Maximum number of bytes of a request's body, as over NATS."""
-MOST_BODIES: Final = 64 * MOST_BODY
-"""Maximum number of bytes of all bodies that are being received."""
+BODIES: Final = 64
+"""Number of bodies of the maximum size that may be received at once."""
 
 WATCHED: Final = "changes"
 """The verb that a watch needs."""
@@ -102,13 +101,15 @@ class Api:
     Args:
         guard: The check of who is asking.
         store: The store, whose changes are watched.
+        limits: The limits on bodies and watches; the defaults if not given.
     """
 
-    def __init__(self, guard: Gatekeeper, store: Store) -> None:
+    def __init__(self, guard: Gatekeeper, store: Store, limits: HttpLimits | None = None) -> None:
+        self.limits = limits or HttpLimits()
         self.service: Service | None = None
         self.guard = guard
         self._store = store
-        self._watches = Watches(store)
+        self._watches = Watches(store, self.limits)
         self._transfers = BlobTransfers()
         self._endpoint = Endpoint(name="http", subject="", queue_group="")
         self._receiving = 0
@@ -230,13 +231,13 @@ class Api:
             ValueTooLarge: The body is larger than allowed.
             Busy: Too many bodies are being received.
         """
-        length = _length(scope)
-        if length > MOST_BODY:
-            raise ValueTooLarge(f"the body has {length} bytes, more than {MOST_BODY}")
+        length, most = _length(scope), self.limits.body_bytes
+        if length > most:
+            raise ValueTooLarge(f"the body has {length} bytes, more than {most}")
         message = await receive()
         body: bytes = message.get("body", b"")
         if message["type"] == "http.request" and not message.get("more_body"):
-            return _fitting(body)
+            return _fitting(body, most)
         held = 0
         parts = []
         try:
@@ -244,11 +245,11 @@ class Api:
                 body = message.get("body", b"")
                 held += len(body)
                 self._receiving += len(body)
-                if self._receiving > MOST_BODIES:
+                if self._receiving > BODIES * most:
                     raise Busy("too many large requests are being received", retry_after=0.5)
                 parts.append(body)
-                if held > MOST_BODY or not message.get("more_body"):
-                    return _fitting(b"".join(parts))
+                if held > most or not message.get("more_body"):
+                    return _fitting(b"".join(parts), most)
                 message = await receive()
         finally:
             self._receiving -= held
@@ -388,7 +389,7 @@ def _length(scope: Scope) -> int:
     return 0
 
 
-def _fitting(body: bytes) -> bytes:
-    if len(body) > MOST_BODY:
-        raise ValueTooLarge(f"the body has more than {MOST_BODY} bytes")
+def _fitting(body: bytes, most: int) -> bytes:
+    if len(body) > most:
+        raise ValueTooLarge(f"the body has more than {most} bytes")
     return body

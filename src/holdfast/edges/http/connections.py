@@ -19,20 +19,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-MOST: Final = 1_024
-"""Maximum number of connections. A process that may open few files has fewer and leaves most to the store."""
-MOST_HEAD: Final = 32_768
-"""Maximum number of bytes of the head of a request: its first line and its headers."""
+    from holdfast.edges.http.limits import HttpLimits
+
 MOST_AHEAD: Final = 128
 """Number of requests of a connection under way from which on no more are read."""
 PIECE: Final = 4_096
 """Bytes that are parsed at once, if more have arrived. They hold about as many requests as are read ahead."""
-REQUEST_SECONDS: Final = 5.0
-"""Seconds that a client may take to send the head of a request, the first or the next one."""
-IDLE_SECONDS: Final = 60.0
-"""Seconds after a response during which a client may begin its next request."""
-ANSWER_SECONDS: Final = 30.0
-"""Seconds that a response may take until the client has received all of it."""
 STREAM_BUFFER: Final = 65_536
 """Bytes of an endless response that the kernel may keep for a client. It doubles the number."""
 STREAM: Final = "holdfast.stream"
@@ -97,12 +89,14 @@ class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed if its client is too slow or if there are too many connections.
 
     Args:
+        limits: The limits that operators set.
         shortcut: Answers requests without the application, where it can.
         more: The arguments of uvicorn's connection.
     """
 
-    def __init__(self, *, shortcut: QuickWay | None = None, **more: Any) -> None:
+    def __init__(self, *, limits: HttpLimits, shortcut: QuickWay | None = None, **more: Any) -> None:
         super().__init__(**more)
+        self._limits = limits
         self.standing = (False, 0.0)
         """True while a request is answered, and the time of the last change. The least is closed first."""
         self._until = float("inf")
@@ -121,8 +115,8 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
         super().connection_made(transport)
-        self._allow(REQUEST_SECONDS)
-        most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._allow(self._limits.request_seconds)
+        most = min(self._limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         if len(self.connections) > most:
             others = [one for one in self.connections if one is not self and not one.transport.is_closing()]
             if len(others) >= most:
@@ -149,10 +143,10 @@ class BoundedConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         if self._idle:
             self._idle = False
-            self._allow(REQUEST_SECONDS)
+            self._allow(self._limits.request_seconds)
         self._head += len(data)
         super().data_received(data)
-        if self._head > MOST_HEAD and not self.transport.is_closing():
+        if self._head > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_TOO_LONG)
             self.transport.close()
 
@@ -188,7 +182,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
-        self._head = -MOST_HEAD  # the rest of the data is a body or another request
+        self._head = -self._limits.head_bytes  # the rest of the data is a body or another request
         quick = self._quick = self._taken()
         if quick is None:
             self._pass_on()
@@ -196,7 +190,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._asked.append(quick)
             if len(self._asked) >= MOST_AHEAD:
                 self._hold_back(True)
-        self._allow(ANSWER_SECONDS, answering=True)
+        self._allow(self._limits.answer_seconds, answering=True)
 
     def _taken(self) -> QuickRequest | None:
         """Return the request if it may take the shortcut. It must not overtake one that can't."""
@@ -217,7 +211,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body, which has a limit of its own."""
-        self._head = -MOST_HEAD
+        self._head = -self._limits.head_bytes
         if self._quick is None:
             super().on_body(body)
         else:
@@ -263,7 +257,7 @@ class BoundedConnection(HttpToolsProtocol):
         if not asked:
             self._idle = True
             self._head = 0
-            self._allow(IDLE_SECONDS)
+            self._allow(self._limits.idle_seconds)
             if self._last:
                 self.transport.close()
 

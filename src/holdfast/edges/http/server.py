@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import socket
 import ssl
 from functools import partial
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from holdfast.edges.http.connections import IDLE_SECONDS, BoundedConnection
+from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.http.door import Door
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ BACKLOG: Final = 128
 """Length of the listen queue, which is also the number of connections accepted at a time."""
 GRACE: Final = 2
 """Seconds that a request may still take when the server stops."""
+
+USUAL_LIMITS: Final = HttpLimits()
+"""The default limits."""
 
 
 class _Server(uvicorn.Server):
@@ -48,7 +53,12 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def http_server(
-    app: ASGIApp, *, host: str, port: int, tls: ssl.SSLContext | None = None
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    limits: HttpLimits = USUAL_LIMITS,
 ) -> AsyncIterator[None]:
     """Serve an application within an `async with` block, over TLS if there is a context for it.
 
@@ -57,7 +67,8 @@ async def http_server(
         ValidationError: There is no such address on this machine.
     """
     listener = _listen(host, port)
-    connection: Any = partial(BoundedConnection, shortcut=app.shortcut if isinstance(app, Door) else None)
+    shortcut = app.shortcut if isinstance(app, Door) else None
+    connection: Any = partial(BoundedConnection, limits=limits, shortcut=shortcut)
     config = uvicorn.Config(
         app,
         http=connection,
@@ -70,7 +81,7 @@ async def http_server(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
-        timeout_keep_alive=int(IDLE_SECONDS),
+        timeout_keep_alive=math.ceil(limits.idle_seconds),
     )
     if tls is not None:
         config.load()

@@ -91,6 +91,7 @@ class Shortcut:
     def __init__(self, api: Api, known: Callable[[bytes], bool]) -> None:
         self._api = api
         self._known = known
+        self._most = min(MOST_QUICK, api.limits.body_bytes)
 
     def take(self, connection: BoundedConnection) -> Quick | None:
         """Return the request whose head a connection has received, if it takes the shortcut."""
@@ -107,7 +108,7 @@ class Shortcut:
                 if not self._known(value):
                     return None
             elif name == b"content-length":
-                if int(value) > MOST_QUICK:
+                if int(value) > self._most:
                     return None
             elif name == b"authorization":
                 said = value

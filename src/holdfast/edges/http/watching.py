@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from holdfast.edges.http.connections import BoundedConnection
+    from holdfast.edges.http.limits import HttpLimits
     from holdfast.edges.http.responses import Header
     from holdfast.edges.http.routes import PathOwner
     from holdfast.model import Change
@@ -33,9 +34,6 @@ BEAT_SECONDS: Final = 15.0
 """Seconds of silence after which a comment shows that the stream is alive."""
 READ_SECONDS: Final = 20.0
 """Seconds that a client may leave the stream unread once all buffers are full."""
-MOST: Final = 256
-MOST_OF_ONE: Final = 64
-"""Maximum number of watches, of all callers and of one plugin or project."""
 BEAT: Final = b": alive\n\n"
 _HEADERS: Final[tuple[Header, ...]] = (
     (b"content-type", b"text/event-stream"),
@@ -49,10 +47,12 @@ class Watches:
 
     Args:
         store: The store.
+        limits: The limits on their number.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: HttpLimits) -> None:
         self._store = store
+        self._limits = limits
         self._of: Counter[str] = Counter()
 
     @contextlib.contextmanager
@@ -62,7 +62,7 @@ class Watches:
         Raises:
             Busy: There are too many.
         """
-        if self._of[owner] >= MOST_OF_ONE or self._of.total() >= MOST:
+        if self._of[owner] >= self._limits.watches_of_one or self._of.total() >= self._limits.watches:
             raise Busy(f"too many watches of {owner} are open", retry_after=5.0)
         self._of[owner] += 1
         try:

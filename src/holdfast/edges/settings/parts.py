@@ -13,6 +13,7 @@ from msgspec import Meta, inspect
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+Seconds = Annotated[float, Meta(ge=0.1, le=3_600)]
 Amount = Annotated[int, Meta(ge=1, le=2**40)]
 Prefix = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*\Z")]
 Plugin = Annotated[str, Meta(pattern=r"^[a-z0-9_-]{1,100}\Z")]

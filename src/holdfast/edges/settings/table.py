@@ -22,6 +22,7 @@ from holdfast.edges.settings.parts import (
     Plugin,
     Port,
     Prefix,
+    Seconds,
     Setting,
 )
 from holdfast.wire.subjects import MOST_LINKS
@@ -313,6 +314,49 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             otherwise="it is in the file of the certificate",
         ),
     ] = None
+    http_max_body_bytes: Annotated[
+        int,
+        Meta(ge=1_024, le=67_108_864),
+        About("http.max_body_bytes", "Size, in bytes, that the body of a request may have."),
+    ] = 1_048_576
+    http_max_head_bytes: Annotated[
+        int,
+        Meta(ge=8_192, le=1_048_576),
+        About("http.max_head_bytes", "Size, in bytes, that a request's first line and headers may have."),
+    ] = 32_768
+    http_max_connections: Annotated[
+        int,
+        Meta(ge=1, le=100_000),
+        About(
+            "http.max_connections",
+            "Connections that may be open at a time, and at most a quarter of the files that the process "
+            "may open. Beyond that, the one that has waited longest for its client is closed.",
+        ),
+    ] = 1_024
+    http_max_watches: Annotated[
+        int,
+        Meta(ge=1, le=100_000),
+        About(
+            "http.max_watches",
+            "Watches that may be open at a time. One plugin or project has at most a quarter of them.",
+        ),
+    ] = 256
+    http_request_seconds: Annotated[
+        Seconds,
+        About("http.request_seconds", "Seconds that a client may take to send the head of a request."),
+    ] = 5.0
+    http_idle_seconds: Annotated[
+        Seconds,
+        About("http.idle_seconds", "Seconds after a response until a client must begin its next request."),
+    ] = 60.0
+    http_answer_seconds: Annotated[
+        Seconds,
+        About(
+            "http.answer_seconds",
+            "Seconds that a request may take from its head until its response has been sent. Watches are "
+            "exempt.",
+        ),
+    ] = 30.0
     metrics_prefix: Annotated[
         MetricName,
         About(
