@@ -40,7 +40,7 @@ PARTS: Final = {
         "holdfast/edges/monitoring/counters",
         "holdfast/edges/monitoring/labels",
         "holdfast/edges/monitoring/logs",
-        "holdfast/edges/nats/request_log",
+        "holdfast/edges/intake/request_log",
         "prometheus_client/",
         "structlog/",
         "logging/",

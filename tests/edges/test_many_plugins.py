@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.edges.intake.request_log import Operation
 from holdfast.edges.monitoring import durations, plugin_labels
 from holdfast.edges.monitoring.metrics import RANKING, VERBS, Metrics
 from holdfast.edges.monitoring.plugin_labels import OTHER, Labels
-from holdfast.edges.nats.request_log import Operation
 from holdfast.engines.memory import MemoryEngine
 from holdfast.rows import Namespace
 from holdfast.store import Store

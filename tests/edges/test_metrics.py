@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
+from holdfast.edges.intake.request_log import Operation
 from holdfast.edges.monitoring.metrics import VERBS, Metrics
-from holdfast.edges.nats.request_log import Operation
 from holdfast.handles.recipes.retry import Retry
 from holdfast.pace import IN_COMPANY
 from tests.edges.measuring import measured

@@ -172,7 +172,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a deadline beyond every calendar reaches the database",
-        "edges/nats/deadlines.py",
+        "edges/intake/deadlines.py",
         "return deadline if deadline < farthest else farthest",
         "return deadline",
         _NATS,

@@ -32,7 +32,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a flood fills the slow log",
-        "edges/nats/request_log.py",
+        "edges/intake/request_log.py",
         """        if not self._lines.may_be_written(owner, verb, "slow"):
             return
 """,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import holdfast
 from holdfast.bus.protocol import Message
-from holdfast.edges.nats.request_log import Observer
+from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.service import NatsService, Settings
 
 if TYPE_CHECKING:

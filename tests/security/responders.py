@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import holdfast
 from holdfast import rules
+from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.links import Links
-from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server_config import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import InvalidPluginName
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
+    from holdfast.edges.intake.request_log import Operation
     from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.request_log import Operation
     from holdfast.edges.nats.server_config import Permissions
 
     Heard: TypeAlias = Message | Msg

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import holdfast
+from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats import grants
 from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server_config import SERVICE, Permissions
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, ValidationError

@@ -28,13 +28,13 @@ from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server, tls_context
+from holdfast.edges.intake.lines import Limits
+from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
-from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
-from holdfast.edges.nats.request_log import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.addresses import public_url

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import Login
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.request_log import Observer, Operation
+from holdfast.edges.intake.request_log import Observer, Operation
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.memory import MemoryEngine
 from holdfast.store import Store

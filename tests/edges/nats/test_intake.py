@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from holdfast.edges.nats.lines import Intake, Limits, Request
+from holdfast.edges.intake.lines import Intake, Limits, Request
 from holdfast.wire.subjects import route
 
 

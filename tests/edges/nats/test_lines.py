@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.lines import Intake, Limits, Request
+from holdfast.edges.intake.lines import Intake, Limits, Request
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED

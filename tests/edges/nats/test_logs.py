@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.nats import request_log
+from holdfast.edges.intake import request_log
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.nats import callers, request_log
-from holdfast.edges.nats import lines as intake
-from holdfast.edges.nats.lines import Limits
+from holdfast.edges.intake import lines as intake
+from holdfast.edges.intake import request_log
+from holdfast.edges.intake.lines import Limits
+from holdfast.edges.nats import callers
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import marks
 from holdfast.engines.sqlite import SqliteEngine, last_written

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.nats.request_log import Observer
+from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.serve import mappings

@@ -10,8 +10,8 @@ from nats.aio.msg import Msg
 
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
+from holdfast.edges.intake.lines import Limits
 from holdfast.edges.nats import draining
-from holdfast.edges.nats.lines import Limits
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.pace import ALONE

@@ -25,8 +25,8 @@ from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.routes import found
 from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
 from holdfast.edges.http.watching import Watches, start_of
-from holdfast.edges.nats.discovery import Endpoint
-from holdfast.edges.nats.lines import Request
+from holdfast.edges.intake.endpoint import Endpoint
+from holdfast.edges.intake.lines import Request
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValidationError, ValueTooLarge
 from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http.spoken import HttpDialect
-from holdfast.edges.nats.lines import Request
+from holdfast.edges.intake.lines import Request
 from holdfast.errors import HoldfastError, Transient
 from holdfast.wire.blobs import blob_message, blob_result, part_fields, part_of
 from holdfast.wire.replies import row_of

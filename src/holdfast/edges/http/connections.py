@@ -299,7 +299,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def moved(self) -> None:
         """Give the client the time of a response again: it has taken or sent a whole part of a large body."""
-        self._until = self.loop.time() + ANSWER_SECONDS
+        self._until = self.loop.time() + self._limits.answer_seconds
 
     def cut(self) -> None:
         """End the connection at once. Closing would wait for a client that does not read."""

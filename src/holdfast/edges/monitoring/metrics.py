@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from holdfast.commands import Escalate, Kept
 from holdfast.edges.calls import blobs, keys, operators, tables
+from holdfast.edges.intake.request_log import DROPPED
 from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters
 from holdfast.edges.monitoring.durations import OWN_BOUNDS, Durations
 from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
-from holdfast.edges.nats.request_log import DROPPED
 from holdfast.errors import VersionConflict
 from holdfast.families import has_keys
 from holdfast.wire.subjects import OPERATOR
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
+    from holdfast.edges.intake.request_log import Operation
     from holdfast.edges.nats.link import Link
-    from holdfast.edges.nats.request_log import Operation
     from holdfast.edges.nats.service import NatsService
     from holdfast.rows import Record
     from holdfast.store import Store

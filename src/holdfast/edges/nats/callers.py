@@ -15,7 +15,7 @@ from holdfast.wire.dialects import PAYLOAD
 
 if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
     from holdfast.store import Store
 
 TOKEN: Final = "token"

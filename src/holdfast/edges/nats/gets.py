@@ -16,7 +16,7 @@ from holdfast.wire.replies import row_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
     from holdfast.edges.nats.replies import Answers
     from holdfast.handles.kv import KV
     from holdfast.store import Store

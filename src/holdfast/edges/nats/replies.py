@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Connection
-    from holdfast.edges.nats.lines import Request
-    from holdfast.edges.nats.request_log import Observer
+    from holdfast.edges.intake.lines import Request
+    from holdfast.edges.intake.request_log import Observer
     from holdfast.rows import Record
 
 HEADROOM = 4096

@@ -23,16 +23,16 @@ import msgspec
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES, keys
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
+from holdfast.edges.intake.deadlines import deadline_of
+from holdfast.edges.intake.lines import Intake, Limits, Request
+from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.slow import KEPT
 from holdfast.edges.nats.callers import Callers
-from holdfast.edges.nats.deadlines import deadline_of
 from holdfast.edges.nats.discovery import Micro
 from holdfast.edges.nats.draining import drain, flush
 from holdfast.edges.nats.gets import Gets
-from holdfast.edges.nats.lines import Intake, Limits, Request
 from holdfast.edges.nats.replies import Answers
 from holdfast.edges.nats.reply_guard import reply_guard
-from holdfast.edges.nats.request_log import Observer
-from holdfast.edges.nats.slow import KEPT
 from holdfast.edges.nats.subscriptions import Listening
 from holdfast.edges.nats.users import user_of
 from holdfast.errors import Busy, HoldfastError, InvalidSubject, ValueTooLarge

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import families
-from holdfast.edges.nats.discovery import Endpoint
+from holdfast.edges.intake.endpoint import Endpoint
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:

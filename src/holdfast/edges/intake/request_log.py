@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.nats.asked import asked
-from holdfast.edges.nats.slow import KEPT, SlowLog
+from holdfast.edges.intake.asked import asked
+from holdfast.edges.intake.slow import KEPT, SlowLog
 from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
 
 if TYPE_CHECKING:
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01

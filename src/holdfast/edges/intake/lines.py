@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.edges.calls import Verb
-    from holdfast.edges.nats.discovery import Endpoint
+    from holdfast.edges.intake.endpoint import Endpoint
     from holdfast.errors import HoldfastError
     from holdfast.wire.subjects import Route
 

@@ -15,7 +15,7 @@ from holdfast.wire.blobs import with_data
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
     from holdfast.wire.subjects import Route
 
 MOST_READ: Final = 131_072

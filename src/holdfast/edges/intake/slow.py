@@ -18,7 +18,7 @@ from holdfast.model import SlowRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
     from holdfast.errors import HoldfastError
 
 KEPT: Final = 128

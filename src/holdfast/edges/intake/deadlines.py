@@ -14,7 +14,7 @@ from holdfast.rules import MAX_TTL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.nats.lines import Request
+    from holdfast.edges.intake.lines import Request
 
 FARTHEST: Final = MAX_TTL * 1000
 """Largest allowed distance from receipt to deadline, in milliseconds. Every engine can store that time."""

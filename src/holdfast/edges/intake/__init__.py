@@ -1,0 +1,1 @@
+"""Requests of all doors of a service: their queues, turns, deadlines, logs and counts."""
