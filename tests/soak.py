@@ -34,6 +34,7 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_SOAK": "1"},
         1,
     ),
+    "conformance": (["tests/conformance/every_rule.py", "--timeout=0", "-n", "2"], {}, 1),
     "malformed": (["tests/security/test_malformed.py", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "flood": (
         ["tests/robustness/test_flood.py", "--timeout=0", "-s"],

@@ -1,4 +1,4 @@
-"""The service and its client over HTTP under conformance, over SQLite.
+"""The service and its client over HTTP under conformance, over SQLite and PostgreSQL.
 
 Law: nothing but the ground; the tests come with the suite.
 """
@@ -21,6 +21,10 @@ from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
+from holdfast.testing.conformance.deadlines import DeadlineRules
+from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.watching import WatchRules
+from tests.conformance.database import empty
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -64,6 +68,14 @@ class Ground:
         await self._service.aclose()
 
 
+@contextlib.asynccontextmanager
+async def ground(bus: str, storage: str) -> AsyncIterator[MakeStore]:
+    """Makes stores of clients for the length of a block."""
+    of = Ground(bus, storage)
+    yield of.make
+    await of.end()
+
+
 class TestHttpOverSqlite(Conformance):
     """A service on one file."""
 
@@ -72,6 +84,19 @@ class TestHttpOverSqlite(Conformance):
     @pytest.fixture
     async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same file each time."""
-        of = Ground(bus, str(tmp_path / "store.db"))
-        yield of.make
-        await of.end()
+        async with ground(bus, str(tmp_path / "store.db")) as make:
+            yield make
+
+
+@pytest.mark.unmeasured  # TestHttpOverSqlite and TestPostgres run the same lines
+class TestHttpOverPostgres(WatchRules, RequestRules, DeadlineRules):
+    """A service on a PostgreSQL database, as far as the two meet; `./dev soak conformance` runs all rules."""
+
+    scheme = "http"
+
+    @pytest.fixture
+    async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
+        """The same database each time, empty for each test."""
+        await empty(database)
+        async with ground(bus, database) as make:
+            yield make
