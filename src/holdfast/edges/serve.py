@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from pathlib import Path
@@ -103,6 +104,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
             store.announce(public_url(config, url))
             for line in greeting(config, url, await store.namespaces(), no_key=await store.key_trouble()):
                 say(line)
+            _spare_the_collector()
             await stop.wait()
             health.stopping = True
     _log.info("stopped")
@@ -335,6 +337,16 @@ async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[
     reaping = reap_tables(store, config.table_reaper_interval_seconds)
     async with _task(reaping, name="holdfast table reaper"):
         yield
+
+
+def _spare_the_collector() -> None:
+    """Exempt from garbage collection what exists by now: modules, classes and the parts of the service.
+
+    They are 55,000 objects, which a full collection would look through in 40 ms, and a plugin that sends
+    values of many lists would cause ten such collections a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _stop_signal() -> asyncio.Event:
