@@ -9,7 +9,12 @@ from typing import Final
 
 from tests.mutate.plant import Plant
 
-_BATCHER: Final = ("tests/unit/test_batcher.py", "tests/unit/test_order.py", "tests/unit/test_store.py")
+_BATCHER: Final = (
+    "tests/unit/test_batcher.py",
+    "tests/unit/test_company.py",
+    "tests/unit/test_order.py",
+    "tests/unit/test_store.py",
+)
 _GROUPS: Final = ("tests/unit/test_commits.py", "tests/unit/test_store.py", "tests/unit/test_policies.py")
 _REAPER: Final = ("tests/unit/test_reaper.py", "tests/unit/test_upkeep.py", "tests/unit/test_policies.py")
 _RULES: Final = ("tests/conformance/test_memory.py",)
@@ -33,22 +38,64 @@ PLANTS: Final = (
     Plant(
         "a write passes a read that is not done",
         "pipeline/batcher.py",
-        "not all(read.done() for read in waiting.after)",
-        "not any(read.done() for read in waiting.after)",
+        "return not all(read.done() for read in self.after)",
+        "return not any(read.done() for read in self.after)",
         _BATCHER,
     ),
     Plant(
-        "the first of a group does not wait for reads",
+        "a dear command does not wait for reads",
         "pipeline/batcher.py",
-        "            if group[0].after:\n                await asyncio.wait(group[0].after)\n",
+        "waiting.command.cost > DEAR and not waiting.held:",
+        "waiting.command.cost > DEAR:",
+        _BATCHER,
+    ),
+    Plant(
+        "a write that waits for a read holds up other namespaces",
+        "pipeline/batcher.py",
+        "or waiting.namespace in behind or waiting.held:",
+        "or behind or waiting.held:",
+        _BATCHER,
+    ),
+    Plant(
+        "a new command does not end the wait for a read",
+        "pipeline/batcher.py",
+        "            lane.idle.set_result(None)\n",
+        "            pass\n",
+        _BATCHER,
+    ),
+    Plant(
+        "a dear command shares its group",
+        "pipeline/batcher.py",
+        "                dear = cost > DEAR\n",
+        "                dear = False\n",
+        _BATCHER,
+    ),
+    Plant(
+        "dear commands wait until no cheap one is left",
+        "pipeline/batcher.py",
+        "                    self._owed |= dear\n",
         "",
+        _BATCHER,
+    ),
+    Plant(
+        "a dear command passes those before it in its namespace",
+        "pipeline/batcher.py",
+        "            if waiting.namespace not in behind:\n                behind.add(waiting.namespace)\n",
+        "            if waiting.namespace not in behind:\n",
+        _BATCHER,
+    ),
+    Plant(
+        "a barrier passes the writes that stay",
+        "pipeline/batcher.py",
+        "return self.waits_for if self.command is None else self.command.namespace",
+        'return "" if self.command is None else self.command.namespace',
         _BATCHER,
     ),
     Plant(
         "a group has no bound in bytes",
         "pipeline/batcher.py",
-        "if group and (room < 0 or ",
-        "if group and (",
+        "            if room < 0:\n",
+        "            if False:\n",
         _BATCHER,
     ),
     Plant(

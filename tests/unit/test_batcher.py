@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.commands import Batch, Delete, Get, Got, Load, Many, Origin, Removed, Set, SetPolicy
+from holdfast.commands import (
+    LEAST_COST,
+    Batch,
+    Delete,
+    Get,
+    Got,
+    Load,
+    Many,
+    Origin,
+    Removed,
+    Set,
+    SetPolicy,
+)
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP
-from holdfast.pipeline.batcher import MAX_GROUP_BYTES, Batcher, GroupDone
+from holdfast.pipeline.batcher import DEAR, MAX_GROUP_BYTES, Batcher, GroupDone
 from holdfast.rows import Row
 from holdfast.upkeep_commands import Expire, ExpireRun
 
@@ -234,19 +246,21 @@ async def test_at_most_as_many_as_the_callers_want(batcher: Batcher, engine: Eng
 
 async def test_at_most_so_many_bytes(batcher: Batcher, engine: Engine) -> None:
     """A group holds at most 4 MB; a command that is larger goes alone rather than never."""
-    quarter = MAX_GROUP_BYTES // 4
-    sizes = [quarter, quarter, quarter, quarter, 1, MAX_GROUP_BYTES * 2, 1]
+    size = 65_536
+    fit = MAX_GROUP_BYTES // (size + LEAST_COST)
+    sizes = [size] * (fit + 1) + [MAX_GROUP_BYTES * 2, 1]
     await asyncio.gather(*(batcher.submit(put(f"{n}", size=size)) for n, size in enumerate(sizes)))
-    assert engine.groups == [["0", "1", "2"], ["3", "4"], ["5"], ["6"]]
+    assert [len(group) for group in engine.groups] == [fit, 1, 1, 1]
 
 
 async def test_several_writes_count_as_such(batcher: Batcher, engine: Engine) -> None:
     """Batches and lists weigh what their members weigh."""
-    half = MAX_GROUP_BYTES // 2
-    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("x", size=half),))
-    many = Many(namespace="kv/a", origin=ORIGIN, items=(put("y", size=half),))
-    await asyncio.gather(batcher.submit(batch), batcher.submit(many), batcher.submit(put("z")))
-    assert len(engine.groups) == 2
+    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("x", size=DEAR),))
+    many = Many(namespace="kv/b", origin=ORIGIN, items=(put("y", size=DEAR),))
+    small = Many(namespace="kv/c", origin=ORIGIN, items=(put("y"),))
+    others = [batcher.submit(command) for command in (many, small, put("z", namespace="kv/d"))]
+    await asyncio.gather(batcher.submit(batch), *others)
+    assert [len(group) for group in engine.groups] == [2, 1, 1]
 
 
 async def test_giving_up_gives_up_the_wait_alone(

@@ -1,9 +1,10 @@
 """Grouping of pending commands: callers submit commands one by one, and the engine gets them in groups.
 
 Law: no timers. A group forms while the one before it commits, so one commit serves every command submitted
-meanwhile, and a lone caller waits for no one else. Within a lane, commands keep the order of submission. A
-write does not overtake a slow read that was submitted before it. Callers get their results before listeners
-are notified. Cancelling a caller cancels only its wait.
+meanwhile, and a lone caller waits for no one else. Commands of a namespace keep the order of submission. A
+write does not overtake a slow read that was submitted before it. Commands of one namespace that have to wait
+or that take long do not hold up those of another. Callers get their results before listeners are notified.
+Cancelling a caller cancels only its wait.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
+DEAR: Final = 96 * 1024
+"""Cost of a command above which it is executed alone. A key with the largest value costs less, and 400 small
+writes in one call cost more."""
 
 
 class GroupDone(msgspec.Struct, frozen=True):
@@ -43,13 +47,24 @@ class _Waiting(msgspec.Struct, frozen=True):
     """A pending command and the callback for its result. Without a command, it waits for those before it.
 
     `touched` lists what the command may change. `after` holds the reads that were running when the command
-    was submitted and that must not see its effect.
+    was submitted and that must not see its effect. `waits_for` is the namespace if there is no command.
     """
 
     command: Command | None
     tell: Callable[[Any], None]
     touched: Sequence[tuple[str, str | None]] = ()
     after: Collection[asyncio.Future[None]] = ()
+    waits_for: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in which this keeps its place."""
+        return self.waits_for if self.command is None else self.command.namespace
+
+    @property
+    def held(self) -> bool:
+        """True while one of the reads is running that must not see the effect."""
+        return not all(read.done() for read in self.after)
 
 
 class _Lane:
@@ -57,17 +72,38 @@ class _Lane:
 
     def __init__(self) -> None:
         self.waiting: deque[_Waiting] = deque()
+        self.idle: asyncio.Future[None] | None = None
+        """Set while every pending command waits for a read; a new command ends the wait."""
+        self._owed = False  # a dear command let cheap ones pass, so that it is next
 
     def take(self, most: int) -> list[_Waiting]:
-        """Remove and return the next group: as many pending commands as fit and need not wait for a read."""
+        """Remove and return the next group: as many pending commands as fit and need not wait for a read.
+
+        A dear command is a group by itself. Cheap commands of other namespaces pass it once. The group is
+        empty if every command waits for a read.
+        """
+        return (self._owed and self._take_dear()) or self._take_cheap(most) or self._take_dear()
+
+    def _take_cheap(self, most: int) -> list[_Waiting]:
         group: list[_Waiting] = []
+        stays: list[_Waiting] = []
+        behind: set[str] = set()  # namespaces with a command that stays
         room = MAX_GROUP_BYTES
         runs: bool | None = None  # True for a group of expiry runs, which are not mixed with other commands
         while self.waiting and len(group) < most:
             waiting = self.waiting[0]
             command = waiting.command
-            room -= 0 if command is None else command.cost
-            if group and (room < 0 or (waiting.after and not all(read.done() for read in waiting.after))):
+            cost = 0 if command is None else command.cost
+            room -= cost
+            if cost > DEAR or waiting.after or behind:
+                dear = cost > DEAR
+                if dear or waiting.namespace in behind or waiting.held:
+                    self._owed |= dear
+                    room += cost
+                    behind.add(waiting.namespace)
+                    stays.append(self.waiting.popleft())
+                    continue
+            if room < 0:
                 break
             if command is not None:
                 run = type(command) is ExpireRun
@@ -77,7 +113,27 @@ class _Lane:
             group.append(self.waiting.popleft())
             if type(command) is SetPolicy:
                 break  # the policy decides which rows the commands after it need to load
+        self.waiting.extendleft(reversed(stays))
         return group
+
+    def _take_dear(self) -> list[_Waiting]:
+        """Remove and return the first dear command that is the first of its namespace."""
+        self._owed = False
+        behind: set[str] = set()
+        for place, waiting in enumerate(self.waiting):
+            if waiting.namespace not in behind:
+                behind.add(waiting.namespace)
+                if waiting.command is not None and waiting.command.cost > DEAR and not waiting.held:
+                    del self.waiting[place]
+                    return [waiting]
+        return []
+
+    async def wait(self) -> None:
+        """Wait until a read ends that commands wait for, or until there is a new command."""
+        self.idle = asyncio.get_running_loop().create_future()
+        reads = {read for waiting in self.waiting for read in waiting.after if not read.done()}
+        await asyncio.wait([self.idle, *reads], return_when=asyncio.FIRST_COMPLETED)
+        self.idle = None
 
 
 class Batcher:
@@ -149,7 +205,7 @@ class Batcher:
         """Wait until every command submitted so far for a namespace is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lane(namespace).waiting.append(_Waiting(None, partial(_resolve, turn)))
+            self._lane(namespace).waiting.append(_Waiting(None, partial(_resolve, turn), waits_for=namespace))
             await turn
 
     @contextmanager
@@ -189,6 +245,8 @@ class Batcher:
             drain = asyncio.create_task(self._drain(name, lane), name=f"holdfast batcher {name}")
             self._drains.add(drain)
             drain.add_done_callback(self._drains.discard)
+        elif lane.idle is not None and not lane.idle.done():
+            lane.idle.set_result(None)
         return lane
 
     async def _drain(self, name: str, lane: _Lane) -> None:
@@ -196,9 +254,10 @@ class Batcher:
             for _ in range(self.turns if not self._lone or len(lane.waiting) > 1 else 0):
                 await asyncio.sleep(0)
             group = lane.take(self.most)
+            if not group:
+                await lane.wait()
+                continue
             self._lone = self._lone + 1 if len(group) == 1 else 0
-            if group[0].after:
-                await asyncio.wait(group[0].after)
             commands = [waiting.command for waiting in group if waiting.command is not None]
             done = await self._done(commands) if commands else GroupDone([])
             self._settle(group, iter(done.results))

@@ -1,0 +1,162 @@
+"""Groups of several namespaces: what one of them asks for does not hold up the others.
+
+Law: the groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.commands import Got, Many, Origin, Set
+from holdfast.pipeline.batcher import DEAR, Batcher, GroupDone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command
+
+ORIGIN = Origin(writer="w", request_id="r")
+TURNS = 5
+
+
+def put(name: str, *, namespace: str = "kv/busy", size: int = 1) -> Set:
+    """A command that writes one key."""
+    return Set(namespace=namespace, origin=ORIGIN, key=name, value="1", size=size)
+
+
+def dear(name: str, *, namespace: str = "kv/busy") -> Many:
+    """A command that takes as long as hundreds."""
+    return Many(namespace=namespace, origin=ORIGIN, items=(put(name, namespace=namespace),) * 1_000)
+
+
+def _name(command: Command) -> str:
+    written = command.items[0] if isinstance(command, Many) else command
+    assert isinstance(written, Set)
+    return written.key
+
+
+class Engine:
+    """Runs groups while its door is open, and remembers them."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.door = asyncio.Event()
+        self.door.set()
+        self.batcher = Batcher(self._run, lane_per_namespace=False)
+
+    async def _run(self, commands: list[Command]) -> GroupDone:
+        self.groups.append([_name(command) for command in commands])
+        await self.door.wait()
+        return GroupDone([Got(None)] * len(commands))
+
+    async def behind_a_closed_door(self, commands: Sequence[Command]) -> list[list[str]]:
+        """Submit commands while a group commits. Returns the groups that they are executed in."""
+        self.door.clear()
+        first = self.batcher.submit(put("first"))
+        await turns()
+        futures = [self.batcher.submit(command) for command in commands]
+        self.door.set()
+        await asyncio.gather(first, *futures)
+        return self.groups[1:]
+
+
+async def turns() -> None:
+    """Let everything happen that needs no door."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """An engine with its batcher."""
+    return Engine()
+
+
+async def test_a_read_of_one_namespace_holds_up_no_write_of_another(engine: Engine) -> None:
+    """A write that waits for a listing of its namespace lets the writes of other namespaces pass."""
+    with engine.batcher.reading("kv/busy"):
+        held = [engine.batcher.submit(put(name)) for name in ("a", "b")]
+        await engine.batcher.submit(put("c", namespace="kv/quiet"))
+        await turns()
+        await engine.batcher.submit(put("d", namespace="kv/quiet"))
+        assert engine.groups == [["c"], ["d"]]
+    await asyncio.gather(*held)
+    assert engine.groups[2:] == [["a", "b"]]
+
+
+async def test_what_waits_for_a_read_goes_on_after_it(engine: Engine) -> None:
+    """Held writes are executed when their own read ends, though another read goes on."""
+    with engine.batcher.reading("kv/quiet"):
+        with engine.batcher.reading("kv/busy"):
+            other = engine.batcher.submit(put("a", namespace="kv/quiet"))
+            held = engine.batcher.submit(put("b"))
+            await turns()
+            assert engine.groups == []
+        await held
+        assert not other.done()
+    await other
+    assert engine.groups == [["b"], ["a"]]
+
+
+async def test_a_barrier_stays_behind_the_writes_of_its_namespace(engine: Engine) -> None:
+    """Waiting for a namespace includes writes that others have passed."""
+    with engine.batcher.reading("kv/busy", ["a"]):
+        held = engine.batcher.submit(put("a"))
+        barrier = asyncio.create_task(engine.batcher.settled("kv/busy"))
+        await engine.batcher.submit(put("c", namespace="kv/quiet"))
+        await turns()
+        assert not barrier.done()
+    await barrier
+    assert held.done()
+
+
+async def test_a_dear_command_is_executed_alone_and_after_cheap_ones(engine: Engine) -> None:
+    """A write of another plugin shares no group with a thousand writes, and waits for none that wait too."""
+    asked: list[Command] = [dear("A"), dear("B"), put("c"), put("d", namespace="kv/quiet")]
+    assert await engine.behind_a_closed_door(asked) == [["d"], ["A"], ["B"], ["c"]]
+
+
+async def test_dear_commands_have_their_turn(engine: Engine) -> None:
+    """However many cheap commands wait, every second group is a dear one."""
+    engine.batcher.most = 2
+    cheap = [put(f"{number}", namespace="kv/quiet") for number in range(6)]
+    groups = await engine.behind_a_closed_door([dear("A"), dear("B", namespace="kv/other"), *cheap])
+    assert groups == [["0", "1"], ["A"], ["2", "3"], ["B"], ["4", "5"]]
+
+
+async def test_a_namespace_keeps_its_order(engine: Engine) -> None:
+    """A dear command passes no earlier command of its namespace, and no later one passes it."""
+    asked = [put("a"), dear("B"), put("c"), dear("D"), put("e", namespace="kv/quiet")]
+    assert await engine.behind_a_closed_door(asked) == [["a", "e"], ["B"], ["c"], ["D"]]
+
+
+async def test_the_largest_value_is_not_dear(engine: Engine) -> None:
+    """Single keys are grouped, whatever the size of their values."""
+    large = [put(name, size=65_536) for name in "ab"]
+    assert all(one.cost <= DEAR < dear("A").cost for one in large)
+    assert await engine.behind_a_closed_door([*large]) == [["a", "b"]]
+
+
+async def test_a_dear_command_waits_for_a_read(engine: Engine) -> None:
+    """A dear command does not overtake a listing of its namespace that came before it."""
+    with engine.batcher.reading("kv/busy"):
+        held = engine.batcher.submit(dear("A"))
+        await engine.batcher.submit(put("b", namespace="kv/quiet"))
+        await turns()
+        assert engine.groups == [["b"]]
+    await held
+    assert engine.groups == [["b"], ["A"]]
+
+
+async def test_a_dear_command_passes_none_of_its_namespace(engine: Engine) -> None:
+    """Where a dear command of another namespace has to wait, the next one still keeps its place."""
+    engine.batcher.most = 1
+    with engine.batcher.reading("kv/other"):
+        held = engine.batcher.submit(dear("X", namespace="kv/other"))
+        asked: list[Command] = [put("a"), put("b"), dear("C")]
+        await asyncio.gather(*(engine.batcher.submit(command) for command in asked))
+        assert engine.groups == [["a"], ["b"], ["C"]]
+    await held
