@@ -11,10 +11,11 @@ from typing import Any, cast
 import pytest
 
 from holdfast.bus.connection import Connection
+from holdfast.bus.incoming import BULK_BYTES, MESSAGES, READ_BYTES
 from holdfast.bus.login import server_at
 from holdfast.bus.outgoing import AT_ONCE, MOST_UNSENT
 from holdfast.bus.protocol import Message
-from holdfast.bus.session import BULK_BYTES, READ_BYTES, Session
+from holdfast.bus.session import Session
 from holdfast.bus.states import State
 
 
@@ -118,18 +119,66 @@ async def test_a_session_that_rests_leaves_time_to_others(
     loop, rests = asyncio.get_running_loop(), list[float]()
     monkeypatch.setattr("time.perf_counter", iter([10.0, 10.5]).__next__)
     session = on(socket, [], rest=3.0)
+    message = b"MSG a 1 %d\r\n%b\r\n" % (READ_BYTES // 2, b"x" * (READ_BYTES // 2))
 
     def call_later(delay: float, call: Any) -> None:
         rests.append(delay)
         loop.call_soon(call)
 
     monkeypatch.setattr(loop, "call_later", call_later)
-    hear(session, b"+OK\r\n" * READ_BYTES)
+    hear(session, message * 3)
     monkeypatch.undo()
     assert (socket.reads(), rests) == (False, [1.5])
     await asyncio.sleep(0)
     assert socket.reads()
     session.abort()
+
+
+async def test_a_session_that_rests_delivers_little_in_a_turn(socket: Socket) -> None:
+    """Of many small messages few are delivered in a turn, in order, and nothing is read meanwhile."""
+    taken: list[Message] = []
+    session = on(socket, taken, rest=3.0)
+    subjects = [f"s{number}" for number in range(2 * MESSAGES + 1)]
+    assert hear(session, "".join(f"MSG {subject} 1 0\r\n\r\n" for subject in subjects).encode()) < READ_BYTES
+    for delivered in (MESSAGES, 2 * MESSAGES, 2 * MESSAGES + 1):
+        assert [message.subject for message in taken] == subjects[:delivered]
+        assert not socket.reads()
+        await asyncio.sleep(0)
+    assert socket.reads()
+    hear(session, b"MSG last 1 0\r\n\r\n")
+    assert taken[-1].subject == "last"
+    session.abort()
+
+
+async def test_a_full_piece_of_small_messages_is_rested_from(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause after a piece that was delivered in several turns counts the time of its delivery alone."""
+    loop, rests = asyncio.get_running_loop(), list[float]()
+    taken: list[Message] = []
+    session = on(socket, taken, rest=3.0)
+    monkeypatch.setattr(loop, "call_later", lambda delay, call: rests.append(delay))
+    ticks = iter(range(10_000))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    hear(session, b"MSG a 1 0\r\n\r\n" * READ_BYTES)
+    turns = 1
+    while not rests:
+        await asyncio.sleep(0)
+        turns += 1
+    monkeypatch.undo()
+    assert len(taken) // MESSAGES + 1 == turns
+    assert rests == [3.0 * turns]
+    session.abort()
+
+
+async def test_a_session_that_is_over_delivers_no_more(socket: Socket) -> None:
+    """Messages that were read but not delivered before the end are dropped: none could be answered."""
+    taken: list[Message] = []
+    session = on(socket, taken, rest=3.0)
+    hear(session, b"MSG a 1 0\r\n\r\n" * 2 * MESSAGES)
+    session.abort()
+    await asyncio.sleep(0)
+    assert len(taken) == MESSAGES
 
 
 async def test_a_session_that_is_over_reads_no_more(socket: Socket) -> None:

@@ -24,8 +24,8 @@ from holdfast.bus.session import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.bus.incoming import Take
     from holdfast.bus.login import Server
-    from holdfast.bus.session import Take
 
 OVERLAP_SECONDS: Final = 1.0
 """The time for which the connection still listens to a server that is shutting down, beside the new one. The

@@ -4,31 +4,26 @@
 Messages are delivered only in `OPEN`; before that not even their bytes are buffered. What a server sends
 before the connection is encrypted may be forged: only the nonce and the largest payload are kept of it.
 
-Law: what was written to a session is sent on it or not at all. Only the handshake waits. Reading takes one
-bounded piece per turn of the loop, so that a flood of messages leaves turns to other tasks. A piece of small
-messages is short, since each message takes time. A piece of a large message is as long as what has arrived,
-since a server disconnects slow readers.
+Law: what was written to a session is sent on it or not at all. Only the handshake waits. `incoming` reads
+and delivers, and `outgoing` sends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint, refusal
+from holdfast.bus.incoming import Incoming
 from holdfast.bus.login import Login
-from holdfast.bus.outgoing import Outgoing
 from holdfast.bus.protocol import (
     LONGEST_LINE,
     PING,
     PONG,
     Control,
     Info,
-    Message,
-    Reader,
     connect,
     control_of,
     info_of,
@@ -37,12 +32,11 @@ from holdfast.bus.states import ACCEPTED, State
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
-    from typing import Protocol, TypeAlias
+    from collections.abc import Mapping
+    from typing import Protocol
 
+    from holdfast.bus.incoming import Take
     from holdfast.bus.login import Server
-
-    Take: TypeAlias = Callable[[Message], None]
 
     class SessionOwner(Protocol):
         """The owner of a session, which receives its events."""
@@ -64,10 +58,6 @@ _LOST: Final = {
     "a server that begins with TLS (handshake_first) needs tls_first",
     State.LOGIN: "it ended the connection while this user was logging in",
 }
-READ_BYTES: Final = 32_768
-"""The number of bytes to read in a turn of the loop."""
-BULK_BYTES: Final = 1024 * 1024
-"""The number of bytes to read in a turn of a single message that is larger than `READ_BYTES`."""
 PING_SECONDS: Final = 5.0
 MOST_SILENT: Final = 2
 """The maximum number of pings in a row after which nothing at all has arrived."""
@@ -79,7 +69,7 @@ CLOSE_SECONDS: Final = 1.0
 """Timeout for the end of a connection."""
 
 
-class Session(Outgoing, asyncio.BufferedProtocol):
+class Session(Incoming, asyncio.BufferedProtocol):
     """One connection to one server; see the module.
 
     Args:
@@ -88,8 +78,7 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         owner: The owner, which receives all other events.
         login: The login to use.
         encrypted: Whether the connection is already encrypted.
-        rest: The length of the pause in reading after a full piece, as a multiple of the time that the piece
-            took. So a sender that floods this connection leaves time to the others.
+        rest: See `Incoming`.
     """
 
     def __init__(
@@ -102,17 +91,12 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         encrypted: bool = False,
         rest: float = 0.0,
     ) -> None:
-        super().__init__(asyncio.get_running_loop())
+        super().__init__(asyncio.get_running_loop(), takers, rest=rest)
         self.server = server
-        self._takers = takers
         self._owner = owner
         self._login = login or Login()
         self._context: ssl.SSLContext | None = None
         self._heard = b""
-        self._buffer = self._piece = memoryview(bytearray(READ_BYTES))
-        self._bulk: memoryview | None = None
-        self._rest = rest
-        self._reader = Reader()
         self._silent = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._pongs: deque[asyncio.Future[bool] | None] = deque()
@@ -122,11 +106,6 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         self.state = State.GREETING
         self.encrypted = encrypted
         self.info = Info()
-
-    @property
-    def unreadable(self) -> int:
-        """The number of messages that could not be read."""
-        return self._reader.unreadable
 
     async def begin(self, name: str) -> None:
         """Log in and wait for the server to accept.
@@ -206,50 +185,15 @@ class Session(Outgoing, asyncio.BufferedProtocol):
         """Keep the transport of the new connection."""
         self._transport = cast("asyncio.Transport", transport)  # another loop's need not be a subclass
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next piece."""
-        missing = self._reader.missing
-        if missing <= READ_BYTES:
-            self._piece, self._bulk = self._buffer, None
-        else:
-            size = min(missing, BULK_BYTES)
-            if self._bulk is None or len(self._bulk) < size:
-                self._bulk = memoryview(bytearray(size))
-            self._piece = self._bulk[:size]
-        return self._piece
-
     def buffer_updated(self, nbytes: int) -> None:
         """Deliver the messages of a piece, in order."""
         self._silent = 0
-        full = nbytes == len(self._piece)
-        began = time.perf_counter() if full else 0.0
         data = bytes(self._piece[:nbytes])
         if self.state is not _OPEN:
             data = self._hear(data)
             if not data:
                 return
-        takers = self._takers
-        for event in self._reader.feed(data):
-            if isinstance(event, Message):
-                take = takers.get(event.sid)
-                if take is not None:
-                    try:
-                        take(event)
-                    except Exception as defect:  # reading must continue
-                        self._owner.complain(defect)
-            elif isinstance(event, Control):
-                self._obey(event)
-                if self.over:
-                    return
-            else:
-                self._fail(event)
-                return
-        if full:
-            self._pause(began)
-        if not self._pushing:
-            # Tasks that these messages wake run before this callback, so that it sends their output, too.
-            self._pushing = True
-            self._loop.call_soon(self._push)
+        self._receive(data, full=nbytes == len(self._piece))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the session: the connection is gone."""
@@ -261,18 +205,8 @@ class Session(Outgoing, asyncio.BufferedProtocol):
 
     # The handling of what arrives.
 
-    def _pause(self, began: float) -> None:
-        """Continue reading in a later turn. Some loops would otherwise read many times in this one."""
-        assert self._transport is not None
-        self._transport.pause_reading()
-        if self._rest:
-            self._loop.call_later(self._rest * (time.perf_counter() - began), self._resume)
-        else:
-            self._loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
-        if self._transport is not None and not self.over and not self._transport.is_closing():
-            self._transport.resume_reading()
+    def _complain(self, defect: Exception) -> None:
+        self._owner.complain(defect)
 
     def _hear(self, data: bytes) -> bytes:
         """Handle the lines before the login is accepted. Return the data after the line that accepts it."""

@@ -1,0 +1,156 @@
+"""The reading half of a session: how much is read and delivered in a turn of the loop.
+
+Law: reading takes one bounded piece per turn, so that a flood of messages leaves turns to other tasks. A
+piece of small messages is short, since each message takes time, and a session that rests delivers it in
+several turns. A piece of a large message is as long as what has arrived, since a server disconnects slow
+readers. Messages are delivered in order.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from holdfast.bus.outgoing import Outgoing
+from holdfast.bus.protocol import Control, Message, Reader
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
+
+    from holdfast.bus.protocol import Event
+
+    Take: TypeAlias = Callable[[Message], None]
+
+READ_BYTES: Final = 32_768
+"""The number of bytes to read in a turn of the loop."""
+BULK_BYTES: Final = 1024 * 1024
+"""The number of bytes to read in a turn of a single message that is larger than `READ_BYTES`."""
+MESSAGES: Final = 32
+"""The number of messages that a session with a rest delivers in a turn. To refuse one takes up to 50 µs, so
+that a whole piece of 300 would hold up other tasks for 10 ms."""
+
+
+class Incoming(Outgoing):
+    """The reading half of a session; see the module.
+
+    Args:
+        loop: The event loop.
+        takers: The functions that take the messages of each subscription.
+        rest: The length of the pause in reading after a full piece, as a multiple of the time that the piece
+            took. So a sender that floods this connection leaves time to the others.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, takers: Mapping[str, Take], *, rest: float) -> None:
+        super().__init__(loop)
+        self._takers = takers
+        self._rest = rest
+        self._buffer = self._piece = memoryview(bytearray(READ_BYTES))
+        self._bulk: memoryview | None = None
+        self._reader = Reader()
+        self._undelivered: list[Event] = []
+        self._took = 0.0
+
+    @property
+    def unreadable(self) -> int:
+        """The number of messages that could not be read."""
+        return self._reader.unreadable
+
+    @abstractmethod
+    def _obey(self, control: Control) -> None:
+        """Handle a line that is no message."""
+
+    @abstractmethod
+    def _fail(self, error: Exception) -> None:
+        """End the session because of what was read."""
+
+    @abstractmethod
+    def _complain(self, defect: Exception) -> None:
+        """Handle the error of a function that takes messages."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer for the next piece."""
+        missing = self._reader.missing
+        if missing <= READ_BYTES:
+            self._piece, self._bulk = self._buffer, None
+        else:
+            size = min(missing, BULK_BYTES)
+            if self._bulk is None or len(self._bulk) < size:
+                self._bulk = memoryview(bytearray(size))
+            self._piece = self._bulk[:size]
+        return self._piece
+
+    def _receive(self, data: bytes, *, full: bool) -> None:
+        """Deliver the messages of a piece. If the piece is full, there may be more to read."""
+        began = time.perf_counter() if full else 0.0
+        events = self._reader.feed(data)
+        if self._rest and len(events) > MESSAGES:
+            self._deliver_slowly(events, full=full)
+            return
+        self._deliver(events)
+        if full and not self.over:
+            self._pause(time.perf_counter() - began)
+        self._push_soon()
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        takers = self._takers
+        for event in events:
+            if isinstance(event, Message):
+                take = takers.get(event.sid)
+                if take is not None:
+                    try:
+                        take(event)
+                    except Exception as defect:  # reading must continue
+                        self._complain(defect)
+            elif isinstance(event, Control):
+                self._obey(event)
+                if self.over:
+                    return
+            else:
+                self._fail(event)
+                return
+
+    def _deliver_slowly(self, events: list[Event], *, full: bool) -> None:
+        """Deliver a few messages in each turn, and read nothing meanwhile."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._undelivered, self._took = events, 0.0
+        self._deliver_next(full)
+
+    def _deliver_next(self, full: bool) -> None:
+        if self.over:
+            self._undelivered = []
+            return
+        began = time.perf_counter()
+        events, self._undelivered = self._undelivered[:MESSAGES], self._undelivered[MESSAGES:]
+        self._deliver(events)
+        self._took += time.perf_counter() - began
+        if self._undelivered:
+            self._loop.call_soon(self._deliver_next, full)
+        else:
+            self._resume_after(self._rest * self._took if full else 0.0)
+        self._push_soon()
+
+    def _push_soon(self) -> None:
+        if not self._pushing:
+            # Tasks that these messages wake run before this callback, so that it sends their output, too.
+            self._pushing = True
+            self._loop.call_soon(self._push)
+
+    def _pause(self, took: float) -> None:
+        """Continue reading in a later turn. Some loops would otherwise read many times in this one."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._resume_after(self._rest * took)
+
+    def _resume_after(self, seconds: float) -> None:
+        if seconds:
+            self._loop.call_later(seconds, self._resume)
+        else:
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self.over and not self._transport.is_closing():
+            self._transport.resume_reading()
