@@ -24,17 +24,17 @@ def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(
         list(dict.fromkeys(structs)), ref_template=SCHEMAS + "{name}"
     )
-    return {name: _neat(schema) for name, schema in components.items()}
+    return {name: neat(schema) for name, schema in components.items()}
 
 
-def _neat(schema: Any) -> Any:
+def neat(schema: Any) -> Any:
     """Return a schema without the parts of msgspec's output that readers do not need.
 
     A reference stands alone, because many tools ignore its siblings. Unknown names stay allowed, because
     schemas are combined with others.
     """
     if isinstance(schema, list):
-        return [_neat(member) for member in schema]
+        return [neat(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {name: _part(name, part) for name, part in schema.items() if name not in _UNNEEDED and part != []}
@@ -45,8 +45,8 @@ def _neat(schema: Any) -> Any:
 
 def _part(name: str, part: Any) -> Any:
     if name == "properties":
-        return {field: _neat(told) for field, told in part.items()}
-    return _neat(part)
+        return {field: neat(told) for field, told in part.items()}
+    return neat(part)
 
 
 def camel_schemas(schemas: dict[str, Any]) -> dict[str, Any]:

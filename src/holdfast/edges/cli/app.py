@@ -53,7 +53,7 @@ def _commands(group: Group, commands: dict[str, str]) -> None:
         )
 
 
-_commands(START, {"up": "up:up"})
+_commands(START, {"up": "up:up", "mcp": "mcp:mcp"})
 _commands(
     KEYS,
     {

@@ -1,0 +1,110 @@
+"""`holdfast mcp`: serve one plugin or project to an agent, over stdin and stdout.
+
+Law: the command chooses whom it serves before anything is opened; the agent can't reach beyond that.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from cyclopts import Parameter
+
+import holdfast
+from holdfast import extras
+from holdfast.edges.cli.output import line, say
+from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.mcp import configs
+
+
+async def mcp(
+    *,
+    read_only: bool = False,
+    writer: str | None = None,
+    print_config: Annotated[Literal["claude", "cursor", "vscode"] | None, Parameter(negative=())] = None,
+    target: Target = HERE,
+) -> None:
+    """Serve one plugin, or a tenant's project, to an agent as MCP tools and resources over stdin and stdout.
+
+    An MCP client starts this command; --print-config prints what to put into its settings. A running service
+    offers the same over HTTP at /mcp.
+
+    Parameters
+    ----------
+    read_only
+        Offer only tools that write nothing.
+    writer
+        Name to record as the last writer, such as reviewer:pr-12; the name of the client if not given.
+    print_config
+        Print the block for the settings of this client instead of serving.
+    """
+    target = whole(target)
+    if print_config is not None:
+        print_block(print_config, target, read_only=read_only, writer=writer)
+        return
+    with extras.needed("mcp", "holdfast mcp"):
+        # late: optional package, which takes a second to import
+        from holdfast.edges.mcp.callers import StoreCaller
+        from holdfast.edges.mcp.stdio import serve_stdio
+    async with target.look() if read_only else target.open() as store:
+        caller = StoreCaller(store, target.keys(store), read_only=read_only, writer=writer)
+        say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
+        await serve_stdio(caller)
+
+
+def whole(target: Target) -> Target:
+    """Return the target with its project apart from its tenant, which `--project acme/web` names together."""
+    if target.project is None or "/" not in target.project:
+        return target
+    tenant, _, project = target.project.partition("/")
+    if target.tenant not in (None, tenant):
+        raise holdfast.ValidationError(
+            f"--tenant {target.tenant} and --project {target.project} name two tenants", field="project"
+        )
+    return replace(target, tenant=tenant, project=project)
+
+
+def print_block(name: str, target: Target, *, read_only: bool, writer: str | None) -> None:
+    """Print the block for a client's settings on stdout, and where it belongs on stderr."""
+    client = configs.CLIENTS[name]
+    owner, arguments = owner_of(target)
+    if target.address.startswith(("http://", "https://")):
+        server = configs.reached(client, _mcp_url(target))
+        say(f"set {configs.TOKEN} to the token of holdfast token create {' '.join(arguments)}")
+    else:
+        options = [*(["--read-only"] if read_only else []), *(["--writer", writer] if writer else [])]
+        server = configs.started(_command(), ["mcp", *arguments, *options], {"HOLDFAST_URL": _url(target)})
+    line(configs.block(client, owner, server))
+    say(f"paste it into {client.file}")
+
+
+def owner_of(target: Target) -> tuple[str, list[str]]:
+    """Return the plugin or `tenant/project` of a target, and the options that name it."""
+    plugin, tenant, project = target.chosen
+    if tenant and project:
+        return f"{tenant}/{project}", ["--tenant", tenant, "--project", project]
+    if not plugin:
+        raise holdfast.MissingField(
+            "whom is the server for? Give --plugin NAME, or --project TENANT/PROJECT", field="plugin"
+        )
+    return plugin, ["--plugin", plugin]
+
+
+def _command() -> str:
+    """Return the path of this program, which may not be on a client's PATH."""
+    found = Path(sys.argv[0])
+    return str(found.absolute()) if found.is_file() else "holdfast"
+
+
+def _url(target: Target) -> str:
+    address = target.address
+    return address if "://" in address else str(Path(address).absolute())
+
+
+def _mcp_url(target: Target) -> str:
+    found = urlsplit(target.address)
+    host = found.netloc.rpartition("@")[2]
+    return urlunsplit((found.scheme, host, f"{found.path.rstrip('/')}/mcp", "", ""))

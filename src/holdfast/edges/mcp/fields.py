@@ -1,0 +1,199 @@
+"""The arguments and results of the tools that are recipes, and the arguments of tools made from verbs.
+
+Law: only declarations; see `holdfast.edges.calls.catalogue`. The arguments of a tool that is one verb are the
+fields of that verb: `arguments_of` leaves out those that an agent has no use for, and describes anew those
+that mean something else to it.
+"""
+
+# Annotations are not postponed: schemas are made from them.
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast.edges.calls.fields import Deadline, FenceFields
+from holdfast.edges.calls.key_fields import EntryReply
+
+RequestId = Annotated[
+    str | UnsetType,
+    Meta(
+        description="Names this call: repeated with the same id it gets the first answer, has no 2nd effect."
+    ),
+]
+Writer = Annotated[
+    str | UnsetType, Meta(description="Who writes, as <agent>:<task>; the name of your client if not given.")
+]
+Purpose = Annotated[
+    str | UnsetType,
+    Meta(description="Why the entry exists: checkpoint, cursor, config, result, or a word of yours."),
+]
+SpecRef = Annotated[str | UnsetType, Meta(description="The document or ticket that this write follows.")]
+Fence = Annotated[
+    FenceFields | UnsetType,
+    Meta(description="The lock that you hold, by name and token: refuse the write if you have lost it."),
+]
+LockName = Annotated[
+    str, Meta(description="The name of the lock: a-z, 0-9, '.', '_' and '-', with '/' between components.")
+]
+LockToken = Annotated[int, Meta(description="The token that lock_acquire returned.")]
+LeaseSeconds = Annotated[
+    int | UnsetType,
+    Meta(description="Seconds until the lock is free again unless it is renewed; 60 if not given."),
+]
+Name = Annotated[str, Meta(description="Its name: a-z, 0-9, '.', '_' and '-', with '/' between components.")]
+
+
+class LockAcquireArguments(Struct, kw_only=True):
+    """The arguments of `lock_acquire`."""
+
+    name: LockName
+    ttl: LeaseSeconds = UNSET
+    last_writer: Writer = UNSET
+    request_id: RequestId = UNSET
+
+
+class LockRenewArguments(Struct, kw_only=True):
+    """The arguments of `lock_renew`."""
+
+    name: LockName
+    token: LockToken
+    ttl: LeaseSeconds = UNSET
+    last_writer: Writer = UNSET
+
+
+class LockReleaseArguments(Struct, kw_only=True):
+    """The arguments of `lock_release`."""
+
+    name: LockName
+    token: LockToken
+    last_writer: Writer = UNSET
+
+
+class NamedArguments(Struct, kw_only=True):
+    """The arguments of a tool that reads something by its name."""
+
+    name: Name
+
+
+class FlagArguments(NamedArguments, kw_only=True):
+    """The arguments of `flag_read`."""
+
+    default: Annotated[Any, Meta(description="The value to assume if the flag is not set.")] = UNSET
+
+
+class CheckpointSaveArguments(NamedArguments, kw_only=True):
+    """The arguments of `checkpoint_save`."""
+
+    value: Annotated[Any, Meta(description="How far the work has come, any JSON.")]
+    expected_version: Annotated[
+        int, Meta(description="The version that checkpoint_load returned; 0 if there was no checkpoint.")
+    ]
+    spec_ref: SpecRef = UNSET
+    fence: Fence = UNSET
+    last_writer: Writer = UNSET
+    request_id: RequestId = UNSET
+
+
+class CounterAddArguments(NamedArguments, kw_only=True):
+    """The arguments of `counter_add`."""
+
+    by: Annotated[float | int | UnsetType, Meta(description="What to add; 1 if not given.")] = UNSET
+    fence: Fence = UNSET
+    last_writer: Writer = UNSET
+    request_id: RequestId = UNSET
+
+
+class LockAcquireReply(Struct, kw_only=True):
+    """The result of `lock_acquire`."""
+
+    acquired: Annotated[bool, Meta(description="Whether you hold the lock now.")]
+    token: Annotated[
+        int | UnsetType, Meta(description="Proves that you hold it: pass it on as the fence of your writes.")
+    ] = UNSET
+    expires_at: Deadline | UnsetType = UNSET
+    holder: Annotated[str | UnsetType, Meta(description="If another caller holds it, its name.")] = UNSET
+    waiting: Annotated[bool | UnsetType, Meta(description="Whether others wait for it before you.")] = UNSET
+    next: Annotated[str, Meta(description="What to do next.")]
+
+
+class LockRenewReply(Struct, kw_only=True):
+    """The result of `lock_renew`."""
+
+    renewed: Annotated[bool, Meta(description="Whether you still hold the lock.")]
+    expires_at: Deadline | UnsetType = UNSET
+    next: Annotated[str, Meta(description="What to do next.")]
+
+
+class LockReleaseReply(Struct, kw_only=True):
+    """The result of `lock_release`."""
+
+    released: Annotated[bool, Meta(description="Whether you held the lock until now.")]
+
+
+class CheckpointReply(EntryReply, kw_only=True):
+    """The result of `checkpoint_load`. Without a checkpoint `version` is 0."""
+
+    version: Annotated[int, Meta(description="The `expected_version` of your next checkpoint_save.")]
+
+
+class FlagReply(Struct, kw_only=True):
+    """The result of `flag_read`."""
+
+    set: Annotated[bool, Meta(description="Whether the flag is set.")]
+    value: Annotated[Any, Meta(description="Its value, or the default; null without either.")]
+    version: Annotated[int | UnsetType, Meta(description="The version of the flag.")] = UNSET
+    expires_at: Deadline | UnsetType = UNSET
+    last_writer: Annotated[str | UnsetType, Meta(description="Who set it.")] = UNSET
+    updated_at: Annotated[datetime | UnsetType, Meta(description="When it was set.")] = UNSET
+
+
+class CounterReply(Struct, kw_only=True):
+    """The result of `counter_read` and `counter_add`."""
+
+    value: Annotated[float | int, Meta(description="The sum; 0 before the first addition.")]
+
+
+_UNUSED = ("deadline", "deadline_ms", "envelope", "ttl_seconds", "semantics")
+"""Fields of verbs that tools do not have: an agent has no use for them, or a simpler argument."""
+COMMON: Mapping[str, Any] = {
+    "request_id": RequestId,
+    "last_writer": Writer,
+    "spec_ref": SpecRef,
+    "fence": Fence,
+}
+"""Arguments of many tools, described for agents."""
+
+
+def arguments_of(
+    fields: type[Struct],
+    *,
+    name: str,
+    without: tuple[str, ...] = (),
+    instead: Mapping[str, Any] | None = None,
+) -> type[Struct]:
+    """Make the struct of a tool's arguments from that of a verb's fields.
+
+    Args:
+        fields: The verb's fields.
+        name: The name of the struct.
+        without: Further fields to leave out.
+        instead: Types with other descriptions, and optional arguments that the verb does not have.
+    """
+    left_out = {*_UNUSED, *without}
+    told = dict(instead or {})
+    kept: list[Any] = []
+    for field in msgspec.structs.fields(fields):
+        if field.name in left_out:
+            continue
+        kind = told.pop(field.name, field.type)
+        kept.append((field.name, kind) if field.required else (field.name, kind, UNSET))
+    kept += [(added, kind, UNSET) for added, kind in told.items()]
+    return msgspec.defstruct(name, sorted(kept, key=_place), kw_only=True)
+
+
+def _place(field: Any) -> int:
+    """Return the place of an argument: required ones come first, those of many tools last."""
+    return 0 if len(field) == 2 else 1 + (field[0] in COMMON)

@@ -1,0 +1,61 @@
+"""JSON Schemas of tools, in the 2020-12 dialect, each complete in itself.
+
+Law: the schema of arguments and results comes from the structs that declare them. Arguments that a tool does
+not have are refused, and its schema says so. A result is a success or a refusal, and one schema describes
+both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.edges.calls.schemas import neat
+
+if TYPE_CHECKING:
+    from holdfast.edges.mcp.tools import Tool
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def input_schema(tool: Tool) -> dict[str, Any]:
+    """Return the schema of a tool's arguments."""
+    return {"$schema": DIALECT, **_object(tool.arguments), "additionalProperties": False}
+
+
+def output_schema(tool: Tool) -> dict[str, Any]:
+    """Return the schema of a tool's result."""
+    schema = _object(tool.reply)
+    schema["properties"] = {**_refusal(), **schema["properties"], "success": _SUCCESS}
+    return {"$schema": DIALECT, **schema, "required": ["success"]}
+
+
+_SUCCESS: Final = {"type": "boolean", "description": "Whether it was done; if not, error_code says why."}
+
+
+def _refusal() -> dict[str, Any]:
+    return {
+        "error_code": {"type": "string", "description": "Why it was refused, as a word."},
+        "message": {"type": "string", "description": "What was wrong."},
+        "next": {"type": "string", "description": "What to do next."},
+        "retryable": {"type": "boolean", "description": "Whether the same call may succeed later."},
+        "field": {"type": "string", "description": "The argument that was wrong."},
+        "retry_after": {"type": "number", "description": "Seconds to wait before trying again."},
+        "reason": {"type": "string", "description": "Why a version conflicts."},
+        "current": {
+            "type": ["object", "null"],
+            "description": "After a conflict, the entry or item that is there now; null if there is none.",
+        },
+        "conflicts": {"type": "array", "items": {"type": "object"}, "description": "All that failed."},
+    }
+
+
+def _object(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    (root,), parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    name = root["$ref"].rpartition("/")[2]
+    schema: dict[str, Any] = neat(parts.pop(name))
+    schema.pop("description", None)  # it describes the struct, not the tool
+    if parts:
+        schema["$defs"] = {one: neat(part) for one, part in parts.items()}
+    return schema

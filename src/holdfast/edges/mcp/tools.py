@@ -1,0 +1,319 @@
+"""The tools: each is a verb of the catalogue, or a recipe that is made of verbs.
+
+Law: a tool is declared here once. Its schemas, its annotations, the permission that it needs and its entry in
+the reference are derived from the declaration and from the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta, UnsetType
+
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.catalogue import shape_of
+from holdfast.edges.mcp import fields as of
+from holdfast.edges.mcp import recipes
+from holdfast.edges.mcp.callers import SEMANTIC, TABLE, Caller, family_of
+from holdfast.verbs.unknown import plain, unknown_field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.edges.calls import Verb
+
+Answer: TypeAlias = Callable[[Caller, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+PAGE: Final = 100
+"""The most that a page has if the caller does not say: all of it goes into an agent's context."""
+RECENT: Final = 20
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool.
+
+    Args:
+        name: Its name.
+        title: Its name for people.
+        help: What it does, what it returns and when to use it.
+        verbs: The verbs that it uses; a caller that lacks one of them does not see the tool.
+        arguments: A struct with its arguments. Those without a default are required.
+        reply: A struct with the fields of a successful result.
+        answer: Takes the caller and the arguments, and returns the fields of the result.
+        writes: Whether it may change anything.
+        destroys: Whether it may replace or remove data that the caller has not seen.
+        idempotent: Whether repeating it with the same arguments changes nothing more.
+        table: Whether it is about tables, which only plugins have.
+    """
+
+    name: str
+    title: str
+    help: str
+    verbs: tuple[str, ...]
+    arguments: type[msgspec.Struct]
+    reply: type[msgspec.Struct]
+    answer: Answer
+    writes: bool = False
+    destroys: bool = False
+    idempotent: bool = False
+    table: bool = False
+
+    def refuse_unknown(self, given: Mapping[str, Any]) -> None:
+        """Refuse arguments that the tool does not have: a misspelled condition must not be ignored.
+
+        Raises:
+            ValidationError: There is one; the message names the closest known argument.
+        """
+        for path, shape in shape_of(self.arguments).unknown(given):
+            raise unknown_field(plain(path), shape.names)
+
+
+def allowed(caller: Caller) -> dict[str, Tool]:
+    """Return the tools that a caller may use, by name."""
+    return {
+        name: tool
+        for name, tool in TOOLS.items()
+        if all(map(caller.allows, tool.verbs)) and not (tool.table and family_of(caller.kv) == SEMANTIC)
+    }
+
+
+def _limit(usual: int) -> Any:
+    return Annotated[
+        int | UnsetType, Meta(description=f"The most to return, from 1 to 10,000; {usual} if not given.")
+    ]
+
+
+def _reading(
+    name: str,
+    verb: str,
+    title: str,
+    help: str,
+    *,
+    usual: int | None = None,
+    table: bool = False,
+) -> Tool:
+    """Declare a tool that is one reading verb. `usual` is its limit if the caller gives none."""
+    found = FAMILIES[TABLE if table else "kv"][verb]
+
+    async def answer(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+        if usual is not None:
+            given.setdefault("limit", usual)
+        return await caller.call(verb, given, table=table)
+
+    return Tool(
+        name=name,
+        title=title,
+        help=help,
+        verbs=(verb,),
+        arguments=of.arguments_of(
+            found.fields,
+            name=_struct(name),
+            instead=None if usual is None else {"limit": _limit(usual)},
+        ),
+        reply=found.reply,
+        answer=answer,
+        table=table,
+    )
+
+
+def _writing(
+    name: str, verb: str, title: str, help: str, *, destroys: bool, idempotent: bool, **instead: Any
+) -> Tool:
+    """Declare a tool that is one writing verb. `instead` are arguments of its own."""
+    found = FAMILIES["kv"][verb]
+
+    async def answer(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+        if "purpose" in given:
+            given["semantics"] = {"purpose": given.pop("purpose")}
+        return await caller.call(verb, given)
+
+    return Tool(
+        name=name,
+        title=title,
+        help=help,
+        verbs=(verb,),
+        arguments=of.arguments_of(found.fields, name=_struct(name), instead={**of.COMMON, **instead}),
+        reply=found.reply,
+        answer=answer,
+        writes=True,
+        destroys=destroys,
+        idempotent=idempotent,
+    )
+
+
+def _struct(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_")) + "Arguments"
+
+
+def _verb(name: str) -> Verb:
+    return FAMILIES["kv"][name]
+
+
+_DECLARED: Final = (
+    _reading(
+        "get",
+        "get",
+        "Get an entry",
+        "Return the entry of a key: its value, version, deadline, who wrote it last and why. A key that is "
+        "not there, or has expired, returns exists: false. Remember the version if you are going to change "
+        "the entry.",
+    ),
+    _writing(
+        "put",
+        "set",
+        "Put an entry",
+        "Write a value under a key. To change an entry that you have read, pass its version as "
+        "expected_version: if another writer was faster nothing is written, and the result has the current "
+        "entry. Pass expected_version 0 to create a key only if it does not exist. Without expected_version "
+        "the old entry is replaced, whatever it is. Say why with purpose, and name the governing document in "
+        "spec_ref.",
+        destroys=True,
+        idempotent=False,
+        purpose=of.Purpose,
+    ),
+    _reading(
+        "list",
+        "list",
+        "List keys",
+        "List the keys that begin with a prefix, in order, a page at a time. With values, return their "
+        "entries too. If truncated is true, call again with the cursor. Filters select by purpose, "
+        "producer, writer, spec_ref or deadline.",
+        usual=PAGE,
+    ),
+    _writing(
+        "delete",
+        "delete",
+        "Delete an entry",
+        "Remove a key. Pass the version that you have read as expected_version, so that a newer entry is not "
+        "removed by mistake. A key that is not there returns deleted: false.",
+        destroys=True,
+        idempotent=True,
+    ),
+    _reading(
+        "history",
+        "history",
+        "Show who changed a key",
+        "Return the recent changes of one key, newest first: what happened, when, by whom, for which "
+        "purpose and request. Use it to find out who wrote an entry and why. It shows no old values.",
+        usual=RECENT,
+    ),
+    _reading(
+        "changes",
+        "changes",
+        "Show what changed",
+        "Return the changes of all keys, or of those with a prefix, after a version, oldest first. Call it "
+        "again with next as since to go on where you stopped. If gap is true, older changes are no longer "
+        "known: list the keys instead.",
+        usual=PAGE,
+    ),
+    Tool(
+        name="lock_acquire",
+        title="Acquire a lock",
+        help="Try to take a lock so that no other agent or program works on the same thing. It does not "
+        "wait: if another caller holds the lock, the result says who and until when. The lock is yours "
+        "until expires_at; call lock_renew before that if you need longer. Pass the token as the fence of "
+        "every write that relies on the lock, so that a write after you have lost it is refused.",
+        verbs=("get", "list", "batch"),
+        arguments=of.LockAcquireArguments,
+        reply=of.LockAcquireReply,
+        answer=recipes.lock_acquire,
+        writes=True,
+    ),
+    Tool(
+        name="lock_renew",
+        title="Renew a lock",
+        help="Keep a lock that you hold for another ttl seconds from now. If renewed is false you have lost "
+        "it: stop the work that it protects.",
+        verbs=("set_ttl",),
+        arguments=of.LockRenewArguments,
+        reply=of.LockRenewReply,
+        answer=recipes.lock_renew,
+        writes=True,
+        idempotent=True,
+    ),
+    Tool(
+        name="lock_release",
+        title="Release a lock",
+        help="Release a lock that you hold, when the work is done or handed over. A lock that another "
+        "caller has taken since stays as it is.",
+        verbs=("delete",),
+        arguments=of.LockReleaseArguments,
+        reply=of.LockReleaseReply,
+        answer=recipes.lock_release,
+        writes=True,
+        idempotent=True,
+    ),
+    Tool(
+        name="checkpoint_load",
+        title="Load a checkpoint",
+        help="Return how far some work has come, as it was saved last, with its version. Without a "
+        "checkpoint exists is false and version is 0.",
+        verbs=("get",),
+        arguments=of.NamedArguments,
+        reply=of.CheckpointReply,
+        answer=recipes.checkpoint_load,
+    ),
+    Tool(
+        name="checkpoint_save",
+        title="Save a checkpoint",
+        help="Record how far some work has come. Pass the version that checkpoint_load or your last "
+        "checkpoint_save returned as expected_version. If another worker has moved on meanwhile nothing is "
+        "written, and the result has its checkpoint.",
+        verbs=("set",),
+        arguments=of.CheckpointSaveArguments,
+        reply=_verb("set").reply,
+        answer=recipes.checkpoint_save,
+        writes=True,
+    ),
+    Tool(
+        name="flag_read",
+        title="Read a feature flag",
+        help="Return the value of a feature flag, or the default if it is not set.",
+        verbs=("get",),
+        arguments=of.FlagArguments,
+        reply=of.FlagReply,
+        answer=recipes.flag_read,
+    ),
+    Tool(
+        name="counter_read",
+        title="Read a counter",
+        help="Return the sum of a counter that many callers add to.",
+        verbs=("get",),
+        arguments=of.NamedArguments,
+        reply=of.CounterReply,
+        answer=recipes.counter_read,
+    ),
+    Tool(
+        name="counter_add",
+        title="Add to a counter",
+        help="Add to a counter and return the new sum. No addition is lost, however many callers add at "
+        "once.",
+        verbs=("incr",),
+        arguments=of.CounterAddArguments,
+        reply=of.CounterReply,
+        answer=recipes.counter_add,
+        writes=True,
+    ),
+    _reading(
+        "table_list",
+        "list_tables",
+        "List tables",
+        "List the tables of the plugin, with the keys and indexes that table_query needs.",
+        table=True,
+    ),
+    _reading(
+        "table_query",
+        "query",
+        "Query a table",
+        "Return the items of a table that have a partition key, in the order of their sort key, a page at a "
+        'time. sort_key_condition selects a range, such as {"gte": 5} or {"begins_with": "2026-"}; filter is '
+        "a condition on other attributes. If truncated is true, call again with the cursor.",
+        usual=PAGE,
+        table=True,
+    ),
+)
+
+TOOLS: Final[dict[str, Tool]] = {tool.name: tool for tool in _DECLARED}
+"""Every tool by its name."""

@@ -1,0 +1,1 @@
+"""The MCP edge, driven by the official client."""
