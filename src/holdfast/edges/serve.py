@@ -31,6 +31,7 @@ from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.lines import Limits
 from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
@@ -79,11 +80,11 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
     async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
-        limits = http_limits_of(config)
-        api = Api(TokenGuard(store.tokens(), open_mode=open_mode(config) is not None), store, limits)
+        guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
+        api, mcp = Api(guard, store, http_limits_of(config)), McpDoor(guard, store)
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
-            app = Door(application(health, metrics), names=names, api=api)
+            app = Door(application(health, metrics), names=names, api=api, mcp=mcp)
             tls = tls_context(config.http_tls_cert, config.http_tls_key) if config.http_tls_cert else None
             served = http_server(app, host=config.http_host, port=config.http_port, tls=tls, limits=limits)
             await outliving.enter_async_context(served)
@@ -93,7 +94,7 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
         ]
         async with (
             _services(config, store, links, url=url, metrics=metrics) as service,
-            _answering(api, service),
+            _answering(api, mcp, service),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
         ):
@@ -299,13 +300,14 @@ async def _services(
 
 
 @contextlib.asynccontextmanager
-async def _answering(api: Api, service: NatsService) -> AsyncIterator[None]:
+async def _answering(api: Api, mcp: McpDoor, service: NatsService) -> AsyncIterator[None]:
     """Pass requests over HTTP on to a service."""
-    api.service = service
+    api.service = mcp.service = service
     try:
         yield
     finally:
         api.service = None
+        await mcp.aclose()
 
 
 @contextlib.asynccontextmanager

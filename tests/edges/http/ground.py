@@ -18,6 +18,7 @@ from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server
+from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.store import Store
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
 class Served:
     """A store that is served at `url` over HTTP and at `bus` over NATS."""
 
-    def __init__(self, store: Store, bus: str, client: httpx.AsyncClient, api: Api) -> None:
+    def __init__(self, store: Store, bus: str, client: httpx.AsyncClient, api: Api, *, mcp: McpDoor) -> None:
         self.store = store
         self.bus = bus
         self.client = client
         self.api = api
+        self.mcp = mcp
         self.url = str(client.base_url).rstrip("/")
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
@@ -82,11 +84,13 @@ async def served(
         service = NatsService(store, connection, settings or Settings())
         await service.start()
         stack.push_async_callback(service.stop)
-        api = Api(TokenGuard(store.tokens(), open_mode=open_mode), store, limits)
-        api.service = service
+        guard = TokenGuard(store.tokens(), open_mode=open_mode)
+        api, mcp = Api(guard, store, limits), McpDoor(guard, store)
+        api.service = mcp.service = service
+        stack.push_async_callback(mcp.aclose)
         health = application(Health(store), Metrics("holdfast", store))
-        door = Door(health, api=api)
+        door = Door(health, api=api, mcp=mcp)
         await stack.enter_async_context(http_server(door, host="127.0.0.1", port=port))
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
         await stack.enter_async_context(client)
-        yield Served(store, bus, client, api)
+        yield Served(store, bus, client, api, mcp=mcp)

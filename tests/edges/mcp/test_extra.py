@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-IMPORTED = "import sys, holdfast.edges.cli.app; print([name for name in sys.modules if name[:3] == 'mcp'])"
+IMPORTED = """
+import sys, holdfast, holdfast.edges.cli.app, holdfast.edges.serve
+print([name for name in sys.modules if name.partition(".")[0] in ("mcp", "mcp_types")])
+"""
 MISSING = """
 import sys
 sys.modules["mcp"] = sys.modules["mcp_types"] = None
@@ -15,7 +18,7 @@ sys.exit(run(["mcp", "--plugin", "trivia", "--url", "memory://"]))
 
 
 def test_importing_holdfast_imports_no_sdk() -> None:
-    """Neither the library nor the command line imports the SDK, which takes a second."""
+    """Neither the library nor the command line nor a service imports the SDK, which takes a second."""
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

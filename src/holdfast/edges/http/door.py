@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 METHODS: Final = ("GET", "HEAD")
 """The methods outside the paths of verbs."""
+MCP: Final = "/mcp"
+"""The path of the MCP server. Paths below it name a plugin or a project."""
 LOOPBACK: Final = "localhost"
 KNOWN_HOSTS: Final = 64
 """Number of values of `Host` that are remembered."""
@@ -43,18 +45,28 @@ class Door:
         app: The application for health and metrics.
         names: The names allowed in `Host` besides `localhost`; case is ignored.
         api: The application for the paths of verbs, if they are served.
+        mcp: The application for `/mcp` and the paths below it, if it is served.
     """
 
-    def __init__(self, app: ASGIApp, *, names: Iterable[str] = (), api: Api | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        names: Iterable[str] = (),
+        api: Api | None = None,
+        mcp: ASGIApp | None = None,
+    ) -> None:
         self._app = app
         self._api = api
+        self._mcp = mcp
         self._names = frozenset(_name(name) for name in (LOOPBACK, *names))
         self._hosts: Bounded[bytes, bool] = Bounded(KNOWN_HOSTS)
         self.shortcut = None if api is None else Shortcut(api, self.known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
-        api = self._api if scope["path"].startswith(ROOT) else None
+        path: str = scope["path"]
+        api = self._api if path.startswith(ROOT) else self._mcp if _is_mcp(path) else None
         app: ASGIApp = api or self._app
         refusal = self._refusal(scope, methods=None if api else METHODS)
         await (app if refusal is None else refusal)(scope, receive, send)
@@ -77,6 +89,10 @@ class Door:
             name = _name(host.decode("latin-1"))
             known = self._hosts.keep(host, name in self._names or _is_address(name))
         return known
+
+
+def _is_mcp(path: str) -> bool:
+    return path == MCP or path.startswith(f"{MCP}/")
 
 
 def _name(host: str) -> str:

@@ -68,14 +68,8 @@ class TokenGuard:
             PermissionDenied: The token is not for this.
             Busy: Too many unknown tokens are being tried.
         """
-        said, passed_on = _credentials(scope)
-        if said is None:
-            if self._open and not passed_on and _near(scope["client"]):
-                return ""
-            raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
-        if said[: len(_BEARER)].lower() != _BEARER:
-            raise NoToken("send the token as Authorization: Bearer <token>")
-        return _allowed(await self._token(_text(said)), asked)
+        token = await self.token_of(scope)
+        return "" if token is None else _allowed(token, asked)
 
     def admit_at_once(self, client: Client, said: bytes | None, asked: Found) -> str | None:
         """Return the suffix of the principal of a caller whom no proxy passed on, as `admit` would.
@@ -88,6 +82,22 @@ class TokenGuard:
             return None
         token = self._remembered(_text(said), self._ticks())
         return None if token is None else _allowed(token, asked)
+
+    async def token_of(self, scope: Scope) -> Token | None:
+        """Return the caller's token; None for a process of this machine that needs none.
+
+        Raises:
+            NoToken: The caller needs a token, or its token is not valid.
+            Busy: Too many unknown tokens are being tried.
+        """
+        said, passed_on = _credentials(scope)
+        if said is None:
+            if self._open and not passed_on and _near(scope["client"]):
+                return None
+            raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
+        if said[: len(_BEARER)].lower() != _BEARER:
+            raise NoToken("send the token as Authorization: Bearer <token>")
+        return await self._token(_text(said))
 
     async def _token(self, text: str) -> Token:
         """Return a valid token, as the store had it at most a second ago."""

@@ -75,12 +75,12 @@ def found(method: str, path: bytes) -> Found:
     if len(parts) > depth:
         if family not in RESOURCES:
             raise InvalidSubject("the path has no known shape: only kv, semantic and blob have paths of keys")
-        place = _place(family, "/".join(parts[:depth]))
+        place = place_of(family, "/".join(parts[:depth]))
         name = _allowed(BLOB_METHODS if family == "blob" else KEY_METHODS, method)
         return Found(place, name, FAMILIES[family][name], _key(parts[depth]))
     owner, colon, verb = text.removeprefix(ROOT).partition(":")
     family, _, owner = owner.partition("/")
-    place = _place(family, owner)
+    place = place_of(family, owner)
     if colon:
         _allowed({"POST": verb}, method)
         return Found(place, verb, FAMILIES[family].get(verb))
@@ -91,7 +91,14 @@ def found(method: str, path: bytes) -> Found:
 
 
 @lru_cache(maxsize=KNOWN_SUBJECTS)
-def _place(family: str, owner: str) -> PathOwner:
+def place_of(family: str, owner: str) -> PathOwner:
+    """Return the namespace that a family and an owner name in a path.
+
+    Raises:
+        InvalidSubject: They have no known shape.
+        InvalidPluginName: The plugin's name is illegal.
+        ValidationError: The tenant's or the project's name is illegal.
+    """
     match family, owner.split("/"):
         case (("kv" | "table" | "blob"), [plugin]):
             plugin = rules.plugin_name(unquote(plugin))

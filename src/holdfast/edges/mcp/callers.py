@@ -6,7 +6,7 @@ which the caller must be allowed and which the store judges like any other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
     from holdfast.store import Store
 
-SEMANTIC = "semantic"
-TABLE = "table"
+SEMANTIC: Final = "semantic"
+TABLE: Final = "table"
 
 
 class Caller(Protocol):

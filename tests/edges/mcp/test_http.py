@@ -1,0 +1,376 @@
+"""The MCP server over streamable HTTP: tokens, sessions, streams and attacks."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
+from mcp_types import ResourceUpdatedNotification
+
+import holdfast
+from holdfast import Policy
+from holdfast.edges.http import guard
+from holdfast.edges.http.api import MOST_BODY
+from holdfast.edges.mcp import door, sessions
+from holdfast.edges.mcp.tools import TOOLS
+from tests.edges.http.ground import Served, served
+from tests.edges.mcp.agents import LEGACY, MODERN, REVISIONS, Agent
+from tests.edges.mcp.agents import agent as near
+from tests.edges.running import holdfast_up
+from tests.nats import lasting_nats_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+PATIENCE = 60.0
+HELLO: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "1"},
+    },
+}
+ACCEPTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[str]:
+    """The address of a NATS server."""
+    with lasting_nats_server() as url:
+        yield url
+
+
+@pytest.fixture
+async def here(bus: str, tmp_path: Path) -> AsyncIterator[Served]:
+    """A service that wants a token of every caller."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as found:
+        yield found
+
+
+async def token_for(here: Served, plugin: str | None = "trivia", **limits: Any) -> str:
+    """A token, for a plugin unless something else is named."""
+    owner = {} if limits.keys() & {"tenant", "operator"} else {"plugin": plugin}
+    return (await here.store.tokens().create(**owner, **limits)).token  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def agent(
+    here: Served, token: str | None, *, path: str = "/mcp", mode: str = MODERN, **options: Any
+) -> AsyncIterator[Agent]:
+    """Connect the official client with a token within an `async with` block."""
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+        transport = streamable_http_client(here.url + path, http_client=http)
+        async with Client(transport, mode=mode, **options) as client:
+            yield Agent(client)
+
+
+async def post(here: Served, body: Any, *, token: str | None = None, **headers: str) -> Any:
+    """Send a request by hand."""
+    known = {} if token is None else {"authorization": f"Bearer {token}"}
+    return await here.ask("POST", "/mcp", body, **(ACCEPTED | known | headers))
+
+
+@pytest.mark.parametrize("mode", REVISIONS)
+async def test_a_token_leads_to_its_plugin(here: Served, mode: str) -> None:
+    """With a plugin's token an agent uses all tools on that plugin's data."""
+    async with agent(here, await token_for(here), mode=mode) as one:
+        assert {tool.name for tool in (await one.client.list_tools()).tools} == TOOLS.keys()
+        put = await one.call("put", key="a", value={"n": 1}, purpose="config")
+        entry = await here.store.kv("trivia").get("a")
+        assert entry is not None
+        assert (entry.version, entry.value) == (put["version"], {"n": 1})
+        lost = await one.call("put", key="a", value=2, expected_version=0)
+        assert (lost["error_code"], lost["current"]["value"]) == ("VERSION_CONFLICT", {"n": 1})
+        held = await one.call("lock_acquire", name="x")
+        assert (await one.call("lock_renew", name="x", token=held["token"]))["renewed"]
+        assert (await one.call("lock_release", name="x", token=held["token"]))["released"]
+        tables = here.store.tables("trivia")
+        if not await tables.list_tables():
+            await tables.create_table("t", partition_key=("k", "string"))
+        assert (await one.call("table_list"))["tables"] == ["t"]
+
+
+@pytest.mark.parametrize("mode", REVISIONS)
+async def test_a_token_leads_nowhere_else(here: Served, mode: str) -> None:
+    """A token of one plugin reads, writes and subscribes to nothing of another, by path, key or URI."""
+    await here.store.kv("other").set("a", "secret")
+    token = await token_for(here)
+    async with agent(here, token, mode=mode) as one:
+        assert not (await one.call("get", key="a"))["exists"]
+        with pytest.raises(MCPError, match="no such resource"):
+            await one.client.read_resource("holdfast://other/a")
+        assert [found.uri for found in (await one.client.list_resources()).resources] == [
+            "holdfast://trivia/"
+        ]
+    for path in ("/mcp/kv/other", "/mcp/semantic/trivia/x"):
+        told = await here.ask("POST", path, HELLO, **(ACCEPTED | {"authorization": f"Bearer {token}"}))
+        assert (told.status_code, "secret" in told.text) == (403, False)
+    assert await here.store.kv("trivia").get("a") is None
+
+
+async def test_a_project_and_an_operator(here: Served) -> None:
+    """A project's token leads to the project; an operator names the plugin in the path."""
+    async with agent(here, await token_for(here, tenant="acme", project="web")) as one:
+        await one.call("put", key="docs/a", value=1)
+        assert "table_query" not in {tool.name for tool in (await one.client.list_tools()).tools}
+    operator = await token_for(here, operator=True)
+    async with agent(here, operator, path="/mcp/semantic/acme/web") as one:
+        assert (await one.call("get", key="docs/a"))["value"] == 1
+    told = await post(here, HELLO, token=operator)
+    assert (told.status_code, "/mcp/kv/" in told.json()["detail"]) == (403, True)
+
+
+@pytest.mark.parametrize("mode", REVISIONS)
+async def test_a_token_with_few_verbs_has_few_tools(here: Served, mode: str) -> None:
+    """Only tools whose every verb the token allows are offered, and others can't be called."""
+    async with agent(here, await token_for(here, verbs=["get", "list"]), mode=mode) as one:
+        names = {tool.name for tool in (await one.client.list_tools()).tools}
+        assert names == {"get", "list", "checkpoint_load", "flag_read", "counter_read"}
+        with pytest.raises(MCPError, match="not available"):
+            await one.result("put", key="a", value=1)
+        if mode == MODERN:
+            with pytest.raises(MCPError, match="does not allow changes"):
+                async with one.client.listen(resource_subscriptions=["holdfast://trivia/a"]):
+                    pass
+    assert await here.store.kv("trivia").get("a") is None
+
+
+async def test_without_a_valid_token_nothing_is_answered(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No token, an unknown one and a revoked one are refused, a revoked one also inside a session."""
+    assert (await post(here, HELLO)).status_code == 401
+    assert (await post(here, HELLO, token="hf_0123456789abcdef_" + "x" * 43)).status_code == 401
+    token = await token_for(here)
+    hello = await post(here, HELLO, token=token)
+    assert hello.status_code == 200
+    session = hello.headers["mcp-session-id"]
+    monkeypatch.setattr(guard, "FRESH", 0.0)
+    await here.store.tokens().revoke(token.split("_")[1])
+    again = await post(
+        here, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, token=token, mcp_session_id=session
+    )
+    assert again.status_code == 401
+
+
+async def test_a_session_belongs_to_its_token(here: Served) -> None:
+    """Another token of the same plugin can't use a session, nor can a token of another plugin."""
+    hello = await post(here, HELLO, token=await token_for(here))
+    session = hello.headers["mcp-session-id"]
+    ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    for plugin in ("trivia", "other"):
+        told = await post(here, ask, token=await token_for(here, plugin), mcp_session_id=session)
+        assert told.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("header", "said", "status"),
+    [
+        ("host", "evil.example", 421),
+        ("host", "127.0.0.1.evil.example", 421),
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+        ("sec-fetch-site", "cross-site", 403),
+    ],
+)
+async def test_web_pages_are_kept_out(here: Served, header: str, said: str, status: int) -> None:
+    """A page whose name points at this machine, or of another origin, gets nothing, even with a token."""
+    token = await token_for(here)
+    told = await post(here, HELLO, token=token, **{header: said})
+    assert told.status_code == status
+    assert "mcp-session-id" not in told.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"not json", 400),
+        (b"", 400),
+        (b"[]", 400),
+        (b"[" * 100_000, 400),
+        (b'{"jsonrpc":"2.0","id":1}', 400),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', 400),
+        (b"\xff\xfe", 400),
+        (b" " * (MOST_BODY + 1), 413),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"' + b"x" * 10_000_000 + b'"}}', 413),
+    ],
+    ids=["text", "empty", "batch", "deep", "no method", "no session", "bytes", "spaces", "10 MB"],
+)
+async def test_malformed_requests_are_refused(here: Served, body: bytes, status: int) -> None:
+    """What is no request, and what is too large, is refused; the server goes on."""
+    token = await token_for(here)
+    for version in ({}, {"mcp-protocol-version": MODERN}):
+        told = await post(here, body, token=token, **version)
+        assert told.status_code == status, (version, told.text[:200])
+    assert (await post(here, HELLO, token=token)).status_code == 200
+
+
+async def test_other_methods_and_paths(here: Served) -> None:
+    """Paths below /mcp that name nothing, and names that are not legal, are refused in words."""
+    known = ACCEPTED | {"authorization": f"Bearer {await token_for(here, operator=True)}"}
+    assert (await here.ask("POST", "/mcp/nothing", HELLO, **known)).status_code == 404
+    assert (await here.ask("POST", "/mcp/admin", HELLO, **known)).status_code == 404
+    assert (await here.ask("POST", "/mcp/kv/Not%20Legal", HELLO, **known)).status_code == 400
+    assert (await here.ask("POST", "/mcpx", HELLO, **known)).status_code == 405
+    assert (await here.ask("PUT", "/mcp/kv/trivia", HELLO, **known)).status_code in (400, 405)
+
+
+async def test_open_mode_needs_a_name_and_a_near_caller(bus: str, tmp_path: Path) -> None:
+    """In open mode a process of this machine names its plugin; a request through a proxy needs a token."""
+    async with served(tmp_path / "state.db", bus) as here:
+        async with agent(here, None, path="/mcp/kv/trivia") as one:
+            assert (await one.call("put", key="a", value=1))["success"]
+        nameless = await post(here, HELLO)
+        assert (nameless.status_code, "/mcp/kv/trivia" in nameless.json()["detail"]) == (401, True)
+        passed_on = await here.ask("POST", "/mcp/kv/trivia", HELLO, **ACCEPTED, x_forwarded_for="1.2.3.4")
+        assert passed_on.status_code == 401
+
+
+async def test_a_stream_over_http(here: Served) -> None:
+    """A subscriber hears of changes that are written at another door."""
+    async with (
+        agent(here, await token_for(here)) as one,
+        one.client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events,
+    ):
+        await here.store.kv("trivia").set("a", 1)
+        async with asyncio.timeout(PATIENCE):
+            assert await anext(events) == ResourceUpdated("holdfast://trivia/a")
+
+
+async def test_a_stream_ends_with_its_token(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber whose token is revoked is cut off and hears of nothing more."""
+    monkeypatch.setattr(guard, "FRESH", 0.0)
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    token = await token_for(here)
+    async with (
+        agent(here, token) as one,
+        one.client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events,
+    ):
+        await here.store.tokens().revoke(token.split("_")[1])
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(SubscriptionLost):
+                await anext(events)
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_a_session_hears_of_changes(here: Served) -> None:
+    """A client of an earlier revision is told of changes over the stream of its session."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.put_nowait(message.params.uri)
+
+    async with agent(here, await token_for(here), mode=LEGACY, message_handler=hear) as one:
+        await one.client.subscribe_resource("holdfast://trivia/a")
+        async with asyncio.timeout(PATIENCE):
+            while heard.empty():  # the stream of a session opens after its first answer
+                await here.store.kv("trivia").set("a", 1)
+                await asyncio.sleep(0.05)
+            assert await heard.get() == "holdfast://trivia/a"
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast mcp notifications"]
+
+
+async def test_sessions_of_a_plugin_are_bounded(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that opens too many sessions is refused another, and others still get theirs."""
+    monkeypatch.setattr(sessions, "MOST_SESSIONS", 3)
+    token, other = await token_for(here), await token_for(here, "other")
+    told = [(await post(here, HELLO, token=token)).status_code for _ in range(5)]
+    assert told == [200, 200, 200, 503, 503]
+    assert (await post(here, HELLO, token=other)).status_code == 200
+    monkeypatch.setattr(door, "MOST_OWNERS", 2)
+    assert (await post(here, HELLO, token=await token_for(here, "third"))).status_code == 503
+
+
+async def test_calls_share_the_rate_of_the_plugin(here: Served) -> None:
+    """A policy's rate holds for tools as at every door, and an agent is told to wait."""
+    await here.store.set_policy("kv/trivia", Policy(rate_limit=1))
+    async with agent(here, await token_for(here)) as one:
+        told = [await one.result("get", key="a") for _ in range(5)]
+    refused = [result.structured_content for result in told if result.is_error]
+    assert refused
+    assert all((one["error_code"], one["retryable"]) == ("RATE_LIMITED", True) for one in refused)
+
+
+async def test_the_principal_is_the_token(here: Served) -> None:
+    """The audit records the token that wrote, beside the writer that an agent claims to be."""
+    token = await token_for(here, tenant="acme", project="web")
+    async with agent(here, token) as one:
+        await one.call("put", key="a", value=1, last_writer="planner:plan")
+    [record] = (await here.store.audit("semantic/acme/web").log()).records
+    assert (record.writer, record.principal) == ("planner:plan", f"token:acme/web#{token.split('_')[1]}")
+
+
+async def test_a_stopping_service_ends_streams(here: Served) -> None:
+    """When the service stops, streams end in an orderly way and requests are told to come back."""
+    token = await token_for(here)
+    async with (
+        agent(here, token) as one,
+        one.client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events,
+    ):
+        await here.mcp.aclose()
+        async with asyncio.timeout(PATIENCE):
+            assert [event async for event in events] == []
+        assert (await post(here, HELLO, token=token)).status_code == 503
+
+
+@pytest.mark.parametrize("door_used", ["nats", "http"])
+async def test_a_server_in_front_of_a_service(bus: str, tmp_path: Path, door_used: str) -> None:
+    """`holdfast mcp` on the address of a service behaves as on a file."""
+    async with (
+        served(tmp_path / "state.db", bus) as here,
+        holdfast.open(here.bus if door_used == "nats" else here.url) as far,
+        near(far) as one,
+    ):
+        put = await one.call("put", key="a", value=[1], purpose="result", spec_ref="x")
+        got = await one.call("get", key="a")
+        assert (got["value"], got["version"], got["spec_ref"]) == ([1], put["version"], "x")
+        lost = await one.call("put", key="a", value=2, expected_version=0)
+        assert lost["current"]["value"] == [1]
+        held = await one.call("lock_acquire", name="x", ttl=30)
+        fence = {"lock": "x", "token": held["token"]}
+        assert (await one.call("counter_add", name="n", by=2, fence=fence))["value"] == 2
+        assert (await one.call("lock_renew", name="x", token=held["token"]))["renewed"]
+        assert (await one.call("lock_release", name="x", token=held["token"]))["released"]
+        assert (await one.call("list", values=True))["count"] == 2
+        assert (await one.call("history", key="a"))["changes"][0]["purpose"] == "result"
+        assert (await one.call("changes"))["head"] > put["version"]
+        assert (await one.call("table_list"))["tables"] == []
+        async with one.client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events:
+            await here.store.kv("trivia").set("a", 3)
+            async with asyncio.timeout(PATIENCE):
+                assert await anext(events) == ResourceUpdated("holdfast://trivia/a")
+
+
+async def test_a_missing_sdk_is_told(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service without the extra answers at /mcp with what to install, and everything else works."""
+    monkeypatch.setattr(door, "_SDK", "not_installed")
+    told = await post(here, HELLO, token=await token_for(here))
+    assert (told.status_code, "holdfast-kv[mcp]" in told.json()["detail"]) == (501, True)
+
+
+@pytest.mark.unmeasured
+async def test_holdfast_up_serves_agents(tmp_path: Path) -> None:
+    """A running `holdfast up` answers at /mcp, and ends a client's stream in order when it stops."""
+    async with holdfast_up(tmp_path) as up:
+        url = f"http://127.0.0.1:{up.http_port}/mcp/kv/trivia"
+        async with Client(url) as client:
+            assert (await Agent(client).call("put", key="a", value=1))["success"]
+            async with client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events:
+                up.signal(signal.SIGTERM)
+                async with asyncio.timeout(PATIENCE):
+                    assert [event async for event in events] == []
+        assert await up.stop(signal.SIGTERM) == 0
+    assert "Traceback" not in up.complaints
