@@ -72,7 +72,7 @@ CAMPAIGNS: Final = {
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
-            "tests/security/test_http.py",
+            *("tests/security/test_http.py", "tests/security/test_mcp.py"),
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
             "tests/robustness/test_quota.py",
@@ -112,6 +112,11 @@ CAMPAIGNS: Final = {
         ],
         {"HOLDFAST_LOCK_ROUNDS": "{rounds}", "HOLDFAST_CHAOS_SEEDS": "{rounds}"},
         50,
+    ),
+    "agents": (
+        ["tests/edges/mcp/test_leases.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        {"HOLDFAST_AGENT_ROUNDS": "{rounds}"},
+        1_000,
     ),
     "clocks": (
         ["tests/clocks", "--timeout=0", "-s"],

@@ -81,7 +81,8 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
-        api, mcp = Api(guard, store, http_limits_of(config)), McpDoor(guard, store)
+        limits = http_limits_of(config)
+        api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
             app = Door(application(health, metrics), names=names, api=api, mcp=mcp)

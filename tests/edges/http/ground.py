@@ -85,7 +85,7 @@ async def served(
         await service.start()
         stack.push_async_callback(service.stop)
         guard = TokenGuard(store.tokens(), open_mode=open_mode)
-        api, mcp = Api(guard, store, limits), McpDoor(guard, store)
+        api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
         api.service = mcp.service = service
         stack.push_async_callback(mcp.aclose)
         health = application(Health(store), Metrics("holdfast", store))

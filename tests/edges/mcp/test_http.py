@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
 from mcp_types import ResourceUpdatedNotification
 
 import holdfast
 from holdfast import Policy
 from holdfast.edges.http import guard
-from holdfast.edges.http.api import MOST_BODY
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.mcp import door, sessions
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.http.ground import Served, served
 from tests.edges.mcp.agents import LEGACY, MODERN, REVISIONS, Agent
 from tests.edges.mcp.agents import agent as near
+from tests.edges.mcp.http_agents import PATIENCE, agent, token_for
 from tests.edges.running import holdfast_up
 from tests.nats import lasting_nats_server
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-PATIENCE = 60.0
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -56,24 +53,6 @@ async def here(bus: str, tmp_path: Path) -> AsyncIterator[Served]:
     """A service that wants a token of every caller."""
     async with served(tmp_path / "state.db", bus, open_mode=False) as found:
         yield found
-
-
-async def token_for(here: Served, plugin: str | None = "trivia", **limits: Any) -> str:
-    """A token, for a plugin unless something else is named."""
-    owner = {} if limits.keys() & {"tenant", "operator"} else {"plugin": plugin}
-    return (await here.store.tokens().create(**owner, **limits)).token  # type: ignore[arg-type]
-
-
-@asynccontextmanager
-async def agent(
-    here: Served, token: str | None, *, path: str = "/mcp", mode: str = MODERN, **options: Any
-) -> AsyncIterator[Agent]:
-    """Connect the official client with a token within an `async with` block."""
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
-        transport = streamable_http_client(here.url + path, http_client=http)
-        async with Client(transport, mode=mode, **options) as client:
-            yield Agent(client)
 
 
 async def post(here: Served, body: Any, *, token: str | None = None, **headers: str) -> Any:
@@ -203,7 +182,7 @@ async def test_web_pages_are_kept_out(here: Served, header: str, said: str, stat
         (b'{"jsonrpc":"2.0","id":1}', 400),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', 400),
         (b"\xff\xfe", 400),
-        (b" " * (MOST_BODY + 1), 413),
+        (b" " * (HttpLimits().body_bytes + 1), 413),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"' + b"x" * 10_000_000 + b'"}}', 413),
     ],
     ids=["text", "empty", "batch", "deep", "no method", "no session", "bytes", "spaces", "10 MB"],

@@ -16,7 +16,6 @@ import holdfast
 from holdfast.edges.cli import run
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.mcp.agents import Agent
-from tests.edges.running import COMPILED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,7 @@ PATIENCE = 60.0
 def environment(home: Path) -> dict[str, str]:
     """An environment with none of the user's settings."""
     kept = {name: said for name, said in os.environ.items() if not name.startswith(("HOLDFAST_", "NATS_"))}
-    return kept | {"HOME": str(home), "PYTHONPYCACHEPREFIX": str(COMPILED)}
+    return kept | {"HOME": str(home)}
 
 
 def command(home: Path, *arguments: str) -> StdioServerParameters:

@@ -16,9 +16,10 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import extras
-from holdfast.edges.http.api import MOST_BODIES, respond
+from holdfast.edges.http.api import BODIES, respond
 from holdfast.edges.http.connections import STREAM
 from holdfast.edges.http.door import MCP
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.responses import ALWAYS, NoToken, problem
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.http.watching import READ_SECONDS
@@ -50,13 +51,15 @@ class McpDoor:
     Args:
         guard: The check of who is asking.
         store: The store, whose changes are followed for subscribers.
+        limits: The limits of the HTTP door; the defaults if not given.
     """
 
-    def __init__(self, guard: TokenGuard, store: Store) -> None:
+    def __init__(self, guard: TokenGuard, store: Store, limits: HttpLimits | None = None) -> None:
         self.service: Service | None = None
         self._guard = guard
         self._store = store
         self._sessions: dict[str, Sessions] = {}
+        self.most_body = (limits or HttpLimits()).body_bytes
         self._receiving = 0
 
     async def aclose(self) -> None:
@@ -119,7 +122,7 @@ class McpDoor:
             if len(self._sessions) >= MOST_OWNERS:
                 raise Busy("too many plugins have MCP sessions", retry_after=60.0)
             if namespace not in self._sessions:  # another request may have been faster
-                self._sessions[namespace] = sdk.Sessions()
+                self._sessions[namespace] = sdk.Sessions(self.most_body)
         return self._sessions[namespace]
 
 
@@ -136,7 +139,7 @@ class _Bodies:
         size = len(message.get("body", b""))
         self.held += size
         self._door._receiving += size
-        if self._door._receiving > MOST_BODIES:
+        if self._door._receiving > BODIES * self._door.most_body:
             raise Busy("too many large requests are being received", retry_after=0.5)
         return message
 

@@ -14,17 +14,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.edges.calls.fields import Deadline, FenceFields
+from holdfast.edges.calls.fields import Deadline, FenceFields, Version
 from holdfast.edges.calls.key_fields import EntryReply
 
 RequestId = Annotated[
     str | UnsetType,
-    Meta(
-        description="Names this call: repeated with the same id it gets the first answer, has no 2nd effect."
-    ),
+    Meta(description="Names this call: repeated with the same id, it has no second effect."),
 ]
 Writer = Annotated[
-    str | UnsetType, Meta(description="Who writes, as <agent>:<task>; the name of your client if not given.")
+    str | UnsetType, Meta(description="Who writes, as agent:task; the name of your client if not given.")
 ]
 Purpose = Annotated[
     str | UnsetType,
@@ -104,6 +102,13 @@ class CounterAddArguments(NamedArguments, kw_only=True):
     fence: Fence = UNSET
     last_writer: Writer = UNSET
     request_id: RequestId = UNSET
+
+
+class PutReply(Struct, kw_only=True):
+    """The result of a tool that writes an entry."""
+
+    version: Version
+    expires_at: Deadline
 
 
 class LockAcquireReply(Struct, kw_only=True):

@@ -24,6 +24,12 @@ def input_schema(tool: Tool) -> dict[str, Any]:
     return {"$schema": DIALECT, **_object(tool.arguments), "additionalProperties": False}
 
 
+def own_properties(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the schemas of a struct's own fields."""
+    properties: dict[str, Any] = _object(struct)["properties"]
+    return properties
+
+
 def output_schema(tool: Tool) -> dict[str, Any]:
     """Return the schema of a tool's result."""
     schema = _object(tool.reply)

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.intake.endpoint import Endpoint
+from holdfast.edges.intake.lines import Request
 from holdfast.edges.mcp.callers import TABLE, plain
 from holdfast.edges.nats.callers import TOKEN_SIGN
-from holdfast.edges.nats.discovery import Endpoint
-from holdfast.edges.nats.lines import Request
 from holdfast.errors import PermissionDenied
 from holdfast.handles.kv import KV
 from holdfast.wire.dialects import Dialect

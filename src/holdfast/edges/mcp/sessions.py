@@ -16,7 +16,6 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from holdfast.edges.http.api import MOST_BODY
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
@@ -33,14 +32,18 @@ _CALLER: Final = "holdfast.caller"
 
 
 class Sessions:
-    """The sessions of one plugin or project."""
+    """The sessions of one plugin or project.
 
-    def __init__(self) -> None:
+    Args:
+        most_body: Maximum size of a request's body in bytes.
+    """
+
+    def __init__(self, most_body: int) -> None:
         self._handlers = Handlers(_caller)
         self._manager = StreamableHTTPSessionManager(
             self._handlers.server(),
             session_idle_timeout=IDLE_SECONDS,
-            max_request_body_size=MOST_BODY,
+            max_request_body_size=most_body,
             max_sessions=MOST_SESSIONS,
         )
         self._up, self._stop = asyncio.Event(), asyncio.Event()

@@ -22,8 +22,6 @@ from holdfast.verbs.unknown import plain, unknown_field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.calls import Verb
-
 Answer: TypeAlias = Callable[[Caller, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 PAGE: Final = 100
@@ -119,9 +117,16 @@ def _reading(
 
 
 def _writing(
-    name: str, verb: str, title: str, help: str, *, destroys: bool, idempotent: bool, **instead: Any
+    name: str,
+    verb: str,
+    title: str,
+    help: str,
+    *,
+    reply: type[msgspec.Struct] | None = None,
+    idempotent: bool = False,
+    **instead: Any,
 ) -> Tool:
-    """Declare a tool that is one writing verb. `instead` are arguments of its own."""
+    """Declare a tool that is one writing verb and may replace data. `instead` are arguments of its own."""
     found = FAMILIES["kv"][verb]
 
     async def answer(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
@@ -135,20 +140,16 @@ def _writing(
         help=help,
         verbs=(verb,),
         arguments=of.arguments_of(found.fields, name=_struct(name), instead={**of.COMMON, **instead}),
-        reply=found.reply,
+        reply=reply or found.reply,
         answer=answer,
         writes=True,
-        destroys=destroys,
+        destroys=True,
         idempotent=idempotent,
     )
 
 
 def _struct(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_")) + "Arguments"
-
-
-def _verb(name: str) -> Verb:
-    return FAMILIES["kv"][name]
 
 
 _DECLARED: Final = (
@@ -169,8 +170,7 @@ _DECLARED: Final = (
         "entry. Pass expected_version 0 to create a key only if it does not exist. Without expected_version "
         "the old entry is replaced, whatever it is. Say why with purpose, and name the governing document in "
         "spec_ref.",
-        destroys=True,
-        idempotent=False,
+        reply=of.PutReply,
         purpose=of.Purpose,
     ),
     _reading(
@@ -188,7 +188,6 @@ _DECLARED: Final = (
         "Delete an entry",
         "Remove a key. Pass the version that you have read as expected_version, so that a newer entry is not "
         "removed by mistake. A key that is not there returns deleted: false.",
-        destroys=True,
         idempotent=True,
     ),
     _reading(
@@ -231,7 +230,6 @@ _DECLARED: Final = (
         reply=of.LockRenewReply,
         answer=recipes.lock_renew,
         writes=True,
-        idempotent=True,
     ),
     Tool(
         name="lock_release",
@@ -263,7 +261,7 @@ _DECLARED: Final = (
         "written, and the result has its checkpoint.",
         verbs=("set",),
         arguments=of.CheckpointSaveArguments,
-        reply=_verb("set").reply,
+        reply=of.PutReply,
         answer=recipes.checkpoint_save,
         writes=True,
     ),
