@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
-from holdfast.edges.http.blob_steps import BlobSteps, Caller
+from holdfast.edges.http.blob_steps import BlobSteps, TransferCaller
 from holdfast.edges.http.blobs import BlobTransfers, ClientGone, deadline_fields, transfer_of
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.routes import found
@@ -152,7 +152,7 @@ class Api:
             return await self._queued(service, made)
 
         place = asked.place
-        steps = BlobSteps(Caller(place, user), queue, deadline_fields(scope))
+        steps = BlobSteps(TransferCaller(place, user), queue, deadline_fields(scope))
         verbs = self._store.verbs(place.namespace, writer=place.owner)
         transfer = transfer_of(scope, asked.key or "", steps, verbs)
         try:

@@ -38,7 +38,7 @@ _STORING: Final = frozenset({"put", "commit"})
 Answer = tuple[dict[str, Any], HoldfastError | None]
 
 
-class Caller(NamedTuple):
+class TransferCaller(NamedTuple):
     """The caller of a transfer: whose blobs they are, and the suffix of the caller's principal."""
 
     place: PathOwner
@@ -56,7 +56,7 @@ class BlobSteps:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: TransferCaller,
         queue: Callable[[Callable[..., Request]], Awaitable[Answer]],
         deadline: Mapping[str, Any],
     ) -> None:

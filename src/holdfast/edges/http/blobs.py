@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from holdfast.blobs.commands import StoreBlob
     from holdfast.edges.http.blob_steps import BlobSteps
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.responses import Header
@@ -46,6 +47,7 @@ IN_FLIGHT: Final = 4
 """Number of parts of a body that are being stored."""
 _DEADLINES: Final = ("deadline", "deadline_ms")
 _RANGE: Final = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")
+_END: Final[dict[str, Any]] = {"type": "http.response.body", "body": b""}
 _SANDBOX: Final[Header] = (b"content-security-policy", b"sandbox; default-src 'none'")
 """Bytes of a caller must not become a page of this origin, whatever their content type says."""
 
@@ -77,7 +79,7 @@ class Transfer(NamedTuple):
         return found[0] if found else None
 
 
-class Opened(NamedTuple):
+class OpenedBlob(NamedTuple):
     """A blob that is about to be sent, and the range of it."""
 
     manifest: Manifest
@@ -100,24 +102,9 @@ class BlobTransfers:
             ClientGone: The client has gone. Nothing was stored.
             ValueTooLarge: The body is too large.
         """
-        given = transfer.given
-        expected = expected_version(given)
         length = _length(transfer)
-        if length is not None and length > MAX_BLOB_BYTES:
-            raise ValueTooLarge(f"a blob has at most {MAX_BLOB_BYTES} bytes", field="size")
         verbs = BlobVerbs(transfer.verbs)
-        wanted = verbs.store(
-            transfer.key,
-            size=0,
-            checksum=EMPTY,
-            content_type=_text(transfer, b"content-type"),
-            metadata=_metadata(transfer),
-            ttl=ttl_field(given),
-            expected_version=expected,
-            request_id=given.get("request_id"),
-            writer=given.get("last_writer"),
-            spec_ref=given.get("spec_ref"),
-        )
+        wanted = _wanted(transfer, verbs)
         whole = _text(transfer, b"holdfast-checksum")
         pieces = parts_of(_received(transfer.connection, receive))
         with self._room(transfer, many=length is None or length > PART_BYTES):
@@ -126,7 +113,7 @@ class BlobTransfers:
                     transfer.steps, verbs, wanted, pieces, in_flight=IN_FLIGHT, checksum=whole
                 )
             except VersionConflict as conflict:
-                return responses.problem(conflict, conditional=expected is not None)
+                return responses.problem(conflict, conditional=wanted.expected is not None)
         return responses.whole(stored_fields(stored.row))
 
     async def get(self, transfer: Transfer, receive: Receive, send: Send) -> Response | None:
@@ -134,34 +121,21 @@ class BlobTransfers:
         fields = await transfer.steps.head(transfer.key)
         if not fields["exists"]:
             return responses.problem(KeyNotFound("there is no such blob", field="key"))
-        tag = tagged(fields["version"])
-        known, match = transfer.given.get("if_none_match"), transfer.given.get("if_match")
-        if match is not None and match not in ("*", tag):
-            refusal = VersionConflict("the blob has another version")
-            return responses.problem(refusal, conditional=True)
-        if known is not None and known in ("*", tag):
-            return responses.unchanged(fields)
-        opened = _opened(transfer, fields, tag)
+        refused = _precondition(transfer, fields)
+        if refused is not None:
+            return refused
+        opened = _opened(transfer, fields)
         if transfer.scope["method"] == "HEAD":
             await send(_start(opened))
-            await send({"type": "http.response.body", "body": b""})
+            await send(_END)
             return None
         with self._room(transfer, many=opened.end - opened.start > PART_BYTES):
-            await self._send(transfer, opened, receive, send)
+            # Sent before the first part is read, since it waits for earlier responses of the connection.
+            await send(_start(opened))
+            await self._send(transfer, _reader(transfer, opened), receive, send)
         return None
 
-    async def _send(self, transfer: Transfer, opened: Opened, receive: Receive, send: Send) -> None:
-        # Sent before the first part is read, since it waits for earlier responses of the connection.
-        await send(_start(opened))
-        blob = described(transfer.key, row_of(opened.fields), opened.manifest)
-        reader = BlobReader(
-            transfer.steps,
-            transfer.verbs.namespace,
-            blob,
-            opened.manifest,
-            start=opened.start,
-            end=opened.end,
-        )
+    async def _send(self, transfer: Transfer, reader: BlobReader, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_gone(receive))
         try:
             async with contextlib.aclosing(reader.pieces()) as pieces:
@@ -170,7 +144,7 @@ class BlobTransfers:
                         return
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     transfer.connection.moved()
-            await send({"type": "http.response.body", "body": b""})
+            await send(_END)
         except HoldfastError:
             transfer.connection.cut()
             raise
@@ -237,13 +211,46 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _opened(transfer: Transfer, fields: dict[str, Any], tag: str) -> Opened:
+def _wanted(transfer: Transfer, verbs: BlobVerbs) -> StoreBlob:
+    """Return the command that stores the blob, without its bytes."""
+    given = transfer.given
+    return verbs.store(
+        transfer.key,
+        size=0,
+        checksum=EMPTY,
+        content_type=_text(transfer, b"content-type"),
+        metadata=_metadata(transfer),
+        ttl=ttl_field(given),
+        expected_version=expected_version(given),
+        request_id=given.get("request_id"),
+        writer=given.get("last_writer"),
+        spec_ref=given.get("spec_ref"),
+    )
+
+
+def _precondition(transfer: Transfer, fields: dict[str, Any]) -> Response | None:
+    """Return the response to a caller that knows this version, or that wants another one."""
+    tag = tagged(fields["version"])
+    known, match = transfer.given.get("if_none_match"), transfer.given.get("if_match")
+    if match is not None and match not in ("*", tag):
+        return responses.problem(VersionConflict("the blob has another version"), conditional=True)
+    return responses.unchanged(fields) if known is not None and known in ("*", tag) else None
+
+
+def _reader(transfer: Transfer, opened: OpenedBlob) -> BlobReader:
+    blob = described(transfer.key, row_of(opened.fields), opened.manifest)
+    namespace, start, end = transfer.verbs.namespace, opened.start, opened.end
+    return BlobReader(transfer.steps, namespace, blob, opened.manifest, start=start, end=end)
+
+
+def _opened(transfer: Transfer, fields: dict[str, Any]) -> OpenedBlob:
+    tag = tagged(fields["version"])
     manifest = manifest_of(transfer.key, bytes(fields["value"]).decode())
     asked, condition = transfer.header(b"range"), transfer.header(b"if-range")
     chosen = None if asked is None else _range(asked, manifest.size)
     if chosen is None or (condition is not None and condition != tag.encode()):
-        return Opened(manifest, fields, 0, manifest.size, partial=False)
-    return Opened(manifest, fields, *chosen, partial=True)
+        return OpenedBlob(manifest, fields, 0, manifest.size, partial=False)
+    return OpenedBlob(manifest, fields, *chosen, partial=True)
 
 
 def _range(asked: bytes, size: int) -> tuple[int, int] | None:
@@ -267,30 +274,36 @@ def _range(asked: bytes, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-def _start(opened: Opened) -> dict[str, Any]:
+def _start(opened: OpenedBlob) -> dict[str, Any]:
     """Return the beginning of the response that sends a blob."""
-    manifest, fields = opened.manifest, opened.fields
-    headers = [
-        (b"content-type", manifest.content_type.encode()),
-        (b"content-length", str(opened.end - opened.start).encode()),
-        (b"accept-ranges", b"bytes"),
-        *responses.about(fields),
-        (b"holdfast-checksum", manifest.checksum.encode()),
-        _SANDBOX,
-        *ALWAYS,
-    ]
-    if manifest.metadata:
-        text = in_ascii(responses.encode(manifest.metadata).decode())
-        headers.append((b"holdfast-metadata", text.encode()))
+    headers = [*_about(opened.manifest), *responses.about(opened.fields), *ALWAYS]
+    headers.append((b"content-length", str(opened.end - opened.start).encode()))
     if opened.partial:
-        part = f"bytes {opened.start}-{opened.end - 1}/{manifest.size}"
+        part = f"bytes {opened.start}-{opened.end - 1}/{opened.manifest.size}"
         headers.append((b"content-range", part.encode()))
     return {"type": "http.response.start", "status": 206 if opened.partial else 200, "headers": headers}
 
 
+def _about(manifest: Manifest) -> Iterator[Header]:
+    yield b"content-type", manifest.content_type.encode()
+    yield b"accept-ranges", b"bytes"
+    yield b"holdfast-checksum", manifest.checksum.encode()
+    yield _SANDBOX
+    if manifest.metadata:
+        yield b"holdfast-metadata", in_ascii(responses.encode(manifest.metadata).decode()).encode()
+
+
 def _length(transfer: Transfer) -> int | None:
+    """Return the length of the body, if the client says it.
+
+    Raises:
+        ValueTooLarge: It is larger than a blob may be.
+    """
     said = transfer.header(b"content-length")
-    return int(said) if said is not None and said.isdigit() else None
+    length = int(said) if said is not None and said.isdigit() else None
+    if length is not None and length > MAX_BLOB_BYTES:
+        raise ValueTooLarge(f"a blob has at most {MAX_BLOB_BYTES} bytes", field="size")
+    return length
 
 
 def _text(transfer: Transfer, name: bytes) -> str | None:

@@ -134,6 +134,20 @@ def _of_a_key(family: str) -> dict[str, Any]:
 
 
 def _of_a_blob() -> dict[str, Any]:
+    put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
+    put["requestBody"] = {"required": True, "content": _BYTES, "description": "The bytes."}
+    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
+    put["parameters"] = [*(_header(*one) for one in (_IF_NONE, _TTL, _METADATA, _CHECKSUM)), *conditions]
+    put["responses"]["200"]["headers"] = _tag()
+    help = FAMILIES["blob"]["delete"].help
+    delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
+    delete["parameters"] = conditions
+    for one in (put, delete):
+        one["responses"]["412"] = {"$ref": "#/components/responses/Problem"}
+    return {"get": _get_bytes(), "put": put, "delete": delete}
+
+
+def _get_bytes() -> dict[str, Any]:
     get = _operation("blob", "get_bytes", "Return the bytes of a blob, or a range of them.", _BYTES)
     get["parameters"] = [
         _header("Range", "One range of bytes, such as bytes=0-99."),
@@ -150,17 +164,7 @@ def _of_a_blob() -> dict[str, Any]:
         "304": {"description": "The caller has the current version.", "headers": _tag()},
         "416": {"$ref": "#/components/responses/Problem"},
     }
-    put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
-    put["requestBody"] = {"required": True, "content": _BYTES, "description": "The bytes."}
-    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [*(_header(*one) for one in (_IF_NONE, _TTL, _METADATA, _CHECKSUM)), *conditions]
-    put["responses"]["200"]["headers"] = _tag()
-    help = FAMILIES["blob"]["delete"].help
-    delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
-    delete["parameters"] = conditions
-    for one in (put, delete):
-        one["responses"]["412"] = {"$ref": "#/components/responses/Problem"}
-    return {"get": get, "put": put, "delete": delete}
+    return get
 
 
 def _listing(family: str) -> dict[str, Any]:
