@@ -355,6 +355,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         quota_keys: Largest number of keys.
         quota_bytes: Largest number of bytes kept, of all kinds but the audit.
+        max_value_bytes: Largest size of a value as compact JSON, from 65,536 to 524,288 bytes.
         rate_limit: Requests a second that each process which serves the namespace accepts.
         ttl_default: Seconds until an entry expires that is put without a ttl.
         ttl_min: Shortest ttl that is accepted.
@@ -370,6 +371,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     quota_keys: int | None = None
     quota_bytes: int | None = None
+    max_value_bytes: int | None = None
     rate_limit: int | None = None
     ttl_default: int | None = None
     ttl_min: int | None = None

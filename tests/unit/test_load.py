@@ -91,3 +91,19 @@ async def test_after_the_greatest_version_writes_go_on(url: str) -> None:
             greatest = msgspec.structs.replace(entry, version=2**62)
             assert await store.load("kv/q", [greatest], keep_versions=True) == 1
         assert (await store.kv("q").set("a", 2)).version == 2**62 + 2
+
+
+async def test_a_large_value_needs_a_policy_to_be_loaded() -> None:
+    """A value that one store's policy allowed is loaded into another whose policy allows it too."""
+    large = "x" * 524_286
+    async with holdfast.open("memory://") as source, holdfast.open("memory://") as target:
+        await source.set_policy("kv/p", {"max_value_bytes": 524_288})
+        entry = await source.kv("p").set("large", large)
+        with pytest.raises(holdfast.ValueTooLarge, match="64KB limit"):
+            await target.load("kv/p", [entry], keep_versions=True)
+        assert (await target.kv("p").list()).keys == []
+        await target.set_policy("kv/p", {"max_value_bytes": 524_288})
+        assert await target.load("kv/p", [entry], keep_versions=True) == 1
+        loaded = await target.kv("p").get("large")
+        assert loaded is not None
+        assert loaded.value == large

@@ -99,8 +99,8 @@ FIELDS: Final = {
     "BlobPage": "blobs truncated cursor",
     "Rescued": "path bytes pages namespaces entries trouble",
     "Policy": (
-        "quota_keys quota_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash trash_retention "
-        "journal_retention audit audit_retention"
+        "quota_keys quota_bytes max_value_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash "
+        "trash_retention journal_retention audit audit_retention"
     ),
     "AuditEntry": (
         "number at writer op key version_before version purpose request_id spec_ref before after signed_by "

@@ -35,10 +35,11 @@ from holdfast.commands import (
     Written,
 )
 from holdfast.decide.entries import deadline, live, put, record, remove, to_trash, trashed
-from holdfast.decide.policies import check_endless
+from holdfast.decide.policies import check_endless, check_value
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
+from holdfast.rules import MAX_VALUE_BYTES
 from holdfast.stored import purpose_of, value_of
 
 if TYPE_CHECKING:
@@ -60,13 +61,16 @@ def _set(draft: Draft, command: Set) -> Stored:
             check_endless(draft.namespace)
     else:
         expires_at = deadline(draft, command.ttl)
+    size = command.size
+    if size > MAX_VALUE_BYTES:
+        check_value(draft.namespace, size)
     return _store(
         draft,
         command.key,
         before,
         command.origin,
         value=command.value,
-        size=command.size,
+        size=size,
         expires_at=expires_at,
         semantics=command.semantics,
         spec_ref=command.origin.spec_ref,
@@ -207,6 +211,8 @@ def _load(draft: Draft, command: Load) -> Written:
     for key, row in command.entries:
         if not row.alive(draft.now):
             continue
+        if row.size > MAX_VALUE_BYTES:
+            check_value(draft.namespace, row.size)
         before = live(draft, key)
         version = draft.version(at_least=row.version if command.keep_versions else 0)
         after = msgspec.structs.replace(row, version=version)

@@ -53,6 +53,13 @@ def audited_unasked(name: str) -> bool:
     return is_semantic(name)
 
 
+def check_value(namespace: Namespace, size: int) -> None:
+    """Refuse a value that is larger than the policy of its namespace allows."""
+    most = policy_of(namespace.policy).max_value_bytes or rules.MAX_VALUE_BYTES
+    if size > most:
+        raise rules.too_large(size, most)
+
+
 def audit_seconds(namespace: Namespace) -> int | None:
     """Return for how many seconds audit records are kept; None for ever."""
     return None if namespace.policy is None else policy_of(namespace.policy).audit_retention

@@ -42,6 +42,7 @@ from holdfast.rules.limits import (
     MAX_LOADED_BYTES,
     MAX_LOADED_VERSION,
     MAX_NESTING,
+    MAX_RAISED_VALUE_BYTES,
     MAX_REASON_CHARACTERS,
     MAX_REQUESTS,
     MAX_SEMANTIC_KEY_CHARACTERS,
@@ -67,6 +68,7 @@ from holdfast.rules.names import (
 )
 from holdfast.rules.values import (
     encode_value,
+    too_large,
 )
 from holdfast.rules.words import (
     kind_of,
@@ -89,6 +91,7 @@ __all__ = [
     "MAX_LOADED_BYTES",
     "MAX_LOADED_VERSION",
     "MAX_NESTING",
+    "MAX_RAISED_VALUE_BYTES",
     "MAX_REASON_CHARACTERS",
     "MAX_REQUESTS",
     "MAX_SEMANTIC_KEY_CHARACTERS",
@@ -129,6 +132,7 @@ __all__ = [
     "tenant_part",
     "time",
     "timeout",
+    "too_large",
     "ttl",
     "version",
 ]

@@ -23,9 +23,11 @@ from holdfast.rules.limits import (
     MAX_LIMIT,
     MAX_LOADED_VERSION,
     MAX_NESTING,
+    MAX_RAISED_VALUE_BYTES,
     MAX_REASON_CHARACTERS,
     MAX_SPEC_REF_CHARACTERS,
     MAX_TTL,
+    MAX_VALUE_BYTES,
     MAX_VERSION,
 )
 from holdfast.rules.names import legal_text
@@ -226,6 +228,13 @@ def _policy_field(name: str, asked: object) -> None:
     elif name in _QUOTAS:
         if type(asked) is not int or not 0 <= asked <= MAX_VERSION:
             raise ValidationError(f"{name} must be a whole number from 0, not {shown(asked)}", field=name)
+    elif name == "max_value_bytes":
+        if type(asked) is not int or not MAX_VALUE_BYTES <= asked <= MAX_RAISED_VALUE_BYTES:
+            raise ValidationError(
+                f"{name} must be a whole number from {MAX_VALUE_BYTES} to {MAX_RAISED_VALUE_BYTES}, "
+                f"not {shown(asked)}",
+                field=name,
+            )
     elif type(asked) is not int or not 1 <= asked <= MAX_TTL:
         raise ValidationError(
             f"{name} must be a whole number from 1 to {MAX_TTL}, not {shown(asked)}", field=name

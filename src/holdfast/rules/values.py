@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.rules.limits import MAX_DIGITS, MAX_NESTING, MAX_VALUE_BYTES
+from holdfast.rules.limits import MAX_DIGITS, MAX_NESTING, MAX_RAISED_VALUE_BYTES, MAX_VALUE_BYTES
 
 _SURE_BITS: Final = 14_284  # integers with no more bits have at most 4,300 digits
 _PLAIN: Final[frozenset[type]] = frozenset({str, bool, type(None)})
@@ -26,8 +26,11 @@ _LONG: Final = 4_096
 """Size in bytes from which a value is checked level by level."""
 
 
-def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
-    """Return the compact form of a JSON value and its size in bytes, which is limited."""
+def encode_value(value: Any, *, most: int = MAX_RAISED_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
+    """Return the compact form of a JSON value and its size in bytes, which is limited.
+
+    By default that is the limit to which a policy can raise that of a namespace.
+    """
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -38,15 +41,19 @@ def encode_value(value: Any, *, most: int = MAX_VALUE_BYTES, field: str = "value
         raise ValidationError(f"{field} is not JSON-serializable", field=field) from None
     size = len(encoded)
     if size > most:
-        raise ValueTooLarge(
-            f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)",
-            field=field,
-        )
+        raise too_large(size, MAX_VALUE_BYTES if most == MAX_RAISED_VALUE_BYTES else most, field=field)
     if size < _LONG:  # only now: the value might have been far too large
         require_json(value, MAX_NESTING, _SHORT, field=field)
     elif not _is_plain(value):
         require_json(value, MAX_NESTING, field=field)
     return encoded.decode(), size
+
+
+def too_large(size: int, most: int, *, field: str = "value") -> ValueTooLarge:
+    """Return the refusal of a value that is larger than allowed."""
+    return ValueTooLarge(
+        f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)", field=field
+    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -123,7 +123,7 @@ class _Reader:
     def _test(self, path: Path, name: str, value: Any, *, sized: bool = False) -> Comparison:
         if name not in _OPERANDS:
             raise self._refused(f"has no operator {rules.shown(name)}; it has size, {', '.join(_OPERANDS)}")
-        self._bytes += rules.encode_value(value, field=self._field)[1]
+        self._bytes += rules.encode_value(value, most=rules.MAX_VALUE_BYTES, field=self._field)[1]
         if self._bytes > rules.MAX_VALUE_BYTES:
             raise ValueTooLarge(
                 f"The values in {self._field} have more than {rules.MAX_VALUE_BYTES} bytes", field=self._field

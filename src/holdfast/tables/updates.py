@@ -242,7 +242,7 @@ def _sum(found: Any, value: Any, path: Path, work: Work) -> Generator[None, None
         raise _not_addable(path, "a number")
     try:
         total = found + value
-        rules.encode_value(total, field="add")
+        rules.encode_value(total, most=rules.MAX_VALUE_BYTES, field="add")
     except (OverflowError, ValidationError):
         raise ValidationError("add: the sum is too large for a number", field="add") from None
     return total

@@ -214,7 +214,7 @@ def legal_key(value: object, *, field: str) -> Any:
         raise ValidationError(
             f"{field} must be text, a number or a binary, not {rules.kind_of(value)}", field=field
         )
-    rules.encode_value(plain, field=field)
+    rules.encode_value(plain, most=rules.MAX_VALUE_BYTES, field=field)
     return plain
 
 

@@ -62,3 +62,14 @@ async def test_a_large_request_about_many_keys_is_read(caller: Caller) -> None:
     items = [{"key": f"k{number}", "value": "\u00e9" * 25_000} for number in range(5)]
     answer = await caller.ask("db.kv.trivia.set_many", {"items": items})
     assert [one["success"] for one in answer["results"]] == [True] * 5
+
+
+async def test_a_value_at_the_limit_of_a_policy_fits(caller: Caller) -> None:
+    """The largest value that a policy can allow passes in and out, beside the other fields of a request."""
+    policy = {"namespace": "kv/trivia", "policy": {"max_value_bytes": 524_288}}
+    assert (await caller.ask("db.admin.set_policy", policy))["success"]
+    large = "x" * 524_286
+    told = {"key": "k" * 255, "value": large, "spec_ref": "s" * 500, "request_id": "r" * 200}
+    assert (await caller.ask("db.kv.trivia.set", told))["success"]
+    assert (await caller.ask("db.kv.trivia.get", {"key": "k" * 255}))["value"] == large
+    assert (await caller.ask("db.kv.trivia.get_many", {"keys": ["k" * 255]}))["results"][0]["value"] == large

@@ -59,7 +59,7 @@ _log = logging.getLogger("holdfast.service")
 
 GET: Final = keys.VERBS["get"]
 """The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
-MOST_SINGLE: Final = 8 * rules.MAX_VALUE_BYTES
+MOST_SINGLE: Final = rules.MAX_RAISED_VALUE_BYTES + 131_072
 """Maximum size of a request about a single key. A value at its limit fits in any encoding."""
 SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
 """The verbs of keys whose requests may be larger."""

@@ -29,7 +29,7 @@ from sqlalchemy.types import TIMESTAMP
 from holdfast.clock import Clock, SystemClock
 from holdfast.engines.sql.layout import OUTSIDE_WRITER
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
-from holdfast.rules import encode_value
+from holdfast.rules import MAX_VALUE_BYTES, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,9 +209,9 @@ def json_text(value: Any) -> str:
         ValueTooLarge: The compact JSON is larger than 65,536 bytes.
     """
     try:
-        return encode_value(value)[0]
+        return encode_value(value, most=MAX_VALUE_BYTES)[0]
     except ValidationError:
-        return encode_value(dumped(value))[0]
+        return encode_value(dumped(value), most=MAX_VALUE_BYTES)[0]
 
 
 def dumped(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import moment
-from holdfast.errors import HoldfastError, KeyNotFound, RateLimited, ValidationError
+from holdfast.errors import HoldfastError, KeyNotFound, RateLimited, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Policy
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal
@@ -46,6 +46,45 @@ class PolicyRules(Fixtures):
         assert (await kv.set("given", 2, ttl=KEEP)).expires_at == moment(clock.now() + 4_000)
         assert (await kv.incr("incr")).expires_at == expected
         assert (await kv.remove_ttl("given")).expires_at is None
+
+    async def test_a_raised_limit_for_values(self, kv: KV, store: Store) -> None:
+        """A policy raises the size that every verb accepts; other namespaces keep the default."""
+        large, limit = "x" * (200_000 - 2), "x" * (524_288 - 2)
+        usual = "Value size (200000 bytes) exceeds 64KB limit (65536 bytes)"
+        with refusal(ValueTooLarge, field="value", says=usual):
+            await kv.set("k", large)
+        await store.set_policy(NAME, {"max_value_bytes": 200_000})
+        for key, write in {
+            "set": kv.set("set", large),
+            "many": kv.set_many([{"key": "many", "value": large}]),
+            "batch": kv.batch(writes=[{"key": "batch", "value": large}]),
+        }.items():
+            await write
+            assert present(await kv.get(key)).value == large
+        with refusal(
+            ValueTooLarge, field="value", says="Value size (200001 bytes) exceeds 195KB limit (200000 bytes)"
+        ):
+            await kv.set("set", large + "x")
+        with refusal(ValueTooLarge, field="value", says=usual):
+            await store.kv("other").set("k", large)
+        await store.set_policy(NAME, {"max_value_bytes": 524_288})
+        await kv.set("set", limit)
+        assert present(await kv.get("set")).value == limit
+        [listed] = (await kv.list("set", values=True)).entries or []
+        assert listed.value == limit
+        with refusal(ValueTooLarge, field="value"):
+            await kv.set("set", limit + "x")
+        await store.set_policy(NAME, {})
+        assert present(await kv.get("set")).value == limit
+        assert (await kv.set_ttl("set", 60)).version > 0
+        with refusal(ValueTooLarge, field="value", says=usual):
+            await kv.set("set", large)
+
+    async def test_illegal_limits_for_values(self, store: Store) -> None:
+        """A policy can't lower the limit for values, and can't raise it beyond 524,288 bytes."""
+        for wrong in (65_535, 524_289, 0, True, "65536"):
+            with refusal(ValidationError, field="max_value_bytes"):
+                await store.set_policy(NAME, {"max_value_bytes": wrong})
 
     async def test_the_shortest_and_longest_lifetime(self, kv: KV, store: Store) -> None:
         """Every verb that takes a ttl refuses one out of bounds, and writes nothing."""

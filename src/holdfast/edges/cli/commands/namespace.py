@@ -87,6 +87,7 @@ async def set_policy(
     *,
     quota_keys: Number = None,
     quota_bytes: Number = None,
+    max_value_bytes: Number = None,
     rate_limit: Number = None,
     ttl_default: MaybeSeconds = None,
     ttl_min: MaybeSeconds = None,
@@ -111,6 +112,8 @@ async def set_policy(
         Largest number of keys.
     quota_bytes
         Largest number of bytes that the namespace may keep, not counting the audit.
+    max_value_bytes
+        Largest size of a value as compact JSON: 65536, the default, to 524288 bytes.
     rate_limit
         Requests per second that each serving process accepts.
     ttl_default
