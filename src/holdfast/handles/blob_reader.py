@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 4
 """Number of parts that are read with one query."""
-AHEAD: Final = 2
-"""Number of queries whose parts are held or being read: one is handed out while the next is read."""
+AHEAD: Final = 4
+"""Number of queries whose parts are held: one is handed out, two are verified in threads, and one is read."""
 
 
 class PartStore(Protocol):
@@ -57,12 +57,21 @@ class BlobReader:
     """
 
     def __init__(
-        self, store: PartStore, namespace: str, blob: Blob, manifest: Manifest, *, start: int, end: int
+        self,
+        store: PartStore,
+        namespace: str,
+        blob: Blob,
+        manifest: Manifest,
+        *,
+        start: int,
+        end: int,
+        ahead: int = AHEAD,
     ) -> None:
         self.blob = blob
         self.start = min(start, end)
         self.end = end
         self._store = store
+        self._ahead = ahead
         self._namespace = namespace
         self._manifest = manifest
 
@@ -101,41 +110,44 @@ class BlobReader:
 
     async def _parts(self, first: int, last: int) -> AsyncIterator[tuple[bytes, str]]:
         """Yield the verified parts with their checksums, reading some ahead."""
-        reading: deque[asyncio.Task[list[Row | None]]] = deque()
+        reading: deque[asyncio.Task[list[tuple[Row | None, str]]]] = deque()
         following = number = first
         try:
             while reading or following <= last:
-                while following <= last and len(reading) < AHEAD:
+                while following <= last and len(reading) < self._ahead:
                     some = range(following, min(following + AT_ONCE, last + 1))
                     reading.append(asyncio.create_task(self._read(some)))
                     following = some.stop
                 rows = await reading[0]
                 reading.popleft()
-                for row in rows:
-                    yield await self._verified(number, row)
+                for row, checksum in rows:
+                    yield await self._verified(number, row, checksum), checksum
                     number += 1
         finally:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
 
-    async def _read(self, numbers: range) -> list[Row | None]:
+    async def _read(self, numbers: range) -> list[tuple[Row | None, str]]:
+        """Read parts and compute their checksums, which takes longer than reading: in a thread."""
         space = part_space(self._manifest.upload)
-        return await self._store.parts(
+        rows = await self._store.parts(
             [Address(self._namespace, space, part_key(number)) for number in numbers]
         )
+        if len(numbers) == 1:
+            return _summed(rows)
+        return await asyncio.to_thread(_summed, rows)
 
-    async def _verified(self, number: int, row: Row | None) -> tuple[bytes, str]:
+    async def _verified(self, number: int, row: Row | None, checksum: str) -> bytes:
         if row is None or row.data is None:
             raise await self._loss(number)
-        checksum = checksum_of(row.data)  # half a millisecond; handing it to a thread takes as long
         if checksum != row.value or len(row.data) != self._size_of(number):
             raise DatabaseError(
                 f"part {number} of {self._what} does not match its checksum: it was changed outside "
                 "Holdfast, or the disk is faulty",
                 field="key",
             )
-        return row.data, checksum
+        return row.data
 
     def _size_of(self, number: int) -> int:
         manifest = self._manifest
@@ -151,3 +163,8 @@ class BlobReader:
     @property
     def _what(self) -> str:
         return f"version {self.blob.version} of blob {self.blob.name!r}"
+
+
+def _summed(rows: Sequence[Row | None]) -> list[tuple[Row | None, str]]:
+    """Return parts with the checksums of their bytes."""
+    return [(row, "" if row is None or row.data is None else checksum_of(row.data)) for row in rows]

@@ -44,7 +44,8 @@ MOST: Final = 64
 MOST_OF_ONE: Final = 16
 """Maximum number of transfers of more than one part, of all callers and of one plugin."""
 IN_FLIGHT: Final = 4
-"""Number of parts of a body that are being stored."""
+AHEAD: Final = 2
+"""Number of parts of a body that are being stored, and of groups of parts of one that are being read."""
 _DEADLINES: Final = ("deadline", "deadline_ms")
 _RANGE: Final = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")
 _END: Final[dict[str, Any]] = {"type": "http.response.body", "body": b""}
@@ -240,7 +241,7 @@ def _precondition(transfer: Transfer, fields: dict[str, Any]) -> Response | None
 def _reader(transfer: Transfer, opened: OpenedBlob) -> BlobReader:
     blob = described(transfer.key, row_of(opened.fields), opened.manifest)
     namespace, start, end = transfer.verbs.namespace, opened.start, opened.end
-    return BlobReader(transfer.steps, namespace, blob, opened.manifest, start=start, end=end)
+    return BlobReader(transfer.steps, namespace, blob, opened.manifest, start=start, end=end, ahead=AHEAD)
 
 
 def _opened(transfer: Transfer, fields: dict[str, Any]) -> OpenedBlob:
