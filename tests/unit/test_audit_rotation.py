@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
 from holdfast.audit.keyring import FileKeyring, Keyring, add_key
 from holdfast.commands import Removed
+from holdfast.pipeline.audit_key import bind_keys
 from holdfast.testing import AUDIT_KEY
+from holdfast.upkeep import reaper
 from holdfast.upkeep_commands import BindKey
 from tests.unit.audit_ground import RECORDS, Ground, Table
 from tests.unit.test_audit_outside import OLD
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 NEW = "the-newer-key-of-tests"
@@ -144,6 +148,32 @@ async def test_upkeep_tells_that_no_key_is_there(url: str, caplog: pytest.LogCap
         with caplog.at_level(logging.ERROR, "holdfast.reaper"):
             await store.upkeep()
     assert "switching the audits to the newest key failed" in caplog.text
+
+
+def _then(call: Callable[..., Awaitable[int]], done: asyncio.Event) -> Callable[..., Awaitable[int]]:
+    """The call, with an event that is set at its end."""
+
+    async def called(*given: Any) -> int:
+        try:
+            return await call(*given)
+        finally:
+            done.set()
+
+    return called
+
+
+async def test_a_store_without_its_key_opens_in_silence(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening logs nothing above DEBUG, also without the key: a program may never write what is audited."""
+    await filled(url)
+    caplog.set_level(logging.DEBUG, "holdfast")
+    tried = asyncio.Event()
+    monkeypatch.setattr(reaper, "bind_keys", _then(bind_keys, tried))
+    async with holdfast.open(url, audit_key="retired:" + AUDIT_KEY), asyncio.timeout(60):
+        await tried.wait()
+    assert "switching the audits to the newest key failed" in caplog.text
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 async def test_a_quota_that_has_to_make_room_first(url: str) -> None:

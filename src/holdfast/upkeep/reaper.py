@@ -245,14 +245,14 @@ class Reaper:
             await self._namespaces()
         except HoldfastError as error:
             _log.warning("reading the policies of namespaces failed: %s", error.message)
-        await self._bind_keys()
+        await self._bind_keys(failure=logging.DEBUG)  # opening a store says nothing; an upkeep does
 
-    async def _bind_keys(self) -> None:
-        """Switch the audits to a key that was added."""
+    async def _bind_keys(self, *, failure: int = logging.ERROR) -> None:
+        """Switch the audits to a key that was added. A failure is logged at this level."""
         try:
             bound = await bind_keys(self._engine, self._execute, self._clock.now)
         except HoldfastError as error:
-            _log.error("switching the audits to the newest key failed: %s", error.message)
+            _log.log(failure, "switching the audits to the newest key failed: %s", error.message)
             return
         if bound:
             _log.info("the newest key signs from now on; audits switched to it: %d", bound)
