@@ -10,19 +10,24 @@ from typing import Final
 
 import asyncpg
 
-_KEPT: Final = ("alembic_version", "holdfast_meta")
+_EMPTY: Final = """
+DO $$
+DECLARE name text;
+BEGIN
+    FOR name IN
+        SELECT quote_ident(tablename) FROM pg_tables
+        WHERE schemaname = 'public' AND tablename NOT IN ('alembic_version', 'holdfast_meta')
+    LOOP
+        EXECUTE 'DELETE FROM ' || name;
+    END LOOP;
+END $$
+"""
 
 
 async def empty(url: str) -> None:
     """Remove every row of every table of a store that nobody has open."""
     connection = await asyncpg.connect(url)
     try:
-        found = await connection.fetch(
-            "SELECT quote_ident(tablename) AS name FROM pg_tables"
-            " WHERE schemaname = 'public' AND tablename <> ALL ($1::text[])",
-            _KEPT,
-        )
-        for row in found:
-            await connection.execute(f"DELETE FROM {row['name']}")
+        await connection.execute(_EMPTY)
     finally:
         await connection.close()
