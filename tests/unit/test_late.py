@@ -42,6 +42,7 @@ def unexplained(text: str) -> list[int]:
     return sorted(late.keys() - explained)
 
 
+@pytest.mark.unmeasured  # it reads the library and runs none of it
 def test_an_import_inside_a_function_says_why() -> None:
     """A reader finds what a module needs at its top; any other import names a driver or a measured gain."""
     files = sorted(LIBRARY.rglob("*.py"))
