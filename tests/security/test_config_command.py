@@ -6,6 +6,7 @@ Law: what it says comes next is done here, word for word.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -244,8 +245,11 @@ def up(
         process.communicate(timeout=60)
 
 
-async def test_what_comes_next_works(up: dict[str, str]) -> None:
-    """After the printed step the printed address opens a store with the plugin's own data, and no other's."""
+async def test_what_comes_next_works(up: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """After the printed step the printed address opens a store with the plugin's own data, and no other's.
+
+    The doctor agrees, also about a server that begins with TLS.
+    """
     async with holdfast.open(up["trivia"]) as store:
         await store.ready()
         await store.kv("trivia").set("k", 1)
@@ -255,6 +259,9 @@ async def test_what_comes_next_works(up: dict[str, str]) -> None:
         async with asyncio.timeout(60):
             with pytest.raises((PermissionDenied, holdfast.Unavailable)):
                 await store.kv("quote-db").get("k")
+    assert await asyncio.to_thread(cli.run, ["doctor", "--json", "--url", up["trivia"]]) == 0
+    found = {one["check"]: one["level"] for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert (found["store"], found["nats"], found["access"]) == ("ok", "ok", "ok")
 
 
 def _bare() -> dict[str, str]:

@@ -11,6 +11,7 @@ import platform
 import re
 import shutil
 import sqlite3
+import ssl
 import statistics
 import sys
 import tempfile
@@ -40,6 +41,8 @@ LOOK: Final = 0.2
 BUILT: Final = 1_735_689_600
 """The start of 2025: a wall clock that shows an earlier time is not set."""
 PATIENCE: Final = 3.0
+TLS_FIRST: Final = "tls_first=true"
+"""The option of a URL for a server that begins with TLS."""
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -134,28 +137,46 @@ async def clock() -> Finding:
     return Finding("clock", "ok", f"wall and monotonic clock agree within {abs(drift) * 1000:.2f} ms")
 
 
-async def nats(url: str) -> Finding:
+async def nats(url: str, *, tls_first: bool = False) -> Finding:
     """Check that a NATS server answers at one of the addresses."""
+    tls_first = tls_first or TLS_FIRST in url
     for address in url.split(","):
-        if await greeting(address.strip() if "://" in address else f"nats://{address.strip()}") is not None:
+        place = address.strip() if "://" in address else f"nats://{address.strip()}"
+        if await greeting(place, tls_first=tls_first) is not None:
             return Finding("nats", "ok", f"a server answers at {masking.hosts(address)}")
     advice = "start one, or name another with --nats"
     return Finding("nats", "fail", f"no server answers at {masking.hosts(url)}", advice)
 
 
-async def greeting(address: str) -> dict[str, Any] | None:
-    """Return the greeting of the NATS server at an address; None if there is no server."""
+async def greeting(address: str, *, tls_first: bool = False) -> dict[str, Any] | None:
+    """Return the greeting of the NATS server at an address; None if there is no server.
+
+    A server that begins with TLS and wants a certificate does not greet. The greeting is then empty.
+    """
+    secure = _unverified() if tls_first else None
     try:
         place = urlsplit(address)
         async with asyncio.timeout(PATIENCE):
-            reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222)
+            reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222, ssl=secure)
             try:
                 kind, _, text = (await reader.readline()).partition(b" ")
-                return msgspec.json.decode(text, type=dict[str, Any]) if kind == b"INFO" else None
+                if kind == b"INFO":
+                    return msgspec.json.decode(text, type=dict[str, Any])
+                return {} if tls_first and not kind else None
+            except ssl.SSLError:
+                return {}
             finally:
                 writer.close()
     except (OSError, ValueError, msgspec.DecodeError):
         return None
+
+
+def _unverified() -> ssl.SSLContext:
+    """Return a context that trusts every server: nothing is sent over it, and only a greeting is read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _syncs(folder: Path) -> list[float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import private
 from holdfast.audit.keyring import FileKeyring, parse_keys
-from holdfast.edges.cli.checks import Finding, greeting
+from holdfast.edges.cli.checks import TLS_FIRST, Finding, greeting
 from holdfast.edges.settings.read import open_mode
 from holdfast.errors import HoldfastError
 from holdfast.registry import engine_for
@@ -82,8 +82,8 @@ def access(config: Config) -> Finding:
 
 async def access_to(url: str) -> Finding | None:
     """Check whether the NATS server of a running service asks for credentials; None if it does not say."""
-    told = await greeting(url.partition(",")[0])
-    if told is None:
+    told = await greeting(url.partition(",")[0], tls_first=TLS_FIRST in url)
+    if not told:
         return None
     if told.get("auth_required"):
         return Finding("access", "ok", "the NATS server asks for credentials")

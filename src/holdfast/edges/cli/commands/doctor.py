@@ -60,7 +60,12 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     """
     config = read_config(nats=nats)
     keys, key = _key(target)
-    findings = [finding async for finding in _findings(target.address, config.nats, keys, deep=deep)]
+    findings = [
+        finding
+        async for finding in _findings(
+            target.address, config.nats, keys, deep=deep, tls_first=config.nats_tls_first
+        )
+    ]
     findings += [one for one in (key, await _access(target.address, config)) if one is not None]
     findings.sort(key=lambda finding: _ORDER.index(finding.level))
     if target.json:
@@ -89,7 +94,7 @@ async def _access(url: str, config: Config) -> Finding | None:
 
 
 async def _findings(
-    url: str, nats: str | None, keys: Keyring | None, *, deep: bool
+    url: str, nats: str | None, keys: Keyring | None, *, deep: bool, tls_first: bool
 ) -> AsyncIterator[Finding]:
     yield checks.python()
     yield checks.libraries()
@@ -106,7 +111,7 @@ async def _findings(
         yield finding
     address = nats or (url if url.startswith(_BUS) else None)
     if address:
-        yield await checks.nats(address)
+        yield await checks.nats(address, tls_first=tls_first)
 
 
 async def _of_store(
