@@ -6,6 +6,7 @@ Law: a check changes nothing and raises nothing. Its result is a finding, with a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import re
@@ -166,7 +167,9 @@ async def greeting(address: str, *, tls_first: bool = False) -> dict[str, Any] |
             except ssl.SSLError:
                 return {}
             finally:
-                writer.close()
+                writer.transport.abort()  # a polite end of TLS would wait for the server
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
     except (OSError, ValueError, msgspec.DecodeError):
         return None
 
