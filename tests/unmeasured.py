@@ -3,8 +3,8 @@
 Law: nothing here changes what a test does or asserts. Collecting the tests is not measured, nor are the
 folders named here, nor tests marked `unmeasured`. They repeat for long what other tests cover, or they start
 processes only to kill them, and a killed process leaves no measurement behind. In some folders only the first
-case of a parametrized test is measured, and processes measure themselves only for the files that are about
-processes.
+case of a parametrized test is measured, in others a test that runs on every engine is measured on one, and
+processes measure themselves only for the files that are about processes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ FOLDERS: Final = {
 """The folders of `tests` that are not measured."""
 FIRST_CASE: Final = {"calls", "cli", "compat", "nats", "security"}
 """The folders in which the further cases of a parametrized test are not measured."""
+ONE_ENGINE: Final = {"conformance"}
+"""The folders in which a test that several classes inherit is measured in one of them, in each in turn."""
 PROCESSES: Final = {"test_process.py", "test_recipes.py", "test_terminal.py", "test_try.py", "test_up.py"}
 """The files whose tests are measured also in the processes that they start."""
 _VARIABLE: Final = "COVERAGE_PROCESS_CONFIG"
@@ -65,14 +67,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the further cases of parametrized tests."""
+    """Mark the further cases of parametrized tests, and the further engines of tests that run on several."""
+    functions = [item for item in items if isinstance(item, pytest.Function)]
     seen = set()
-    for item in items:
-        if item.path.parent.name in FIRST_CASE and isinstance(item, pytest.Function):
+    for item in functions:
+        if item.path.parent.name in FIRST_CASE:
             test = (item.path, item.parent, item.originalname)
             if test in seen:
                 item.add_marker(MARK)
             seen.add(test)
+    shared: dict[str, list[pytest.Function]] = {}
+    for item in functions:
+        if item.path.parent.name in ONE_ENGINE and not _is_left_out(item):
+            shared.setdefault(item.name, []).append(item)
+    for number, name in enumerate(sorted(shared)):
+        engines = sorted(shared[name], key=lambda item: item.nodeid)
+        for item in engines:
+            if item is not engines[number % len(engines)]:
+                item.add_marker(MARK)
 
 
 def _is_left_out(item: pytest.Item) -> bool:

@@ -46,6 +46,29 @@ for one in (inner, outer):
     print(*sorted(line.removeprefix("def ") for line in seen if line.startswith("def ")))
 """
 
+INHERITED = """
+import pytest
+
+class Kit:
+    def test_a(self): ...
+    def test_b(self): ...
+    @pytest.mark.parametrize("case", ["x", "y"])
+    def test_c(self, case): ...
+
+class TestFirst(Kit): ...
+class TestSecond(Kit): ...
+
+@pytest.mark.unmeasured
+class TestThird(Kit): ...
+"""
+
+MARKED = """
+def pytest_collection_finish(session):
+    for item in session.items:
+        if item.get_closest_marker("unmeasured") is None:
+            print("measured", item.nodeid.partition("::")[2])
+"""
+
 
 def test_nothing_is_measured_in_the_block(tmp_path: Path) -> None:
     """Of two measurements, one inside the other, neither sees the block; the inner one goes on behind it."""
@@ -61,3 +84,33 @@ def test_nothing_is_measured_in_the_block(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines() == ["after after_in_a_thread before", ""]
+
+
+def test_a_test_of_all_engines_is_measured_on_one(tmp_path: Path) -> None:
+    """Every test of the kit is measured, each on one engine, and the engines take turns."""
+    folder = tmp_path / "conformance"
+    folder.mkdir()
+    (folder / "test_engines.py").write_text(INHERITED)
+    (folder / "conftest.py").write_text(MARKED)
+    quiet = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-p",
+            "tests.unmeasured",
+            "-p",
+            "no:cacheprovider",
+        ],
+        env=quiet | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("measured ")]
+    assert sorted(measured) == [
+        *("TestFirst::test_a", "TestFirst::test_c[x]", "TestSecond::test_b", "TestSecond::test_c[y]"),
+    ]
