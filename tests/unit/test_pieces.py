@@ -235,6 +235,7 @@ def _refused(call: Callable[[], object]) -> str:
     return ""
 
 
+@pytest.mark.unmeasured  # the tests below reach the same lines
 @settings(max_examples=50)
 @given(PLAIN | st.builds(lambda inner: {1: inner}, PLAIN))
 def test_a_large_value_is_judged_as_a_small_one(value: Any) -> None:
