@@ -73,6 +73,7 @@ CAMPAIGNS: Final = {
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
             *("tests/security/test_http.py", "tests/security/test_mcp.py"),
+            "tests/robustness/test_http_flood.py",
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
             "tests/robustness/test_quota.py",

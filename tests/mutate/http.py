@@ -89,8 +89,8 @@ PLANTS: Final = (
     Plant(
         "a client that asks and does not read fills the memory",
         "edges/http/connections.py",
-        "return len(self._asked) < MOST_AHEAD and not self.flow.write_paused",
-        "return True",
+        "room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused",
+        "room = True",
         _SHORTCUT,
     ),
     Plant(

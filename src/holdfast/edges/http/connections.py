@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.clock import TICKS
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
 MOST_AHEAD: Final = 128
 """Number of requests of a connection under way from which on no more are read."""
-PIECE: Final = 4_096
-"""Bytes that are parsed at once, if more have arrived. They hold about as many requests as are read ahead."""
+PIECE: Final = 2_048
+BODY_PIECE: Final = 65_536
+"""Bytes that are parsed at once, if more have arrived: of anything, and of a body of known length. The former
+may hold fifty requests."""
+READING_SECONDS: Final = 0.001
+"""Seconds for which such pieces, of all connections, are parsed in a turn of the event loop."""
 STREAM_BUFFER: Final = 65_536
 """Bytes of an endless response that the kernel may keep for a client. It doubles the number."""
 STREAM: Final = "holdfast.stream"
@@ -85,18 +91,49 @@ class InTurn:
             self._come.set_result(None)
 
 
+class ReadingTurns:
+    """Lets connections that have sent much take turns, so that nobody waits until all of it is parsed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[BoundedConnection, None] = {}
+        self._scheduled = False
+
+    def wait(self, connection: BoundedConnection) -> None:
+        """Let a connection parse a piece when its turn comes."""
+        self._waiting[connection] = None
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        until = TICKS() + READING_SECONDS
+        while self._waiting:
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            connection.parse_piece()
+            if TICKS() > until:
+                break
+        self._scheduled = False
+        if self._waiting:
+            self.wait(next(iter(self._waiting)))
+
+
 class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed if its client is too slow or if there are too many connections.
 
     Args:
         limits: The limits that operators set.
+        turns: The turns of all connections.
         shortcut: Answers requests without the application, where it can.
         more: The arguments of uvicorn's connection.
     """
 
-    def __init__(self, *, limits: HttpLimits, shortcut: QuickWay | None = None, **more: Any) -> None:
+    def __init__(
+        self, *, limits: HttpLimits, turns: ReadingTurns, shortcut: QuickWay | None = None, **more: Any
+    ) -> None:
         super().__init__(**more)
         self._limits = limits
+        self._turns = turns
         self.standing = (False, 0.0)
         """True while a request is answered, and the time of the last change. The least is closed first."""
         self._until = float("inf")
@@ -108,7 +145,7 @@ class BoundedConnection(HttpToolsProtocol):
         """The request whose body is being received, if it takes the shortcut."""
         self._asked: deque[QuickRequest | InTurn] = deque()
         self._unread = b""
-        self._parsing = False
+        self._body_left = 0
         self._held_back = False
         self._last = False
 
@@ -130,13 +167,14 @@ class BoundedConnection(HttpToolsProtocol):
                 one.come()
         if self._timer is not None:
             self._timer.cancel()
+        self._unread = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data. A head that is too long or too slow ends the connection."""
+        """Parse received data, at once if it is little. A head that is too long or too slow is refused."""
         if self._unread or len(data) > PIECE:
             self._unread += data
-            self._parse_unread()
+            self._read_on()
         else:
             self._parse(data)
 
@@ -150,21 +188,23 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.write(_TOO_LONG)
             self.transport.close()
 
-    def _parse_unread(self) -> None:
-        """Parse data piece by piece, so that requests in it are begun only while there is room for more."""
-        if self._parsing:
-            return
-        data, at = self._unread, 0
-        self._parsing = True
-        while at < len(data) and self._room() and not self.transport.is_closing():
-            self._parse(data[at : at + PIECE])
-            at += PIECE
-        self._parsing = False
-        self._unread = data[at:]
-        self._hold_back(bool(self._unread) or not self._room())
+    def parse_piece(self) -> None:
+        """Parse the next piece of what has been received. Of a body, which costs little, a piece is large."""
+        size = max(PIECE, min(BODY_PIECE, self._body_left))
+        piece, self._unread = self._unread[:size], self._unread[size:]
+        if not piece:
+            return  # the connection has been lost
+        self._parse(piece)
+        if self.transport.is_closing():
+            self._unread = b""
+        self._read_on()
 
-    def _room(self) -> bool:
-        return len(self._asked) < MOST_AHEAD and not self.flow.write_paused
+    def _read_on(self) -> None:
+        """Go on with what has been received while there is room for more requests, then with the rest."""
+        room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused
+        if self._unread and room:
+            self._turns.wait(self)
+        self._hold_back(bool(self._unread) or not room)
 
     def _hold_back(self, full: bool) -> None:
         """Read no more from the client, or go on. A large body is held back by uvicorn itself."""
@@ -178,7 +218,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Go on with what the client has sent, now that it reads."""
         super().resume_writing()
         if self._held_back:
-            self._parse_unread()
+            self._read_on()
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
@@ -203,16 +243,18 @@ class BoundedConnection(HttpToolsProtocol):
     def _pass_on(self) -> None:
         """Let the application answer the request."""
         self.scope[STREAM] = self  # type: ignore[typeddict-unknown-key]
+        self._body_left = next((int(said) for name, said in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             self._held_back = True  # uvicorn does so for every request that is sent ahead
-            self._hold_back(not self._room())
+            self._read_on()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body, which has a limit of its own."""
         self._head = -self._limits.head_bytes
         if self._quick is None:
+            self._body_left -= len(body)
             super().on_body(body)
         else:
             self._quick.body += body
@@ -253,7 +295,7 @@ class BoundedConnection(HttpToolsProtocol):
             asked.popleft()
             self.transport.write(first.reply)
         if self._held_back:
-            self._parse_unread()
+            self._read_on()
         if not asked:
             self._idle = True
             self._head = 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from holdfast.edges.http.connections import BoundedConnection
+from holdfast.edges.http.connections import BoundedConnection, ReadingTurns
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.errors import Unavailable, ValidationError
@@ -68,7 +68,7 @@ async def http_server(
     """
     listener = _listen(host, port)
     shortcut = app.shortcut if isinstance(app, Door) else None
-    connection: Any = partial(BoundedConnection, limits=limits, shortcut=shortcut)
+    connection: Any = partial(BoundedConnection, limits=limits, turns=ReadingTurns(), shortcut=shortcut)
     config = uvicorn.Config(
         app,
         http=connection,
