@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -88,7 +89,9 @@ async def served(
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
         api.service = mcp.service = service
         stack.push_async_callback(mcp.aclose)
-        health = application(Health(store), Metrics("holdfast", store))
+        state = Health(store)
+        state.links = [SimpleNamespace(client=connection)]  # type: ignore[list-item]
+        health = application(state, Metrics("holdfast", store))
         door = Door(health, api=api, mcp=mcp)
         await stack.enter_async_context(http_server(door, host="127.0.0.1", port=port))
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)

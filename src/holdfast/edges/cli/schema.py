@@ -181,7 +181,10 @@ def schema_of(url: str) -> Schema:
         return Schema(file=Path(path))
     if family == "postgresql":
         return Schema(dsn=f"postgresql://{rest}")
-    raise Unsupported(f"the schema of a store at {scheme}:// can't be reached from here")
+    raise Unsupported(
+        f"the schema of a store at {scheme}:// can't be reached from here: run this where the storage is, "
+        "with the address that the service has"
+    )
 
 
 def _in_file(path: Path) -> str | None:
