@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,11 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats.server import NatsServer
+from holdfast.edges.nats.service import Settings
+from holdfast.engines.http.address import http_address
+from holdfast.engines.http.line import HttpLine
 from holdfast.store import Store
+from tests.edges.http.ground import served
 from tests.edges.nats.ground import calling, serving
 from tests.security.malformed import CODES
 from tests.security.surrogates import KEYS, LONE, OPERATORS, TABLES, ignored, spoilt, usual
@@ -63,6 +69,34 @@ async def test_over_nats(
     for (verb, place, _), reply in zip(made, replies, strict=True):
         found = codes(reply.fields)
         assert found <= CODES if ignored(place) else found & REFUSED, (verb, place, reply.fields)
+
+
+@pytest.mark.parametrize(
+    ("path", "requests"),
+    [
+        ("/v1/kv/p", KEYS),
+        ("/v1/semantic/acme/web", KEYS),
+        ("/v1/table/p", TABLES),
+        ("/v1/admin", OPERATORS),
+    ],
+)
+async def test_over_http(
+    nats_server: NatsServer, tmp_path: Path, path: str, requests: dict[str, dict[str, Any]]
+) -> None:
+    """What holds over NATS holds over HTTP: every such request is answered, with VALIDATION_ERROR."""
+    made = [*spoilt(requests)]
+    settings = Settings(deadline_ms=60_000)
+    async with served(tmp_path / "state.db", nats_server.url, settings=settings) as here:
+        await prepare(here.store)
+        line = await HttpLine.to(http_address(here.url), None)
+        asked = [(f"{path}:{verb}", json.dumps(fields).encode()) for verb, _, fields in made]
+        replies = await asyncio.gather(*(line.ask("POST", where, body) for where, body in asked))
+        line.end()
+    for (verb, place, _), reply in zip(made, replies, strict=True):
+        told = json.loads(reply.body)
+        refusal = {"error_code": told["code"]} if "code" in told else {}
+        found = codes(told | refusal | {"success": not refusal})
+        assert found <= CODES if ignored(place) else found & REFUSED, (verb, place, told)
 
 
 @pytest.fixture(params=["memory://", "sqlite://"])
