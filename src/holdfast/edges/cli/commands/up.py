@@ -47,7 +47,7 @@ def up(
     nats_tls_key: Annotated[str | None, _flag("nats_tls_key", LOGIN)] = None,
     nats_tls_first: Annotated[bool | None, _flag("nats_tls_first", LOGIN)] = None,
 ) -> None:
-    """Serve a store over NATS until Ctrl-C, with health and metrics over HTTP.
+    """Serve a store over NATS and HTTP until Ctrl-C, with health and metrics.
 
     Without any option a NATS server is started on this machine and the store is the user's own. Every option
     is also a variable and a setting of a file; the reference of settings lists them all.
