@@ -14,6 +14,8 @@ import random
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import moment
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -40,6 +42,7 @@ class Referee:
         self._since = 0
         self._newest_in_ledger = 0
         self._until: dict[int, datetime] = {}
+        self._leaving: dict[int, datetime] = {}
         self.newest = 0
         self.rounds = 0
         self.stops = 0
@@ -67,9 +70,16 @@ class Referee:
         if token in self._until:
             self._until[token] = datetime.fromisoformat(expires_at)
 
-    def released(self, token: int) -> None:
-        """Take note that a holding has ended."""
-        self._until.pop(token, None)
+    def releasing(self, token: int) -> None:
+        """Take note that a release is sent: from now on another agent may have the lock before its answer."""
+        if token in self._until:
+            self._leaving[token] = self._until.pop(token)
+
+    def released(self, token: int, *, held: bool, now: datetime) -> None:
+        """Judge the answer to a release: a lease that is not over was held until then."""
+        until = self._leaving.pop(token, None)
+        if until is not None and until > now and not held:
+            self.doubles.append(f"{token} was lost before {until}, at {now} or earlier")
 
     def written(self, token: int, *, newest: int) -> None:
         """Judge a write that was accepted; `newest` is the newest token known before it was sent."""
@@ -146,8 +156,9 @@ class Worker:
                 self._referee.renewed(token, found["expires_at"], newest=newest)
             return bool(found.get("renewed"))
         if step == 3:
-            if (await self._ask("lock_release", name=LOCK, token=token)).get("released"):
-                self._referee.released(token)
+            self._referee.releasing(token)
+            found = await self._ask("lock_release", name=LOCK, token=token)
+            self._referee.released(token, held=found["released"], now=moment(self._clock.now()))
             return True
         fence = {} if self._careless else {"fence": {"lock": LOCK, "token": token}}
         wrote = await self._ask(
