@@ -17,6 +17,7 @@ from tests.mutate import (
     flow,
     grants,
     http,
+    mcp,
     recipes,
     records,
     servers,
@@ -36,6 +37,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *bus.PLANTS,
     *doors.PLANTS,
     *http.PLANTS,
+    *mcp.PLANTS,
     *grants.PLANTS,
     *blobs.PLANTS,
 )
