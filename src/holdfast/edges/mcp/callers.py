@@ -1,6 +1,6 @@
 """A caller of the tools: the plugin or project that it works on, and how its calls reach the store.
 
-Law: a tool reaches data only through `Caller.call`, so that each of its steps is a verb of the catalogue,
+Law: a tool reaches data only through `ToolCaller.call`, so that each of its steps is a verb of the catalogue,
 which the caller must be allowed and which the store judges like any other.
 """
 
@@ -23,7 +23,7 @@ SEMANTIC: Final = "semantic"
 TABLE: Final = "table"
 
 
-class Caller(Protocol):
+class ToolCaller(Protocol):
     """A caller.
 
     Args:

@@ -19,7 +19,7 @@ from holdfast.rules import kind_of
 from holdfast.verbs.fields import required
 
 if TYPE_CHECKING:
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
 
 LEASE_SECONDS: Final = 60
 """Seconds of a lease if the caller names none: agents take longer over a step than programs."""
@@ -30,7 +30,7 @@ _LOST: Final = (
 )
 
 
-async def lock_acquire(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def lock_acquire(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Take a lock if it is free and has no waiters."""
     name = required(given, "name")
     key = lock_key(caller.kv, name)
@@ -62,7 +62,7 @@ async def lock_acquire(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def lock_renew(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def lock_renew(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Extend the lease of a lock that the caller still holds."""
     key = lock_key(caller.kv, required(given, "name"))
     fields = {"key": key, "ttl": given.get("ttl", LEASE_SECONDS), **_fenced(given)}
@@ -77,7 +77,7 @@ async def lock_renew(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def lock_release(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def lock_release(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Release a lock that the caller still holds; one that another holder has taken stays."""
     key = lock_key(caller.kv, required(given, "name"))
     try:
@@ -127,13 +127,13 @@ def _held_by(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def checkpoint_load(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def checkpoint_load(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Return a checkpoint, or version 0 if there is none."""
     key = entry_key(caller.kv, "checkpoint", required(given, "name"))
     return {"version": 0, **await caller.call("get", {"key": key})}
 
 
-async def checkpoint_save(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def checkpoint_save(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Move a checkpoint on from the version that the caller has loaded."""
     required(given, "expected_version")
     required(given, "value")
@@ -143,7 +143,7 @@ async def checkpoint_save(caller: Caller, given: dict[str, Any]) -> dict[str, An
     return await caller.call("set", {"key": key, "semantics": semantics, **rest})
 
 
-async def flag_read(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def flag_read(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Return a flag's value, or the default."""
     key = entry_key(caller.kv, "flag", required(given, "name"))
     found = await caller.call("get", {"key": key})
@@ -153,7 +153,7 @@ async def flag_read(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
     return {"set": True, **{name: found[name] for name in shown}}
 
 
-async def counter_read(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def counter_read(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Return the sum of a counter."""
     key = entry_key(caller.kv, "counter", required(given, "name"))
     found = await caller.call("get", {"key": key})
@@ -163,7 +163,7 @@ async def counter_read(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-async def counter_add(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+async def counter_add(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
     """Add to a counter."""
     rest = {name: field for name, field in given.items() if name != "name"}
     key = entry_key(caller.kv, "counter", required(given, "name"))

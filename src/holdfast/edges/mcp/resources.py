@@ -19,7 +19,7 @@ from holdfast import rules
 from holdfast.edges.mcp.tools import PAGE
 
 if TYPE_CHECKING:
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
     from holdfast.handles.kv import KV
 
 SCHEME: Final = "holdfast"
@@ -28,7 +28,7 @@ _PLAIN: Final = "/:@!$&'()*+,;=-._~"
 """Characters of a key that stand for themselves in a URI."""
 
 
-class Address:
+class ResourceUris:
     """The URIs of one plugin or project.
 
     Args:
@@ -61,16 +61,16 @@ class Address:
         return self.uri(key) if key else self.root
 
 
-async def page_of(caller: Caller, cursor: str | None) -> tuple[list[str], str | None]:
+async def page_of(caller: ToolCaller, cursor: str | None) -> tuple[list[str], str | None]:
     """Return a page of keys, and the cursor of the next page."""
     fields: dict[str, Any] = {"limit": PAGE} | ({} if cursor is None else {"cursor": cursor})
     page = await caller.call("list", fields)
     return page["keys"], page["cursor"]
 
 
-async def content_of(caller: Caller, uri: str) -> str | None:
+async def content_of(caller: ToolCaller, uri: str) -> str | None:
     """Return a resource as JSON: an entry, or the first page of keys; None if it is not there."""
-    key = Address(caller.kv).key(uri)
+    key = ResourceUris(caller.kv).key(uri)
     if key is None:
         return None
     if not key:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mcp.server import ServerRequestContext
 
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
 
     Context = ServerRequestContext[Any, Any]
 
@@ -53,7 +53,7 @@ class Handlers:
         caller_of: Returns the caller of a request.
     """
 
-    def __init__(self, caller_of: Callable[[Context], Caller]) -> None:
+    def __init__(self, caller_of: Callable[[Context], ToolCaller]) -> None:
         self._caller = caller_of
         self.subscriptions = Subscriptions()
 
@@ -99,14 +99,14 @@ class Handlers:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         caller, cursor = self._caller(ctx), None if params is None else params.cursor
-        address = resources.Address(caller.kv)
+        uris = resources.ResourceUris(caller.kv)
         try:
             keys, following = await resources.page_of(caller, cursor)
         except HoldfastError as error:
             raise _protocol_error(error) from None
-        found = [types.Resource(name=key, uri=address.uri(key), mime_type=resources.MIME) for key in keys]
+        found = [types.Resource(name=key, uri=uris.uri(key), mime_type=resources.MIME) for key in keys]
         if cursor is None:
-            found.insert(0, _root(address, caller))
+            found.insert(0, _root(uris, caller))
         return types.ListResourcesResult(resources=found, next_cursor=following)
 
     async def _list_templates(
@@ -115,7 +115,7 @@ class Handlers:
         template = types.ResourceTemplate(
             name="entry",
             title="An entry by its key",
-            uri_template=resources.Address(self._caller(ctx).kv).template,
+            uri_template=resources.ResourceUris(self._caller(ctx).kv).template,
             description="The value of a key with its version, deadline, last writer and purpose.",
             mime_type=resources.MIME,
         )
@@ -224,16 +224,16 @@ def _client(ctx: Context) -> str | None:
         return None
 
 
-def _no_tool(caller: Caller, name: str) -> str:
+def _no_tool(caller: ToolCaller, name: str) -> str:
     if name in TOOLS:
         return f"the tool {name} is not available to you for {caller.owner}"
     return f"there is no tool {name[:60]!a}"
 
 
-def _root(address: resources.Address, caller: Caller) -> types.Resource:
+def _root(uris: resources.ResourceUris, caller: ToolCaller) -> types.Resource:
     return types.Resource(
         name=f"keys of {caller.owner}",
-        uri=address.root,
+        uri=uris.root,
         description="The first keys, in order. Subscribe to it to hear of every change.",
         mime_type=resources.MIME,
     )

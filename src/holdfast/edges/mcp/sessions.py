@@ -21,7 +21,7 @@ from holdfast.edges.mcp.server import Handlers
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
     from holdfast.edges.mcp.served import ServedCaller
 
 MOST_SESSIONS: Final = 64
@@ -68,7 +68,7 @@ class Sessions:
         await self._manager.handle_request(found, receive, send)
 
 
-def _caller(ctx: Any) -> Caller:
+def _caller(ctx: Any) -> ToolCaller:
     """Return the caller that the door has let in with this request."""
-    caller: Caller = ctx.request.scope[_CALLER]
+    caller: ToolCaller = ctx.request.scope[_CALLER]
     return caller

@@ -12,10 +12,10 @@ from mcp.server.stdio import stdio_server
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
 
 
-async def serve_stdio(caller: Caller) -> None:
+async def serve_stdio(caller: ToolCaller) -> None:
     """Serve one caller until its client closes stdin."""
     server = Handlers(lambda ctx: caller).server()
     async with stdio_server() as (reading, writing):

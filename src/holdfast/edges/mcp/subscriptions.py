@@ -23,7 +23,7 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
 )
 
-from holdfast.edges.mcp.resources import Address
+from holdfast.edges.mcp.resources import ResourceUris
 from holdfast.errors import Busy, HoldfastError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcp.server.subscriptions import ServerEvent
     from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-    from holdfast.edges.mcp.callers import Caller
+    from holdfast.edges.mcp.callers import ToolCaller
     from holdfast.handles.kv import KV
     from holdfast.model import Change
 
@@ -55,7 +55,7 @@ class Followed:
 
     def __init__(self, kv: KV) -> None:
         self._kv = kv
-        self.address = Address(kv)
+        self.uris = ResourceUris(kv)
         self.bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self.bus, max_subscriptions=MOST_STREAMS)
         self.users = 0
@@ -99,8 +99,8 @@ class Followed:
         if change.op == "gap":
             yield from map(ResourceUpdated, [uri for uri, count in self._uris.items() if count > 0])
         else:
-            yield ResourceUpdated(self.address.uri(change.key))
-        yield ResourceUpdated(self.address.root)
+            yield ResourceUpdated(self.uris.uri(change.key))
+        yield ResourceUpdated(self.uris.root)
         yield ResourcesListChanged()
 
 
@@ -115,25 +115,28 @@ class Subscriptions:
         for followed in self._followed.values():
             followed.listen.close()
 
-    def _of(self, caller: Caller) -> Followed:
+    def _of(self, caller: ToolCaller) -> Followed:
         unused = [name for name, followed in self._followed.items() if not followed.users]
         for name in unused:
             del self._followed[name]
         return self._followed.setdefault(caller.kv.namespace, Followed(caller.kv))
 
     async def listen(
-        self, caller: Caller, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams
+        self,
+        caller: ToolCaller,
+        ctx: ServerRequestContext[Any, Any],
+        params: SubscriptionsListenRequestParams,
     ) -> SubscriptionsListenResult:
         """Serve a stream of events until its client goes."""
         head = await _head(caller)
         followed = self._of(caller)
         wanted = params.notifications.resource_subscriptions or []
-        uris = [uri for one in wanted[:MOST_URIS] if (uri := followed.address.canonical(one)) is not None]
+        uris = [uri for one in wanted[:MOST_URIS] if (uri := followed.uris.canonical(one)) is not None]
         asked = params.notifications.model_copy(update={"resource_subscriptions": uris})
         async with followed.following(head, uris):
             return await followed.listen(ctx, params.model_copy(update={"notifications": asked}))
 
-    async def subscribe(self, caller: Caller, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
+    async def subscribe(self, caller: ToolCaller, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
         """Subscribe a connection to a resource. Returns False if it is not one of this namespace.
 
         Raises:
@@ -142,7 +145,7 @@ class Subscriptions:
         connection = ctx.session._connection  # the SDK keeps its `state` and `exit_stack` for this
         head = await _head(caller)
         followed = self._of(caller)
-        known = followed.address.canonical(uri)
+        known = followed.uris.canonical(uri)
         if known is None:
             return False
         mine: Delivery | None = connection.state.get(_STATE)
@@ -154,10 +157,10 @@ class Subscriptions:
         mine.uris[known] = uri
         return True
 
-    def unsubscribe(self, caller: Caller, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
+    def unsubscribe(self, caller: ToolCaller, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
         """End the subscription of a connection to a resource."""
         mine: Delivery | None = ctx.session._connection.state.get(_STATE)
-        known = Address(caller.kv).canonical(uri)
+        known = ResourceUris(caller.kv).canonical(uri)
         if mine is not None and known is not None:
             mine.uris.pop(known, None)
 
@@ -204,7 +207,7 @@ class Delivery:
                 await self._session.send_resource_updated(uri)
 
 
-async def _head(caller: Caller) -> int:
+async def _head(caller: ToolCaller) -> int:
     """Return the newest version of the namespace: a call like any other, so that it is judged and counted."""
     head: int = (await caller.call("changes", {"limit": 1}))["head"]
     return head

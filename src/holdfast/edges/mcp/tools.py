@@ -16,13 +16,13 @@ from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
 from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
-from holdfast.edges.mcp.callers import SEMANTIC, TABLE, Caller, family_of
+from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
 from holdfast.verbs.unknown import plain, unknown_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Answer: TypeAlias = Callable[[Caller, dict[str, Any]], Awaitable[dict[str, Any]]]
+Answer: TypeAlias = Callable[[ToolCaller, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 PAGE: Final = 100
 """The most that a page has if the caller does not say: all of it goes into an agent's context."""
@@ -68,7 +68,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             raise unknown_field(plain(path), shape.names)
 
 
-def allowed(caller: Caller) -> dict[str, Tool]:
+def allowed(caller: ToolCaller) -> dict[str, Tool]:
     """Return the tools that a caller may use, by name."""
     return {
         name: tool
@@ -95,7 +95,7 @@ def _reading(
     """Declare a tool that is one reading verb. `usual` is its limit if the caller gives none."""
     found = FAMILIES[TABLE if table else "kv"][verb]
 
-    async def answer(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+    async def answer(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
         if usual is not None:
             given.setdefault("limit", usual)
         return await caller.call(verb, given, table=table)
@@ -129,7 +129,7 @@ def _writing(
     """Declare a tool that is one writing verb and may replace data. `instead` are arguments of its own."""
     found = FAMILIES["kv"][verb]
 
-    async def answer(caller: Caller, given: dict[str, Any]) -> dict[str, Any]:
+    async def answer(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
         if "purpose" in given:
             given["semantics"] = {"purpose": given.pop("purpose")}
         return await caller.call(verb, given)
