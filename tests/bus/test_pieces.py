@@ -150,24 +150,28 @@ async def test_a_session_that_rests_delivers_little_in_a_turn(socket: Socket) ->
     session.abort()
 
 
-async def test_a_full_piece_of_small_messages_is_rested_from(
+async def test_a_flood_of_small_messages_rests_after_each_few(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pause after a piece that was delivered in several turns counts the time of its delivery alone."""
+    """Where there is more to read, a session rests after each few messages, for as long as they took."""
     loop, rests = asyncio.get_running_loop(), list[float]()
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
-    monkeypatch.setattr(loop, "call_later", lambda delay, call: rests.append(delay))
+
+    def call_later(delay: float, call: Any) -> None:
+        rests.append(delay)
+        loop.call_soon(call)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
     ticks = iter(range(10_000))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    hear(session, b"MSG a 1 0\r\n\r\n" * READ_BYTES)
-    turns = 1
-    while not rests:
+    sent = hear(session, b"MSG a 1 0\r\n\r\n" * READ_BYTES) // len(b"MSG a 1 0\r\n\r\n")
+    turns = sent // MESSAGES + 1
+    for turn in range(1, turns + 1):
+        assert (len(taken), rests) == (min(turn * MESSAGES, sent), [3.0] * turn)
+        assert not socket.reads()
         await asyncio.sleep(0)
-        turns += 1
-    monkeypatch.undo()
-    assert len(taken) // MESSAGES + 1 == turns
-    assert rests == [3.0 * turns]
+    assert socket.reads()
     session.abort()
 
 

@@ -316,8 +316,8 @@ PLANTS: Final = (
     Plant(
         "there is no rest after many small messages",
         "bus/incoming.py",
-        "self._resume_after(self._rest * self._took if full else 0.0)",
-        "self._resume_after(0.0)",
+        "self._deliver_next(self._rest if full else 0.0)",
+        "self._deliver_next(0.0)",
         ("tests/bus/test_pieces.py",),
     ),
     Plant(

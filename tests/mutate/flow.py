@@ -25,7 +25,7 @@ PLANTS: Final = (
         "commands share a group with a policy change",
         "pipeline/batcher.py",
         "if type(command) is SetPolicy:",
-        "if type(command) is SetPolicy and not self.waiting:",
+        "if type(command) is SetPolicy and not pending:",
         _BATCHER,
     ),
     Plant(
@@ -87,8 +87,8 @@ PLANTS: Final = (
     Plant(
         "a barrier passes the writes that stay",
         "pipeline/batcher.py",
-        "return self.waits_for if self.command is None else self.command.namespace",
-        'return "" if self.command is None else self.command.namespace',
+        "        return self.of\n",
+        '        return ""\n',
         _BATCHER,
     ),
     Plant(
@@ -101,8 +101,8 @@ PLANTS: Final = (
     Plant(
         "a group has one command too many",
         "pipeline/batcher.py",
-        "while self.waiting and len(group) < most:",
-        "while self.waiting and len(group) <= most:",
+        "while pending and len(group) < most:",
+        "while pending and len(group) <= most:",
         _BATCHER,
     ),
     Plant(

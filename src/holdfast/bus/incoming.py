@@ -1,15 +1,16 @@
 """The reading half of a session: how much is read and delivered in a turn of the loop.
 
 Law: reading takes one bounded piece per turn, so that a flood of messages leaves turns to other tasks. A
-piece of small messages is short, since each message takes time, and a session that rests delivers it in
-several turns. A piece of a large message is as long as what has arrived, since a server disconnects slow
-readers. Messages are delivered in order.
+piece of small messages is short, since each message takes time. A session that rests delivers it in several
+turns, with a rest after each if there is more to read. A piece of a large message is as long as what has
+arrived, since a server disconnects slow readers. Messages are delivered in order.
 """
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.outgoing import Outgoing
@@ -39,7 +40,7 @@ class Incoming(Outgoing):
     Args:
         loop: The event loop.
         takers: The functions that take the messages of each subscription.
-        rest: The length of the pause in reading after a full piece, as a multiple of the time that the piece
+        rest: The length of the pause after a full piece or a part of one, as a multiple of the time that it
             took. So a sender that floods this connection leaves time to the others.
     """
 
@@ -51,7 +52,6 @@ class Incoming(Outgoing):
         self._bulk: memoryview | None = None
         self._reader = Reader()
         self._undelivered: list[Event] = []
-        self._took = 0.0
 
     @property
     def unreadable(self) -> int:
@@ -116,21 +116,22 @@ class Incoming(Outgoing):
         """Deliver a few messages in each turn, and read nothing meanwhile."""
         assert self._transport is not None
         self._transport.pause_reading()
-        self._undelivered, self._took = events, 0.0
-        self._deliver_next(full)
+        self._undelivered = events
+        self._deliver_next(self._rest if full else 0.0)
 
-    def _deliver_next(self, full: bool) -> None:
+    def _deliver_next(self, rest: float) -> None:
+        """Deliver the next messages, and after a rest those that follow."""
         if self.over:
             self._undelivered = []
             return
-        began = time.perf_counter()
+        began = time.perf_counter() if rest else 0.0
         events, self._undelivered = self._undelivered[:MESSAGES], self._undelivered[MESSAGES:]
         self._deliver(events)
-        self._took += time.perf_counter() - began
+        pause = rest * (time.perf_counter() - began) if rest else 0.0
         if self._undelivered:
-            self._loop.call_soon(self._deliver_next, full)
+            self._after(pause, partial(self._deliver_next, rest))
         else:
-            self._resume_after(self._rest * self._took if full else 0.0)
+            self._after(pause, self._resume)
         self._push_soon()
 
     def _push_soon(self) -> None:
@@ -143,13 +144,13 @@ class Incoming(Outgoing):
         """Continue reading in a later turn. Some loops would otherwise read many times in this one."""
         assert self._transport is not None
         self._transport.pause_reading()
-        self._resume_after(self._rest * took)
+        self._after(self._rest * took, self._resume)
 
-    def _resume_after(self, seconds: float) -> None:
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
         if seconds:
-            self._loop.call_later(seconds, self._resume)
+            self._loop.call_later(seconds, call)
         else:
-            self._loop.call_soon(self._resume)
+            self._loop.call_soon(call)
 
     def _resume(self) -> None:
         if self._transport is not None and not self.over and not self._transport.is_closing():

@@ -44,27 +44,38 @@ class GroupDone(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A pending command and the callback for its result. Without a command, it waits for those before it.
+    """A pending command and the callback for its result. A barrier has no command.
 
     `touched` lists what the command may change. `after` holds the reads that were running when the command
-    was submitted and that must not see its effect. `waits_for` is the namespace if there is no command.
+    was submitted and that must not see its effect.
     """
 
     command: Command | None
     tell: Callable[[Any], None]
     touched: Sequence[tuple[str, str | None]] = ()
     after: Collection[asyncio.Future[None]] = ()
-    waits_for: str = ""
 
     @property
     def namespace(self) -> str:
         """The namespace in which this keeps its place."""
-        return self.waits_for if self.command is None else self.command.namespace
+        assert self.command is not None
+        return self.command.namespace
 
     @property
     def held(self) -> bool:
         """True while one of the reads is running that must not see the effect."""
         return not all(read.done() for read in self.after)
+
+
+class _Barrier(_Waiting, frozen=True):
+    """Waits for the commands of a namespace that were submitted before it."""
+
+    of: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in which this keeps its place."""
+        return self.of
 
 
 class _Lane:
@@ -90,8 +101,9 @@ class _Lane:
         behind: set[str] = set()  # namespaces with a command that stays
         room = MAX_GROUP_BYTES
         runs: bool | None = None  # True for a group of expiry runs, which are not mixed with other commands
-        while self.waiting and len(group) < most:
-            waiting = self.waiting[0]
+        pending = self.waiting
+        while pending and len(group) < most:
+            waiting = pending[0]
             command = waiting.command
             cost = 0 if command is None else command.cost
             room -= cost
@@ -101,7 +113,7 @@ class _Lane:
                     self._owed |= dear
                     room += cost
                     behind.add(waiting.namespace)
-                    stays.append(self.waiting.popleft())
+                    stays.append(pending.popleft())
                     continue
             if room < 0:
                 break
@@ -110,10 +122,11 @@ class _Lane:
                 if runs not in (None, run):
                     break
                 runs = run
-            group.append(self.waiting.popleft())
+            group.append(pending.popleft())
             if type(command) is SetPolicy:
                 break  # the policy decides which rows the commands after it need to load
-        self.waiting.extendleft(reversed(stays))
+        if stays:
+            pending.extendleft(reversed(stays))
         return group
 
     def _take_dear(self) -> list[_Waiting]:
@@ -205,7 +218,7 @@ class Batcher:
         """Wait until every command submitted so far for a namespace is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lane(namespace).waiting.append(_Waiting(None, partial(_resolve, turn), waits_for=namespace))
+            self._lane(namespace).waiting.append(_Barrier(None, partial(_resolve, turn), of=namespace))
             await turn
 
     @contextmanager
