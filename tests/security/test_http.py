@@ -48,13 +48,15 @@ async def here(bus: str, tmp_path: Path) -> AsyncIterator[Served]:
 
 def paths(owner: str) -> Iterator[tuple[str, str]]:
     """Every way to every verb of an owner: method and path."""
-    families = ("semantic",) if "/" in owner else ("kv", "table")
+    families = ("semantic",) if "/" in owner else ("kv", "table", "blob")
     for family in families:
         for verb in FAMILIES[family]:
             yield "POST", f"/v1/{family}/{owner}:{verb}"
-    first = f"/v1/{families[0]}/{owner}"
-    yield from ((method, f"{first}/secret") for method in ("GET", "HEAD", "PUT", "DELETE"))
-    yield from (("GET", first), ("GET", f"{first}?watch"))
+    for family in families:
+        if family != "table":
+            place = f"/v1/{family}/{owner}"
+            yield from ((method, f"{place}/secret") for method in ("GET", "HEAD", "PUT", "DELETE"))
+            yield from (("GET", place), ("GET", f"{place}?watch"))
 
 
 async def test_no_token_reaches_another(bus: str, tmp_path: Path) -> None:
@@ -65,6 +67,8 @@ async def test_no_token_reaches_another(bus: str, tmp_path: Path) -> None:
         spaces += [here.store.semantic("acme", project) for project in ("web", "api")]
         for kv in spaces:
             await kv.set("secret", "s3cret")
+        for plugin in ("trivia", "quote-db"):
+            await here.store.blobs(plugin).put("secret", b"s3cret")
         tried = 0
         for attacker, token in tokens.items():
             for victim in OWNERS:

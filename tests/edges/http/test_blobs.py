@@ -16,6 +16,8 @@ import pytest
 from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
 from holdfast.clock import ManualClock
 from holdfast.edges.http import blobs as transfers
+from holdfast.edges.http import connections
+from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.nats.service import Settings
 from holdfast.testing.conformance.blobs import content, kept
 from tests.edges.http.ground import Served, served
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-BLOB = "/v1/blob/trivia/logo.png"
+PLUGIN = "/v1/blob/trivia"
+BLOB = f"{PLUGIN}/logo.png"
 LARGE = content(3 * PART_BYTES + 5)
 
 
@@ -242,3 +245,54 @@ async def test_memory_does_not_grow_with_the_blob(here: Served) -> None:
         assert tracemalloc.get_traced_memory()[1] < 9 * 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+async def test_verbs_with_bytes_by_post(here: Served) -> None:
+    """A POST has bytes as its body and fields in a header, or all as JSON; bytes come back as the body."""
+    fields = {"key": "é", "content_type": "text/plain"}
+    posted = await here.ask("POST", f"{PLUGIN}:put", b"\x00\xff", holdfast_fields=json.dumps(fields))
+    assert (posted.status_code, posted.json()["version"]) == (200, 2), posted.text
+    in_json = await here.call(f"{PLUGIN}:put", key="b", data="AP8=")
+    assert in_json.status_code == 200
+    for key in ("é", "b"):
+        got = await here.call(f"{PLUGIN}:get", key=key)
+        told = json.loads(got.headers["holdfast-fields"])
+        assert (got.content, told["value"]["size"], told["start"], told["end"]) == (b"\x00\xff", 2, 0, 2)
+    assert (await here.call(f"{PLUGIN}:get", key="none")).json() == {"exists": False}
+
+
+@pytest.mark.parametrize(
+    ("headers", "field"),
+    [
+        ([("Holdfast-Fields", "{")], None),
+        ([("Holdfast-Fields", "[]")], None),
+        ([("Holdfast-Fields", '{"key":"a"}'), ("Holdfast-Fields", '{"key":"b"}')], "headers"),
+        ([("Holdfast-Fields", "{}")], "key"),
+        ([("Holdfast-Fields", '{"key":"a"}'), ("Holdfast-TTL", "never")], "ttl"),
+    ],
+)
+async def test_malformed_fields_of_bytes(
+    here: Served, headers: list[tuple[str, str]], field: str | None
+) -> None:
+    """Fields in a header that are none, or twice there, are refused, and nothing is stored."""
+    refused = problem(await here.client.post(f"{PLUGIN}:put", content=b"x", headers=headers))
+    assert (refused["status"], refused.get("field")) == (400, field)
+    assert (await here.store.blobs("trivia").list()).blobs == []
+
+
+async def test_only_whole_parts_gain_a_client_time(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has a new limit of time after each part that it sends or receives, and none for trickling."""
+    moved: list[str] = []
+    monkeypatch.setattr(BoundedConnection, "moved", lambda self: moved.append(self.scope["method"]))
+    await here.ask("PUT", BLOB, LARGE)
+    await here.ask("GET", BLOB)
+    assert (moved.count("PUT"), moved.count("GET")) == (4, 4)
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.5)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.05)
+
+    with pytest.raises((httpx.RemoteProtocolError, httpx.WriteError, httpx.ReadError)):
+        await here.client.put(BLOB, content=trickle())
