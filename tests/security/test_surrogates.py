@@ -15,7 +15,7 @@ import holdfast
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.http.address import http_address
-from holdfast.engines.http.line import HttpLine
+from holdfast.engines.http.line import HttpAsked, HttpLine
 from holdfast.store import Store
 from tests.edges.http.ground import served
 from tests.edges.nats.ground import calling, serving
@@ -90,7 +90,7 @@ async def test_over_http(
         await prepare(here.store)
         line = await HttpLine.to(http_address(here.url), None)
         asked = [(f"{path}:{verb}", json.dumps(fields).encode()) for verb, _, fields in made]
-        replies = await asyncio.gather(*(line.ask("POST", where, body) for where, body in asked))
+        replies = await asyncio.gather(*(line.ask(HttpAsked("POST", where, body)) for where, body in asked))
         line.end()
     for (verb, place, _), reply in zip(made, replies, strict=True):
         told = json.loads(reply.body)
