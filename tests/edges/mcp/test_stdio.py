@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,36 @@ async def test_malformed_lines_do_no_harm(tmp_path: Path) -> None:
     assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
     assert answers[300]["result"]["structuredContent"]["value"] == 1
     assert all("error" in answers[number] for number in (2, 4, 5, 200))
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+async def test_a_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C ends the server though its stdin is open, with what it wrote on disk and the file free again."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "mcp", "--plugin", "trivia", "--url", "state.db"),
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    lines = [
+        request(100, "initialize", **HELLO),
+        b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        request(200, "tools/call", name="put", arguments={"key": "a", "value": 1}),
+    ]
+    process.stdin.write(b"\n".join(lines) + b"\n")
+    await answers_until(process, 200)
+    process.send_signal(number)
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == 128 + number
+    assert b"Traceback" not in await process.stderr.read()
+    process.stdin.close()
+    async with holdfast.open(tmp_path / "state.db") as store:
+        entry = await store.kv("trivia").set("b", 1)
+        assert entry.version == 2
 
 
 def test_configurations_are_printed(

@@ -5,6 +5,7 @@ Law: the command chooses whom it serves before anything is opened; the agent can
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,9 @@ async def mcp(
     async with target.look() if read_only else target.open() as store:
         caller = StoreCaller(store, target.keys(store), read_only=read_only, writer=writer)
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
-        await serve_stdio(caller)
+        signal = await serve_stdio(caller)
+    if signal is not None:
+        os._exit(128 + signal)  # see serve_stdio; the store is closed by now
 
 
 def whole(target: Target) -> Target:
