@@ -10,6 +10,7 @@ from typing import Final
 from tests.mutate.plant import Plant
 
 _RULES: Final = ("tests/conformance/test_memory.py",)
+_HTTP: Final = ("tests/edges/http/test_blobs.py",)
 
 PLANTS: Final = (
     Plant(
@@ -82,5 +83,18 @@ PLANTS: Final = (
         "origin=self.origin.asked, data=None)",
         _RULES,
     ),
+    Plant(
+        "the policy's limit for values holds for nobody",
+        "decide/policies.py",
+        "    if size > most:\n        raise rules.too_large(size, most)",
+        "    pass",
+        _RULES,
+    ),
+    Plant(
+        "a range over HTTP is applied to another version",
+        "edges/http/blobs.py",
+        "if chosen is None or (condition is not None and condition != tag.encode()):",
+        "if chosen is None:",
+        _HTTP,
+    ),
 )
-"""Each is found by the tests that it names."""

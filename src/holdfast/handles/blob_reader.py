@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.blobs.manifest import (
@@ -99,16 +100,17 @@ class BlobReader:
         first, last = self.start // size, (self.end - 1) // size
         whole = (self.start, self.end) == (0, self._manifest.size)
         chain, number = EMPTY, first
-        async for data, checksum in self._parts(first, last):
-            if whole:
-                chain = checksum_after(chain, checksum, number)
-                if number == last and chain != self._manifest.checksum:
-                    raise DatabaseError(f"{self._what} does not match its checksum", field="key")
-            low, high = max(self.start - number * size, 0), min(self.end - number * size, len(data))
-            yield data if (low, high) == (0, len(data)) else data[low:high]
-            number += 1
+        async with aclosing(self._parts(first, last)) as parts:
+            async for data, checksum in parts:
+                if whole:
+                    chain = checksum_after(chain, checksum, number)
+                    if number == last and chain != self._manifest.checksum:
+                        raise DatabaseError(f"{self._what} does not match its checksum", field="key")
+                low, high = max(self.start - number * size, 0), min(self.end - number * size, len(data))
+                yield data if (low, high) == (0, len(data)) else data[low:high]
+                number += 1
 
-    async def _parts(self, first: int, last: int) -> AsyncIterator[tuple[bytes, str]]:
+    async def _parts(self, first: int, last: int) -> AsyncGenerator[tuple[bytes, str]]:
         """Yield the verified parts with their checksums, reading some ahead."""
         reading: deque[asyncio.Task[list[tuple[Row | None, str]]]] = deque()
         following = number = first

@@ -21,6 +21,7 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
+from holdfast.handles.blob_reader import AHEAD, AT_ONCE
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import refusal
 
@@ -212,7 +213,8 @@ class BlobRules(Fixtures):
         self, blobs: Blobs, store: Store, clock: ManualClock
     ) -> None:
         """A reader that has begun finishes the old blob for a minute, then fails, and never mixes both."""
-        old, new = content(11 * PART_BYTES, 1), content(11 * PART_BYTES, 2)
+        size = (AT_ONCE * AHEAD + 3) * PART_BYTES  # more than a reader reads ahead
+        old, new = content(size, 1), content(size, 2)
         await blobs.put("b", old)
         readers = [there(await blobs.get("b")) for _ in range(2)]
         pieces = [aiter(reader) for reader in readers]
