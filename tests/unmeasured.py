@@ -28,7 +28,7 @@ FOLDERS: Final = {
     *("acceptance", "clocks", "deploy", "distribution", "docs", "linear", "machine", "robustness", "tools"),
 }
 """The folders of `tests` that are not measured."""
-FIRST_CASE: Final = {"calls", "cli", "compat", "nats", "security"}
+FIRST_CASE: Final = {"calls", "cli", "compat", "integrations", "nats", "security"}
 """The folders in which the further cases of a parametrized test are not measured."""
 ONE_ENGINE: Final = {"conformance"}
 """The folders in which a test that several classes inherit is measured in one of them, in each in turn."""
