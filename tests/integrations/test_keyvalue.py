@@ -50,7 +50,7 @@ def test_it_has_every_protocol(tmp_path: Path) -> None:
 
 def test_it_takes_a_handle_or_a_url() -> None:
     """A store that was given neither says so at once."""
-    with pytest.raises(holdfast.ValidationError, match="either a handle or a url"):
+    with pytest.raises(holdfast.ValidationError, match="give either a handle or a url"):
         HoldfastStore()
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import holdfast
 from holdfast import rules
-from holdfast.errors import HoldfastError, Transient, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.errors import Transient, ValidationError, ValueTooLarge, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.lifetimes import whole_seconds
+from holdfast.integrations.many import accepted, emptied, found, removed, runs
 from holdfast.integrations.names import Names
+from holdfast.integrations.opening import Opening
 
 with imported("keyvalue", "holdfast.integrations.keyvalue"):
     from key_value.aio._utils.managed_entry import ManagedEntry, load_from_json
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 
 _NAMES: Final = Names("entry", parts=2)
 _EVERYTHING: Final = _NAMES.prefix()
-_AT_ONCE: Final = 1_000
-"""Keys that one call of a handle takes."""
-_ROOM: Final = rules.MAX_TRANSFER_BYTES // 2
-"""Bytes of values that are sent in one call; the rest is room for keys and for the form on the wire."""
 
 
 class HoldfastStore(
@@ -79,11 +76,7 @@ class HoldfastStore(
         default_collection: str | None = None,
         seed: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
     ) -> None:
-        if (kv is None) == (url is None):
-            raise ValidationError("HoldfastStore takes either a handle or a url", field="url")
-        self._kv = kv
-        self._url = url
-        self._plugin = plugin
+        self._opening = Opening(kv, url, plugin)
         super().__init__(
             client_provided_by_user=kv is not None,
             default_collection=default_collection,
@@ -92,19 +85,13 @@ class HoldfastStore(
         )
 
     async def _setup(self) -> None:
-        if self._url is not None:
-            store = await self._exit_stack.enter_async_context(holdfast.open(self._url))
-            self._exit_stack.callback(self._forget)
-            self._kv = store.kv(self._plugin)
+        self._keys = await self._opening.kv()
+        self._exit_stack.push_async_callback(self._end)
 
-    def _forget(self) -> None:
-        """Have the next use open the store again, as the stores of py-key-value do after `close`."""
-        self._kv, self._setup_complete = None, False
-
-    @property
-    def _keys(self) -> KV:
-        assert self._kv is not None
-        return self._kv
+    async def _end(self) -> None:
+        """Close the store; the next use opens it again, as with the stores of py-key-value."""
+        self._setup_complete = False
+        await self._opening.aclose()
 
     async def put_if_absent(
         self,
@@ -144,7 +131,7 @@ class HoldfastStore(
         self, *, collection: str, keys: Sequence[str]
     ) -> list[ManagedEntry | None]:
         with _told():
-            return list(map(_managed, await self._found([_NAMES.key(collection, key) for key in keys])))
+            return list(map(_managed, await found(self._keys, [_NAMES.key(collection, key) for key in keys])))
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
         with _told():
@@ -162,42 +149,36 @@ class HoldfastStore(
     ) -> None:
         items = [_item(collection, key, entry) for key, entry in zip(keys, managed_entries, strict=True)]
         sizes = [len(entry.value_as_json) for entry in managed_entries]
-        for start, stop in _runs(sizes):
+        for start, stop in runs(sizes):
             with _told():
                 for result in await self._keys.set_many(items[start:stop]):
-                    _refuse(result)
+                    accepted(result)
 
     async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
         with _told():
             return await self._keys.delete(_NAMES.key(collection, key))
 
     async def _delete_managed_entries(self, *, keys: Sequence[str], collection: str) -> int:
-        return await self._removed([_NAMES.key(collection, key) for key in keys])
+        with _told():
+            return await removed(self._keys, [_NAMES.key(collection, key) for key in keys])
 
     async def _get_collection_keys(self, *, collection: str, limit: int | None = None) -> list[str]:
-        found = [key async for _, key in self._names(_NAMES.prefix(collection), limit)]
-        return found if limit is None else found[:limit]
+        return [key async for _, key in self._names(_NAMES.prefix(collection), limit)][:limit]
 
     async def _get_collection_names(self, *, limit: int | None = None) -> list[str]:
-        found = list(dict.fromkeys([collection async for collection, _ in self._names(_EVERYTHING, None)]))
-        return found if limit is None else found[:limit]
+        names = [collection async for collection, _ in self._names(_EVERYTHING, None)]
+        return list(dict.fromkeys(names))[:limit]
 
     async def _delete_collection(self, *, collection: str) -> bool:
-        return await self._emptied(_NAMES.prefix(collection))
+        return await self._emptied(_NAMES.prefix(collection)) > 0
 
     async def _delete_store(self) -> bool:
         await self._emptied(_EVERYTHING)
         return True
 
-    async def _emptied(self, prefix: str) -> bool:
-        """Remove everything below a prefix and return whether there was anything."""
-        cursor, removed = None, 0
+    async def _emptied(self, prefix: str) -> int:
         with _told():
-            while True:
-                page = await self._keys.delete_prefix(prefix, cursor=cursor)
-                removed, cursor = removed + len(page.keys), page.cursor
-                if cursor is None:
-                    return removed > 0
+            return await emptied(self._keys, prefix)
 
     async def _names(self, prefix: str, wanted: int | None) -> AsyncIterator[tuple[str, ...]]:
         """Yield the names below a prefix, a page at a time, until there are at least as many as wanted."""
@@ -207,7 +188,7 @@ class HoldfastStore(
                 page = await self._keys.list(prefix, limit=rules.MAX_LIMIT, cursor=cursor)
                 names = {key: _NAMES.parts(key) for key in page.keys}
                 unread = [key for key, name in names.items() if name is None]
-                for key, entry in zip(unread, await self._found(unread), strict=True):
+                for key, entry in zip(unread, await found(self._keys, unread), strict=True):
                     names[key] = None if entry is None else _NAMES.parts(key, entry.value)
             for name in names.values():
                 if name is not None:
@@ -215,28 +196,6 @@ class HoldfastStore(
                     yield name
             if (cursor := page.cursor) is None:
                 return
-
-    async def _found(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return the entries of any number of keys, however large they are together."""
-        found: list[Entry | None] = []
-        start, count = 0, _AT_ONCE
-        while start < len(keys):
-            try:
-                results = await self._keys.get_many(keys[start : start + count])
-            except ValueTooLarge:
-                count //= 2
-                continue
-            found += map(_refuse, results)
-            start, count = start + count, min(2 * count, _AT_ONCE)
-        return found
-
-    async def _removed(self, keys: Sequence[str]) -> int:
-        removed = 0
-        with _told():
-            for start in range(0, len(keys), _AT_ONCE):
-                results = await self._keys.delete_many(keys[start : start + _AT_ONCE])
-                removed += sum(map(_refuse, results))
-        return removed
 
 
 def _item(collection: str, key: str, entry: ManagedEntry) -> dict[str, Any]:
@@ -257,25 +216,6 @@ def _managed(entry: Entry | None) -> ManagedEntry | None:
         return None
     value = _NAMES.unwrapped(entry.key, entry.value)
     return ManagedEntry(value=value, created_at=entry.updated_at, expires_at=entry.expires_at)
-
-
-def _runs(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut a sequence of values into runs that fit into one call each."""
-    start = total = 0
-    for position, size in enumerate(sizes):
-        if position > start and (total + size > _ROOM or position - start == _AT_ONCE):
-            yield start, position
-            start, total = position, 0
-        total += size
-    if sizes:
-        yield start, len(sizes)
-
-
-def _refuse(result: Any) -> Any:
-    """Return a result of many, or raise it if it is an error."""
-    if isinstance(result, HoldfastError):
-        raise result
-    return result
 
 
 @contextmanager

@@ -1,0 +1,52 @@
+"""A store that an integration opens by itself, for frameworks that make storage before they have a loop.
+
+Law: what was opened here is closed here, and a handle that a program passes in is left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import holdfast
+from holdfast.errors import ValidationError
+
+if TYPE_CHECKING:
+    from holdfast.handles.kv import KV
+    from holdfast.store import Store
+
+
+class Opening:
+    """A handle, or the URL and plugin from which to make one at the first use.
+
+    Raises:
+        ValidationError: Both a handle and a URL are given, or neither.
+    """
+
+    def __init__(self, kv: KV | None, url: str | None, plugin: str) -> None:
+        if (kv is None) == (url is None):
+            raise ValidationError("give either a handle or a url, not both and not neither", field="url")
+        self._kv = kv
+        self._url = url
+        self._plugin = plugin
+        self._store: Store | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def kv(self) -> KV:
+        """Return the handle, after opening the store if there is none yet."""
+        if self._kv is not None:
+            return self._kv
+        async with self._one_at_a_time:
+            if self._kv is None:
+                assert self._url is not None
+                store = holdfast.open(self._url)
+                await store.start()
+                self._store, self._kv = store, store.kv(self._plugin)
+        return self._kv
+
+    async def aclose(self) -> None:
+        """Close the store if it was opened here. The next use opens it again."""
+        store, self._store = self._store, None
+        if store is not None:
+            self._kv = None
+            await store.aclose()

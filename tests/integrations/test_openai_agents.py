@@ -1,0 +1,124 @@
+"""The session of the OpenAI Agents SDK, on every ground."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from agents import Agent, RunConfig, Runner
+from agents.memory import Session, SessionSettings
+from agents.testing import ScriptedModel, assistant_message
+
+import holdfast
+from holdfast.integrations.openai_agents import HoldfastSession
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from tests.integrations.grounds import Ground
+
+LONG: Final = "session " * 100 + "\x00/%#"
+
+
+def item(text: object) -> Any:
+    """A user's message."""
+    return {"role": "user", "content": f"{text}"}
+
+
+def texts(items: list[Any]) -> list[str]:
+    """The contents of messages."""
+    return [one["content"] for one in items]
+
+
+async def test_items_come_back_in_order(store: Store) -> None:
+    """Items come back in the order in which they were added, sessions apart, whatever their names are."""
+    session, other = HoldfastSession(LONG, store.kv("desk")), HoldfastSession("other", store.kv("desk"))
+    assert isinstance(session, Session)
+    assert await session.get_items() == []
+    await session.add_items([])
+    await session.add_items([item(1), item(2)])
+    await other.add_items([item("other")])
+    await session.add_items([item(3)])
+    assert texts(await session.get_items()) == ["1", "2", "3"]
+    assert texts(await HoldfastSession(LONG, store.kv("desk")).get_items()) == ["1", "2", "3"]
+    assert texts(await other.get_items()) == ["other"]
+
+
+async def test_limits(store: Store) -> None:
+    """A limit gives the latest items, the oldest of them first; a call's limit precedes the settings'."""
+    settings = SessionSettings(limit=2)
+    session = HoldfastSession("s", store.kv("desk"), session_settings=settings)
+    await session.add_items([item(number) for number in range(5)])
+    assert texts(await session.get_items()) == ["3", "4"]
+    assert texts(await session.get_items(3)) == ["2", "3", "4"]
+    assert texts(await session.get_items(9)) == ["0", "1", "2", "3", "4"]
+    assert await session.get_items(0) == []
+
+
+async def test_pop_and_clear(store: Store) -> None:
+    """Popping takes the latest item; after clearing a session begins anew and leaves nothing behind."""
+    kv = store.kv("desk")
+    session = HoldfastSession("s", kv)
+    assert await session.pop_item() is None
+    await session.clear_session()
+    await session.add_items([item(1), item(2)])
+    assert await session.pop_item() == item(2)
+    await session.add_items([item(3)])
+    assert texts(await session.get_items()) == ["1", "3"]
+    await session.clear_session()
+    assert (await kv.list()).keys == []
+    assert await session.get_items() == []
+    await session.add_items([item(4)])
+    assert texts(await session.get_items()) == ["4"]
+
+
+async def test_many_items(store: Store) -> None:
+    """More items than fit into one batch are added in order."""
+    session = HoldfastSession("s", store.kv("desk"))
+    await session.add_items([item(f"{number} {'x' * 400}") for number in range(1_500)])
+    assert [text.split()[0] for text in texts(await session.get_items())] == list(map(str, range(1_500)))
+
+
+async def test_an_item_that_is_too_large_is_refused(store: Store) -> None:
+    """What can not be kept is an error, and the items added with it are not there either."""
+    session = HoldfastSession("s", store.kv("desk"))
+    with pytest.raises(holdfast.ValueTooLarge):
+        await session.add_items([item(1), item("x" * 70_000)])
+    assert await session.get_items() == []
+
+
+async def test_two_instances_lose_nothing(ground: Ground) -> None:
+    """Two programs that add to one session at once lose no item, and each one's items stay in its order."""
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(ground.open())
+        two = one if ground.kind == "sqlite" else await stack.enter_async_context(ground.open())
+
+        async def talk(store: Store, name: str) -> None:
+            session = HoldfastSession("shared", store.kv("desk"))
+            for number in range(15):
+                await session.add_items([item(f"{name} {number}"), item(f"{name} {number}b")])
+
+        await asyncio.gather(talk(one, "one"), talk(two, "two"))
+        session = HoldfastSession("shared", one.kv("desk"))
+        said = texts(await session.get_items())
+        for name in ("one", "two"):
+            wanted = [f"{name} {number}{half}" for number in range(15) for half in ("", "b")]
+            assert [text for text in said if text.startswith(name)] == wanted
+        for first, second in zip(said[::2], said[1::2], strict=True):
+            assert second == f"{first}b"
+        popped = await asyncio.gather(
+            *(HoldfastSession("shared", store.kv("desk")).pop_item() for store in (one, two) * 10)
+        )
+        assert sorted(texts(popped)) == sorted(said[-20:])
+
+
+async def test_an_agent_remembers(store: Store) -> None:
+    """A run sees what earlier runs of its session have said, through another session object."""
+    model = ScriptedModel([[assistant_message("San Francisco")], [assistant_message("California")]])
+    agent = Agent(name="guide", model=model)
+    for question in ("Where is the bridge?", "In which state?"):
+        session = HoldfastSession("s", store.kv("desk"))
+        await Runner.run(agent, question, session=session, run_config=RunConfig(tracing_disabled=True))
+    history = await HoldfastSession("s", store.kv("desk")).get_items()
+    assert [one.get("role") for one in history] == ["user", "assistant", "user", "assistant"]
