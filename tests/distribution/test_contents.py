@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
-INTEGRATIONS: Final = {"keyvalue", "limits", "openai-agents"}
+INTEGRATIONS: Final = {"keyvalue", "limits", "openai-agents", "pydantic-ai", "starlette"}
 PYTHON: Final = "Programming Language :: Python :: 3."
 
 

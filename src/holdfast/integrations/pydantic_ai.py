@@ -1,0 +1,231 @@
+"""A conversation store of pydantic-ai: a record and messages, each message an entry that is stored once.
+
+Law: a save is one atomic batch that names the version of the record it replaces, as long as it fits into one.
+A message is deleted only when no other conversation's history has it, and never before those that follow it:
+a fork that is made meanwhile has its whole history or is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import VersionConflict
+from holdfast.extras import imported
+from holdfast.integrations.many import AT_ONCE, found, runs
+from holdfast.integrations.names import Names
+
+with imported("pydantic-ai", "holdfast.integrations.pydantic_ai"):
+    from pydantic import TypeAdapter
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.handles.kv import KV
+    from holdfast.model import Entry
+
+_RECORDS: Final = Names("conversation", parts=1)
+_MESSAGES: Final = Names("message", parts=1)
+_FORKS: Final = "forks"
+"""Changes with every fork, so that a deletion notices one that it has not looked at."""
+_EARLIER: Final = 16
+"""Messages before it that an entry names, so that a history is read that many at a time."""
+_ROOM: Final = AT_ONCE - 3
+"""Messages in a batch, beside the record and the count of forks."""
+
+_record: Final = TypeAdapter(ConversationRecord)
+_entry: Final = TypeAdapter(ConversationEntry)
+
+
+class HoldfastConversationStore(ConversationStore):
+    """Conversations of pydantic-ai in a namespace of Holdfast.
+
+    Deleting a conversation deletes its messages, except those that a fork of it shares.
+
+    Args:
+        kv: The handle of the namespace, from `Store.kv`.
+
+    Example:
+        `await HoldfastConversationStore(store.kv("desk")).save(result)`
+    """
+
+    def __init__(self, kv: KV) -> None:
+        self._kv = kv
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Get the record of a conversation, or None."""
+        stored = await self._kv.get(_RECORDS.key(conversation_id))
+        return None if stored is None else _record_in(stored)
+
+    async def read_records(
+        self, *, scope: str | None = None, limit: int | None = None
+    ) -> list[ConversationRecord]:
+        """Get the records, or those of a scope, the latest saved first."""
+        records: list[ConversationRecord] = []
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(_RECORDS.prefix(), values=True, cursor=cursor)
+            records += [_record_in(entry) for entry in page.entries or ()]
+            if (cursor := page.cursor) is None:
+                break
+        wanted = [record for record in records if scope is None or record.scope == scope]
+        return sorted(wanted, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Get one message with its entry.
+
+        Raises:
+            KeyError: There is none.
+        """
+        [entry] = await self.read_history(entry_id, limit=1)
+        return entry
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """Get the messages up to one of them, or the last `limit` of these, the oldest first.
+
+        Raises:
+            KeyError: A message is not there, because a deletion has removed it meanwhile.
+        """
+        history: list[ConversationEntry] = []
+        wanted: list[str] = [] if head_id is None or limit == 0 else [head_id]
+        while wanted:
+            stored = await found(self._kv, [_MESSAGES.key(one) for one in wanted])
+            for entry_id, one in zip(wanted, stored, strict=True):
+                if one is None:
+                    raise KeyError(entry_id)
+                history.append(_entry_in(one))
+            last = stored[-1]
+            assert last is not None
+            wanted = last.value["earlier"]
+            if limit is not None:
+                wanted = wanted[: limit - len(history)]
+        history.reverse()
+        return history
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and new messages, if the stored record has the expected revision.
+
+        Raises:
+            ConversationConflict: It has another one, or a message that the new ones follow is gone.
+        """
+        key = _RECORDS.key(record.conversation_id)
+        stored = await self._kv.get(key)
+        if (None if stored is None else _record_in(stored).revision) != expected_revision:
+            raise ConversationConflict(record.conversation_id)
+        checks = [{"key": key, "version": 0 if stored is None else stored.version}]
+        before = new_entries[0].parent_id if new_entries else record.head_id
+        earlier: list[str] = []
+        if before is not None:
+            anchor = await self._kv.get(_MESSAGES.key(before))
+            if anchor is None:
+                raise ConversationConflict(record.conversation_id)
+            checks.append({"key": anchor.key, "version": anchor.version})
+            earlier = [before, *anchor.value["earlier"]]
+        last: list[dict[str, Any]] = [
+            {"key": key, "value": _RECORDS.wrapped(_json(_record, record), record.conversation_id)}
+        ]
+        if stored is None and record.forked_from is not None:
+            last.append({"key": _FORKS, "incr": 1})
+        messages = _message_writes(new_entries, earlier)
+        try:
+            await self._write(checks, messages, last)
+        except VersionConflict:
+            raise ConversationConflict(record.conversation_id) from None
+
+    async def _write(
+        self, checks: list[dict[str, Any]], messages: list[dict[str, Any]], last: list[dict[str, Any]]
+    ) -> None:
+        """Write messages and then the record, in one batch if they fit into one."""
+        parts = list(runs([len(json.dumps(write["value"])) for write in messages], _ROOM)) or [(0, 0)]
+        for start, stop in parts[:-1]:
+            await self._kv.batch(checks=checks, writes=messages[start:stop])
+        start, stop = parts[-1]
+        await self._kv.batch(checks=checks, writes=[*messages[start:stop], *last])
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a conversation with its messages, except those that the history of another one has.
+
+        Raises:
+            ConversationConflict: The stored record does not have the expected revision.
+        """
+        key = _RECORDS.key(conversation_id)
+        depths: dict[str, int] | None = None
+        while depths is None or depths:
+            stored = await self._kv.get(key)
+            if depths is None and (stored is None or _record_in(stored).revision != expected_revision):
+                raise ConversationConflict(conversation_id)
+            forks = await self._kv.get(_FORKS)
+            checks = [{"key": _FORKS, "version": 0 if forks is None else forks.version}]
+            gone = depths
+            writes: list[dict[str, Any]] = []
+            if gone is None:
+                assert stored is not None
+                gone = await self._reach([_record_in(stored)])
+                checks.append({"key": key, "version": stored.version})
+                writes.append({"key": key, "delete": True})
+            for shared in await self._reach(await self._related(conversation_id)) if forks else ():
+                gone.pop(shared, None)
+            # From the newest to the oldest: what a fork could still begin from has all that precedes it.
+            order = sorted(gone, key=lambda entry_id: gone[entry_id], reverse=True)[:_ROOM]
+            writes += [{"key": _MESSAGES.key(entry_id), "delete": True} for entry_id in order]
+            try:
+                if writes:
+                    await self._kv.batch(checks=checks, writes=writes)
+            except VersionConflict:
+                continue
+            depths = {entry_id: depth for entry_id, depth in gone.items() if entry_id not in set(order)}
+
+    async def _related(self, conversation_id: str) -> list[ConversationRecord]:
+        """Return the other conversations that were forked, or that were forked from."""
+        records = await self.read_records()
+        sources = {record.forked_from for record in records}
+        return [
+            record
+            for record in records
+            if record.conversation_id != conversation_id
+            and (record.forked_from is not None or record.conversation_id in sources)
+        ]
+
+    async def _reach(self, records: Sequence[ConversationRecord]) -> dict[str, int]:
+        """Return the messages in the histories and left branches of conversations, with their depths."""
+        depths: dict[str, int] = {}
+        for record in records:
+            for tip in (record.head_id, *record.branches):
+                history = await self.read_history(tip)
+                depths |= {entry.id: depth for depth, entry in enumerate(history)}
+        return depths
+
+
+def _message_writes(entries: Sequence[ConversationEntry], earlier: list[str]) -> list[dict[str, Any]]:
+    """Return the writes that store messages, each with those that precede it."""
+    writes = []
+    for entry in entries:
+        value = {"entry": _json(_entry, entry), "earlier": earlier[:_EARLIER]}
+        writes.append({"key": _MESSAGES.key(entry.id), "value": value})
+        earlier = [entry.id, *earlier]
+    return writes
+
+
+def _record_in(stored: Entry) -> ConversationRecord:
+    return _record.validate_json(json.dumps(_RECORDS.unwrapped(stored.key, stored.value)))
+
+
+def _entry_in(stored: Entry) -> ConversationEntry:
+    return _entry.validate_json(json.dumps(stored.value["entry"]))
+
+
+def _json(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """Return JSON that reads back as the same value, with bytes in base64."""
+    return json.loads(adapter.dump_json(value))
