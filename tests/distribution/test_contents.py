@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
-INTEGRATIONS: Final = {"keyvalue", "limits", "openai-agents", "pydantic-ai", "starlette"}
+INTEGRATIONS: Final = {
+    *("keyvalue", "limits", "openai-agents", "openfeature", "pydantic-ai", "starlette"),
+}
 PYTHON: Final = "Programming Language :: Python :: 3."
 
 
