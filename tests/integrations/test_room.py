@@ -20,7 +20,7 @@ from holdfast.integrations.names import Names
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(holdfast.__file__).parent / "integrations"
-SHARED: Final = {"__init__", "lifetimes", "many", "names", "opening", "swapping"}
+SHARED: Final = {"__init__", "checkpoints", "lifetimes", "many", "names", "opening", "sides", "swapping"}
 MODULES: Final = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED)
 NAMES: Final = Names("thing", parts=2)
 
