@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
 INTEGRATIONS: Final = {
-    *("keyvalue", "langgraph", "limits", "openai-agents", "openfeature", "pydantic-ai", "starlette"),
+    *("keyvalue", "langgraph", "limits", "openai-agents", "openfeature", "pydantic-ai"),
 }
 PYTHON: Final = "Programming Language :: Python :: 3."
 

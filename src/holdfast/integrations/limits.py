@@ -111,12 +111,12 @@ class HoldfastStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport,
         if amount > limit:
             return False
 
-        def taken(hits: list[float]) -> list[float]:
+        def taken(hits: list[list[float]]) -> list[list[float]]:
             now = time.time()
-            recent = [hit for hit in hits if hit >= now - expiry]
-            if len(recent) + amount > limit:
+            recent = _recent(hits, now - expiry)
+            if _total(recent) + amount > limit:
                 raise _Full
-            return [*recent, *[now] * amount]
+            return [*recent, [now, amount]]
 
         return await self._changed(_HITS.key(key), taken, [], expiry)
 
@@ -124,8 +124,8 @@ class HoldfastStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport,
         """Return the time of the oldest hit in the window, and the number of hits in it."""
         now = time.time()
         entry = await (await self._opening.kv()).get(_HITS.key(key))
-        recent = [hit for hit in ([] if entry is None else entry.value) if hit >= now - expiry]
-        return (recent[0] if recent else now), len(recent)
+        recent = _recent([] if entry is None else entry.value, now - expiry)
+        return (recent[0][0] if recent else now), _total(recent)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Take hits of a sliding window, if the weighted count of it and the one before allows it."""
@@ -167,6 +167,15 @@ class HoldfastStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport,
 
 class _Full(Exception):
     """The window has no hit left."""
+
+
+def _recent(hits: list[list[float]], since: float) -> list[list[float]]:
+    """Return the hits that count, each as a time and how many were taken at that time."""
+    return [hit for hit in hits if hit[0] >= since]
+
+
+def _total(hits: list[list[float]]) -> int:
+    return sum(int(amount) for _, amount in hits)
 
 
 def _left_of_previous(now: float, expiry: float) -> float:
