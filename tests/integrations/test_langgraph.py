@@ -7,8 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance.initializer import RegisteredCheckpointer
 from langgraph.checkpoint.conformance.validate import validate
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -91,6 +93,20 @@ async def test_large_states_are_blobs(store: Store) -> None:
     await saver.adelete_thread("large")
     assert (await store.blobs("langgraph").list()).count == 0
     assert (await store.kv("langgraph").list()).keys == []
+
+
+async def test_writes_of_a_task_are_kept_once(store: Store) -> None:
+    """A task that reports its writes again changes none of them; an error replaces the error before."""
+    saver = HoldfastSaver(store)
+    config = await saver.aput(
+        {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, empty_checkpoint(), {"step": 1}, {}
+    )
+    await saver.aput_writes(config, [("a", 1), ("b", 2), (ERROR, "first")], "task")
+    await saver.aput_writes(config, [("a", "x" * 100_000), ("b", 4), (ERROR, "second")], "task")
+    found = await saver.aget_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [("task", ERROR, "second"), ("task", "a", 1), ("task", "b", 2)]
+    assert (await store.blobs("langgraph").list()).count == 0
 
 
 async def test_an_interrupt_waits_for_an_answer(store: Store) -> None:

@@ -22,8 +22,9 @@ from pydantic_ai.models.test import TestModel
 from holdfast.integrations.pydantic_ai import HoldfastConversationStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
+    from holdfast.handles.kv import KV
     from holdfast.store import Store
     from tests.integrations.grounds import Ground
 
@@ -204,6 +205,46 @@ async def test_a_fork_beside_a_deletion(ground: Ground) -> None:
             kept = await other.load(f"{name} fork")
             assert (kept is None) == isinstance(forked, UserError), forked
             assert kept is None or kept.messages == messages
+
+
+class Interrupted(HoldfastConversationStore):
+    """A store in which something else happens once, in the middle of a save and of a deletion."""
+
+    def __init__(self, kv: KV, meanwhile: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super().__init__(kv)
+        self._meanwhile: Callable[[], Coroutine[Any, Any, Any]] | None = meanwhile
+
+    async def _happen(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+
+    async def _write(self, *given: Any) -> None:
+        await self._happen()
+        await super()._write(*given)
+
+    async def _reach(self, *given: Any) -> dict[str, int]:
+        reached = await super()._reach(*given)
+        await self._happen()
+        return reached
+
+
+async def test_a_fork_of_what_is_being_deleted(store: Store) -> None:
+    """A fork is refused if its source goes while it is made, and keeps its history if it was there first."""
+    kv = store.kv("desk")
+    plain, messages = HoldfastConversationStore(kv), [*turn("a"), *turn("b")]
+    await plain.save(Conversation(conversation_id="c", messages=messages))
+    with pytest.raises(ConversationConflict):
+        await Interrupted(kv, lambda: plain.delete("c")).fork("c", new_conversation_id="late")
+    assert (await kv.list("message/")).keys == []
+
+    await plain.save(Conversation(conversation_id="d", messages=messages))
+    await Interrupted(kv, lambda: plain.fork("d", at=2, new_conversation_id="first")).delete("d")
+    kept = await plain.load("first")
+    assert kept is not None
+    assert kept.messages == messages[:2]
+    assert await plain.load("d") is None
+    assert len((await kv.list("message/")).keys) == 2
 
 
 async def test_an_agent_goes_on(store: Store) -> None:
