@@ -212,7 +212,7 @@ def test_export_and_verify_later(cli: Cli, filled: str, tmp_path: Path) -> None:
     told = cli.did("audit", "export", WEB, "--out", out, "--force", "--json").json
     assert told == {"namespace": WEB, "records": 4, "file": str(out)}
     head = cli.did("audit", "verify", *ON, "--json").json["head"]
-    cli.did("delete", "k0", *ON)
+    cli.did("delete", "k0", "--yes", *ON)
     later = cli.did("audit", "verify", *ON, "--json").json["head"]
     assert cli.did("audit", "verify", "--file", out, "--head", head).out == f"{WEB}\twhole\t4\t{head}\n"
     cut = cli("audit", "verify", "--file", out, "--head", later)

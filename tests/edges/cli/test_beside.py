@@ -32,7 +32,7 @@ async def test_writes_go_through_the_service(cli: Cli, tmp_path: Path) -> None:
             ("incr n 5", "5\n"),
             ("get k", "1\n"),
             ("ttl set k 1h", "3\n"),
-            ("delete k", "deleted\n"),
+            ("delete k -y", "deleted\n"),
             ("table create t --partition-key id:string --json", None),
         ):
             outcome = await asyncio.to_thread(cli.did, *command.split(), *on)

@@ -29,8 +29,8 @@ def test_a_file_goes_in_and_comes_out(cli: Cli, tmp_path: Path) -> None:
     assert cli.did("blob", "list", "b", "--json").json["blobs"] == []
     cli.did("blob", "get", "a/b", "--range", "262140-262149", "-o", tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == DATA[262140:262150]
-    assert cli("blob", "delete", "a/b", "--if-version", version + 9).code == 4
-    assert [cli.did("blob", "delete", "a/b").out for _ in range(2)] == ["deleted\n", "not there\n"]
+    assert cli("blob", "delete", "a/b", "--yes", "--if-version", version + 9).code == 4
+    assert [cli.did("blob", "delete", "a/b", "--yes").out for _ in range(2)] == ["deleted\n", "not there\n"]
 
 
 def test_stdin_and_what_is_missing(cli: Cli, tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ def test_a_letter_is_shown_whole(cli: Cli, url: str) -> None:
 def test_letters_are_done_again(cli: Cli, url: str) -> None:
     """What can be done is, once, and its letter goes; what can't is told with its code, and stays."""
     one, two, three = given_up(url, "a", "b", "c")
-    cli.did("delete", "a")
-    cli.did("delete", "c")
+    cli.did("delete", "a", "--yes")
+    cli.did("delete", "c", "--yes")
     both = cli("deadletter", "retry", "--all")
     assert (both.code, both.out) == (4, f"{one} done\n{two} VERSION_CONFLICT\n{three} done\n")
     assert "key 'b' is at version" in both.err
     assert [cli.did("get", key).json for key in "ac"] == [{"k": "a"}, {"k": "c"}]
-    cli.did("delete", "b")
+    cli.did("delete", "b", "--yes")
     done = cli.did("deadletter", "retry", two, "--json").json
     assert (done["number"], done["done"], done["reply"]["expires_at"]) == (two, True, None)
     assert cli.did("deadletter", "list").out == ""

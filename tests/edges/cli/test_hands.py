@@ -77,7 +77,7 @@ def test_aliases(cli: Cli) -> None:
     """The names of other tools do the same."""
     assert cli.did("put", "k", "1").out == "1\n"
     assert cli.did("ls").out == "k\n"
-    assert cli.did("rm", "k").out == "deleted\n"
+    assert cli.did("rm", "k", "--yes").out == "deleted\n"
     assert cli.did("namespace", "ls").out.startswith("kv/jobs\t")
 
 

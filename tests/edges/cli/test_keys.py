@@ -133,10 +133,10 @@ def test_deadlines(cli: Cli) -> None:
 def test_delete_is_idempotent(cli: Cli) -> None:
     """Deleting what is not there is no error, and says so."""
     cli.did("set", "k", "1")
-    assert cli("delete", "k", "--if-version", "5").code == 4
-    assert cli.did("delete", "k").out == "deleted\n"
-    assert cli.did("delete", "k").out == "not there\n"
-    assert cli.did("delete", "k", "--json").json == {"deleted": False}
+    assert cli("delete", "k", "--yes", "--if-version", "5").code == 4
+    assert cli.did("delete", "k", "--yes").out == "deleted\n"
+    assert cli.did("delete", "k", "--yes").out == "not there\n"
+    assert cli.did("delete", "k", "--yes", "--json").json == {"deleted": False}
 
 
 def test_counters(cli: Cli) -> None:
@@ -158,7 +158,7 @@ def test_counters(cli: Cli) -> None:
 def test_restore(cli: Cli) -> None:
     """What went to the trash comes back under a new version."""
     cli.did("set", "k", "1", "--purpose", "config")
-    cli.did("delete", "k")
+    cli.did("delete", "k", "--yes")
     assert cli.did("restore", "k", "--ttl", "100").out == "3\n"
     assert cli.did("get", "k").out == "1\n"
     assert int(cli.did("ttl", "get", "k").out) <= 100
@@ -201,7 +201,7 @@ def test_keys_on_postgresql(cli: Cli, pg_url: str) -> None:
     assert cli.did("get", "k", *on).json == {"a": 1}
     assert cli.did("list", *on).out == "k\nn\n"
     assert cli.did("stats", *on).out.startswith("kv/jobs\t2\t")
-    assert cli.did("delete", "k", *on).out == "deleted\n"
+    assert cli.did("delete", "k", "--yes", *on).out == "deleted\n"
     assert cli.did("history", "k", "--json", *on).json["changes"][0]["op"] == "deleted"
 
 

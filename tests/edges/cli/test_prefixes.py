@@ -68,7 +68,7 @@ def test_batch(cli: Cli) -> None:
     """All writes or none, from an argument, stdin or a file, with checks if there are any."""
     cli.did("set", "n", "1")
     writes = [{"key": "a", "value": {"x": 1}}, {"key": "n", "incr": 2}, {"key": "gone", "delete": True}]
-    assert cli.did("batch", json.dumps(writes)).out == "2\n3\n-\n"
+    assert cli.did("batch", json.dumps(writes), "--yes").out == "2\n3\n-\n"
     guarded = {"checks": [{"key": "a", "version": 9}], "writes": [{"key": "b", "value": 1}]}
     assert cli("batch", "-", "--json", stdin=json.dumps(guarded)).error["error_code"] == "VERSION_CONFLICT"
     assert cli("get", "b").code == 3

@@ -50,8 +50,8 @@ def test_flag(cli: Cli, url: str) -> None:
     assert cli.did("flag", "list").out == 'New.UI\t"blue"\ndark\ttrue\n'
     assert cli.did("flag", "ls", "--json").json == {"New.UI": "blue", "dark": True}
     assert cli("flag", "use", "New.UI", "a").code == 2
-    assert cli.did("flag", "clear", "dark").out == "cleared\n"
-    assert cli.did("flag", "clear", "dark", "--json").json == {"cleared": False}
+    assert cli.did("flag", "clear", "dark", "--yes").out == "cleared\n"
+    assert cli.did("flag", "clear", "dark", "--yes", "--json").json == {"cleared": False}
     assert cli("flag", "set", "BAD NAME", "1").code == 2
 
 

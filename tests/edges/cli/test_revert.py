@@ -22,7 +22,7 @@ def test_history_with_values(cli: Cli) -> None:
     """The values that the store still has are shown beside the changes, and no others."""
     cli.did("set", "color", '"red"', *WEB)
     cli.did("set", "color", '"green"', *WEB)
-    cli.did("delete", "color", *WEB)
+    cli.did("delete", "color", "--yes", *WEB)
     cli.did("set", "color", '"blue"', *WEB)
     changes = cli.did("history", "color", "--values", "--json", *WEB).json["changes"]
     assert [(one["op"], one.get("value"), one.get("value_from")) for one in changes] == [
@@ -38,11 +38,11 @@ def test_history_with_values(cli: Cli) -> None:
 def test_revert(cli: Cli) -> None:
     """A deleted entry comes back whole; one that is there gets the value, and keeps deadline and meaning."""
     cli.did("set", "color", '"green"', "--purpose", "config", *WEB)
-    cli.did("delete", "color", *WEB)
+    cli.did("delete", "color", "--yes", *WEB)
     assert cli.did("revert", "color", "1", *WEB).out == "3\n"
     entry = cli.did("get", "color", "-lj", *WEB).json
     assert (entry["value"], entry["semantics"]["purpose"]) == ("green", "config")
-    cli.did("delete", "color", *WEB)
+    cli.did("delete", "color", "--yes", *WEB)
     cli.did("set", "color", '"blue"', "--ttl", "1h", "--purpose", "cache", *WEB)
     assert cli.did("revert", "color", "3", *WEB).out == "6\n"
     entry = cli.did("get", "color", "-lj", *WEB).json
@@ -55,7 +55,7 @@ def test_what_can_not_be_reverted_to(cli: Cli) -> None:
     """The message says why a value is not there, and which values are."""
     cli.did("set", "color", '"red"', *WEB)
     cli.did("set", "color", '"green"', *WEB)
-    cli.did("delete", "color", *WEB)
+    cli.did("delete", "color", "--yes", *WEB)
     cli.did("set", "color", '"blue"', *WEB)
     kept = "values are kept of: 2 (in the trash), 4 (which is there now)"
     for version, reason in (
@@ -66,7 +66,7 @@ def test_what_can_not_be_reverted_to(cli: Cli) -> None:
         refused = cli("revert", "color", version, *WEB)
         assert (refused.code, refused.err) == (3, f"holdfast: {reason}; {kept}\n")
     cli.did("set", "plain", "1")
-    cli.did("delete", "plain")
+    cli.did("delete", "plain", "--yes")
     refused = cli("revert", "plain", "1", "--json")
     assert refused.error["message"] == (
         "the value of version 1 of 'plain' is gone since version 2; no value of it is kept"

@@ -77,7 +77,7 @@ def test_history(cli: Cli) -> None:
     """The changes of a key are told with the newest first."""
     cli.did("set", "k", "1", "--writer", "me")
     cli.did("set", "other", "1")
-    cli.did("delete", "k")
+    cli.did("delete", "k", "--yes")
     cells = [line.split("\t") for line in cli.did("history", "k").out.splitlines()]
     assert [row[1:] for row in cells] == [["deleted", "3", "k", "cli"], ["set", "1", "k", "me"]]
     changes = cli.did("history", "k", "--json", "--limit", "1").json["changes"]

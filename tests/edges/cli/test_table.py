@@ -109,21 +109,21 @@ def test_update_and_delete(table: TableCli) -> None:
     assert table.did("update", "events", "alice", 7, *change).json == item
     told = table.did("update", "events", "alice", 7, "--add", '{"score": 1}', "--json").json
     assert (told["item"]["score"], told["version"]) == (4, 4)
-    assert table.did("delete", "events", "alice", 7).out == "deleted\n"
-    assert table.did("delete", "events", "alice", 7, "--json").json == {"deleted": False}
+    assert table.did("delete", "events", "--yes", "alice", 7).out == "deleted\n"
+    assert table.did("delete", "events", "--yes", "alice", 7, "--json").json == {"deleted": False}
 
 
 def test_conditions_and_versions(table: TableCli) -> None:
     """A write that does not find what it expects is exit code 4 and shows the item that is there."""
     table.did("put", "events", '{"user": "alice", "at": 7}')
     current = {"item": {"user": "alice", "at": 7}, "version": 2, "expires_at": None}
-    failed = table("delete", "events", "alice", 7, "--where", '{"x": {"exists": true}}', "--json")
+    failed = table("delete", "events", "alice", 7, "--yes", "--where", '{"x": {"exists": true}}', "--json")
     assert (failed.code, failed.error["error_code"]) == (4, "CONDITION_FAILED")
     assert failed.error["current"] == current
     lost = table("put", "events", '{"user": "alice", "at": 7}', "--if-version", 0, "--json")
     assert (lost.code, lost.error["error_code"], lost.error["current"]) == (4, "VERSION_CONFLICT", current)
-    assert table("delete", "events", "alice", 7, "--where", "{").code == 2
-    assert table.did("delete", "events", "alice", 7, "--if-version", 2).out == "deleted\n"
+    assert table("delete", "events", "alice", 7, "--yes", "--where", "{").code == 2
+    assert table.did("delete", "events", "--yes", "alice", 7, "--if-version", 2).out == "deleted\n"
 
 
 def test_queries_and_scans(table: TableCli) -> None:
@@ -176,7 +176,7 @@ def test_deadlines_and_sweeps(table: TableCli) -> None:
 def test_changes(table: TableCli) -> None:
     """Each change is a line with its time, op, version, key and writer; images are in the JSON."""
     table.did("put", "events", '{"user": "alice", "at": 7}', "--writer", "me")
-    table.did("delete", "events", "alice", 7)
+    table.did("delete", "events", "--yes", "alice", 7)
     cells = [row.split("\t")[1:] for row in table.did("changes", "events").out.splitlines()]
     assert cells == [["set", "2", '["alice",7]', "me"], ["deleted", "3", '["alice",7]', "cli"]]
     told = table.did("changes", "events", "--since", 2, "--view", "both", "--json").json
@@ -203,7 +203,7 @@ def _every_kind(table: TableCli) -> None:
     table.did(*MAKE, "--ttl-attribute", "expires")
     assert table.did("put", "events", '{"user": "alice", "at": 7}').out == "2\n"
     assert table.did("update", "events", "alice", 7, "--set", '{"x": 1}').json["x"] == 1
-    failed = table("delete", "events", "alice", 7, "--where", '{"x": {"eq": 2}}', "--json")
+    failed = table("delete", "events", "alice", 7, "--yes", "--where", '{"x": {"eq": 2}}', "--json")
     assert (failed.code, failed.error["current"]["version"]) == (4, 3)
     assert table("put", "events", '{"user": "alice", "at": 7}', "--if-version", 9).code == 4
     assert "created_at" in table.did("describe", "events").out
@@ -213,6 +213,6 @@ def _every_kind(table: TableCli) -> None:
     assert table.did("changes", "events").out.count("\n") == 2
     assert table.did("ttl", "get", "events", "alice", 7).out == "never\n"
     assert table.did("sweep", "events").out == "0\n"
-    assert table.did("delete", "events", "alice", 7).out == "deleted\n"
+    assert table.did("delete", "events", "--yes", "alice", 7).out == "deleted\n"
     assert table("get", "events", "alice", 7).code == 3
     assert table.did("drop", "events", "--yes").out == "dropped\n"

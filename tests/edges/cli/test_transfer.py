@@ -58,7 +58,7 @@ def filled(cli: Cli, url: str) -> Cli:
         ("a", 1 - 10**4300, {}),
         ("gone", 1, {"ttl": 3600}),
     )
-    cli.did("delete", "gone")
+    cli.did("delete", "gone", "--yes")
     return cli
 
 
@@ -268,7 +268,7 @@ def test_resume_refuses_what_it_did_not_begin(cli: Cli, version: int) -> None:
     for _ in range(version - 2):
         cli.did("set", "mine", "1")
     if version == 2:
-        cli.did("delete", "k2")
+        cli.did("delete", "k2", "--yes")
     outcome = cli("import", "-", "--resume", stdin=begun + lines([entry_line(3), entry_line(4)]))
     assert (outcome.code, "--resume" in outcome.err) == (2, True)
     assert cli("get", "k4").code == 3

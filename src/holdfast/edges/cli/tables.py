@@ -64,12 +64,17 @@ class Owner(Place):
 
     def tables(self, store: holdfast.Store) -> Tables:
         """Return the handle on the tables."""
+        return store.tables(self.plugin_name)
+
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin, from the option, a variable or a context."""
         plugin = self._spoken().plugin if self.plugin is None else self.plugin
         if not plugin:
             raise holdfast.MissingField(
                 "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
             )
-        return store.tables(plugin)
+        return plugin
 
 
 HERE: Final = Owner()

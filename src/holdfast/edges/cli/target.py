@@ -237,9 +237,20 @@ class Target(Place):
 
     def keys(self, store: holdfast.Store) -> holdfast.KV:
         """Return the handle on the namespace."""
+        names = self._names()
+        return store.kv(*names) if len(names) == 1 else store.semantic(*names)
+
+    @property
+    def owner(self) -> str:
+        """The plugin or the tenant's project, as a question to a person names it."""
+        names = self._names()
+        return f"{'plugin' if len(names) == 1 else 'project'} {'/'.join(names)}"
+
+    def _names(self) -> tuple[str] | tuple[str, str]:
+        """Return the plugin, or the tenant and the project."""
         plugin, tenant, project = self.chosen
         if tenant and project:
-            return store.semantic(tenant, project)
+            return tenant, project
         if tenant or project:
             missing = "project" if tenant else "tenant"
             raise holdfast.MissingField("--tenant and --project belong together", field=missing)
@@ -248,7 +259,7 @@ class Target(Place):
                 "whose keys? Give --plugin NAME (or set HOLDFAST_PLUGIN), or --tenant and --project",
                 field="plugin",
             )
-        return store.kv(plugin)
+        return (plugin,)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import destroys
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
@@ -24,6 +24,7 @@ async def batch(
     content: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
+    yes: Yes = False,
     origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
@@ -31,7 +32,8 @@ async def batch(
 
     A write is {"key": …, "value": …} with the fields of set, {"key": …, "delete": true} or
     {"key": …, "incr": 1}. With checks, {"checks": [{"key": …, "version": 3}], "writes": […]}, nothing is
-    written unless each key has that version; 0 means that it is not there.
+    written unless each key has that version; 0 means that it is not there. A batch that deletes keys asks
+    first.
 
     Parameters
     ----------
@@ -39,6 +41,9 @@ async def batch(
         A list of writes as JSON, or an object with checks and writes; - reads stdin, @FILE a file.
     """
     checks, writes = _parts(read_value(content, text=False, hint=_HINT))
+    if count := _deletions(writes):
+        keys = "1 key" if count == 1 else f"{count} keys"
+        require_yes(f"the batch deletes {keys} of {target.owner}", yes=yes)
     async with target.open() as store:
         done = await target.keys(store).batch(checks=checks, writes=writes, **origin.fields)
     if target.json:
@@ -46,6 +51,13 @@ async def batch(
         return
     for version in done.versions:
         line("-" if version is None else version)
+
+
+def _deletions(writes: Any) -> int:
+    """Return how many of the writes delete a key."""
+    if not isinstance(writes, list):
+        return 0
+    return sum(isinstance(one, dict) and one.get("delete") is True for one in writes)
 
 
 def _parts(content: Any) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import destroys
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, WHERE, IfVersion, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time
 from holdfast.edges.cli.target import Place
@@ -42,12 +42,17 @@ class BlobOwner(Place):
 
     def blobs(self, store: holdfast.Store) -> holdfast.Blobs:
         """Return the handle on the blobs."""
+        return store.blobs(self.plugin_name)
+
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin, from the option, a variable or a context."""
         plugin = self._spoken().plugin if self.plugin is None else self.plugin
         if not plugin:
             raise holdfast.MissingField(
                 "whose blobs? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
             )
-        return store.blobs(plugin)
+        return plugin
 
 
 HERE: Final = BlobOwner()
@@ -178,9 +183,16 @@ async def list_blobs(
 
 @destroys
 async def delete(
-    name: Name, /, *, if_version: IfVersion = None, origin: WriteOptions = UNNAMED, owner: BlobOwner = HERE
+    name: Name,
+    /,
+    *,
+    yes: Yes = False,
+    if_version: IfVersion = None,
+    origin: WriteOptions = UNNAMED,
+    owner: BlobOwner = HERE,
 ) -> None:
     """Delete a blob. One that does not exist is no error."""
+    require_yes(f"blob {name!a} of plugin {owner.plugin_name} is deleted", yes=yes)
     async with owner.open() as store:
         deleted = await owner.blobs(store).delete(name, expected_version=if_version, **origin.fields)
     if owner.json:

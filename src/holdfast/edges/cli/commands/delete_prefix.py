@@ -24,7 +24,7 @@ async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOpti
         if not target.json:
             say(f"{_keys(count)} would be deleted")
         return
-    require_yes(f"every key that begins with {prefix!a} is deleted", yes=yes)
+    require_yes(f"every key of {target.owner} that begins with {prefix!a} is deleted", yes=yes)
     async with target.open() as store:
         count = await _walk(target.keys(store), prefix, origin, target, dry_run=False)
     if target.json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.delete_prefix import delete_all
 from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line
@@ -95,6 +95,7 @@ async def delete(
     if dry_run:
         raise holdfast.ValidationError("--dry-run needs --prefix", field="dry_run")
     assert key is not None
+    require_yes(f"key {key!a} of {target.owner} is deleted", yes=yes)
     async with target.open() as store:
         deleted = await target.keys(store).delete(key, expected_version=if_version, **origin.fields)
     if target.json:

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import destroys
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import UNNAMED, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, rows, shown_key, value
@@ -124,8 +124,11 @@ async def flag_set(
 
 
 @destroys
-async def flag_clear(name: Name, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
+async def flag_clear(
+    name: Name, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, target: Target = HERE
+) -> None:
     """Clear a flag, so that programs use their default. A flag that is not set is no error."""
+    require_yes(f"flag {name!a} of {target.owner} is cleared, and programs use their default", yes=yes)
     async with target.open() as store:
         cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
     if target.json:

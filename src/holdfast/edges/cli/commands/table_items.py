@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import destroys
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, Long, Seconds, WriteOptions
 from holdfast.edges.cli.output import document, item_document, line, rows, shown_time, value
 from holdfast.edges.cli.tables import (
@@ -143,6 +143,7 @@ async def delete(
     sort_key: SortKey = None,
     /,
     *,
+    yes: Yes = False,
     if_version: IfVersion = None,
     where: Condition = None,
     origin: WriteOptions = UNNAMED,
@@ -150,6 +151,8 @@ async def delete(
 ) -> None:
     """Delete an item. An item that does not exist is no error."""
     condition = json_option(where, field="where")
+    item = ", ".join(ascii(part) for part in (partition_key, sort_key) if part is not None)
+    require_yes(f"item {item} of table {table!a} of plugin {owner.plugin_name} is deleted", yes=yes)
     async with owner.open() as store:
         tables = owner.tables(store)
         key = await key_of(tables, table, partition_key, sort_key)
