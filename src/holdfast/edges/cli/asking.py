@@ -6,9 +6,12 @@ done.
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
@@ -53,9 +56,27 @@ def require_yes(what: str, *, yes: bool) -> None:
 
 def _answer(question: str) -> str:
     """Read a line from the terminal. Within a loop Ctrl-C would only be recorded while the read continues."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with _interrupting() as signals:
         print(question, end="", file=sys.stderr, flush=True)
+        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
+            signals.recv(64)
         return sys.stdin.readline()
-    finally:
-        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupting() -> Iterator[socket.socket]:
+    """Make Ctrl-C raise KeyboardInterrupt. Yields a socket that is readable once a signal has arrived.
+
+    A read does not end for a signal that arrives just before it, but `select` does for this socket. The
+    socket stands in for that of a loop, which would take the signal for a Ctrl-C at its next prompt.
+    """
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        told = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(told)
+            signal.signal(signal.SIGINT, handler)
