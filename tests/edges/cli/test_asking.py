@@ -25,6 +25,7 @@ EXAMPLES: Final = {
     "flag clear": ["flag", "clear", "dark"],
     "migrate --reset-clock": ["migrate", "--reset-clock"],
     "migrate down": ["migrate", "down", "base"],
+    "namespace set": ["namespace", "set", "--audit-retention", "60"],
     "table delete": ["table", "delete", "t", "ada"],
     "table drop": ["table", "drop", "t"],
     "table index drop": ["table", "index", "drop", "t", "i"],
@@ -46,8 +47,9 @@ def test_every_command_that_destroys_can_be_confirmed(cli: Cli) -> None:
 
 @pytest.fixture
 def filled(cli: Cli, url: str, tmp_path: Path) -> Cli:
-    """A store with a key, a flag, a blob and an item, all of which a command could destroy."""
+    """A store with a key, a flag, a blob, an item and an audit, all of which a command could destroy."""
     fill(url, ("k", 1, {}))
+    cli.did("namespace", "set", "--audit", "--json")
     (tmp_path / "file").write_bytes(b"bytes")
     cli.did("flag", "set", "dark", "true")
     cli.did("blob", "put", "b", tmp_path / "file")
@@ -68,6 +70,7 @@ def test_a_script_without_yes_destroys_nothing(filled: Cli) -> None:
         assert (outcome.code, outcome.out, "add --yes to do it" in outcome.err) == (2, "", True), name
         assert filled(*words, "--json").error["field"] == "yes", name
     assert _there(filled) == [0, 0, 0, 0]
+    assert filled.did("namespace", "show", "--json").json["policy"]["audit_retention"] is None
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,21 @@ def test_the_loss_is_named(filled: Cli, name: str, told: str) -> None:
     assert filled(*EXAMPLES[name]).err == f"holdfast: {told}: add --yes to do it\n"
     filled.did(*EXAMPLES[name], "-y")
     assert sorted(_there(filled)) == [0, 0, 0, 3]
+
+
+@EVERYWHERE
+def test_a_shorter_retention_of_the_audit_asks(cli: Cli) -> None:
+    """Only a retention that removes records asks: not one for an empty audit, and not a longer one."""
+    prune = ("namespace", "set", "kv/jobs", "--json", "--audit-retention")
+    cli.did(*prune, "1d", "--audit")
+    cli.did("set", "k", "1")
+    refused = cli(*prune, "1h").error["message"]
+    assert refused == "audit records of kv/jobs older than 3600 seconds are removed: add --yes to do it"
+    cli.did(*prune, "1d", "--quota-keys", "5")
+    cli.did(*prune, "2d")
+    assert cli.did(*prune, "1h", "--yes").json["policy"]["audit_retention"] == 3600
+    cli.did("namespace", "set", "kv/jobs", "--json", "--clear", "audit-retention")
+    assert cli(*prune, "9d").code == 2
 
 
 @EVERYWHERE

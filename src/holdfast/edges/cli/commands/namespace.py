@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, MaybeSeconds, WriteOptions, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
@@ -81,6 +82,7 @@ async def recount(namespace: str | None = None, /, *, target: Target = HERE) -> 
         say(f"{name}: {told}")
 
 
+@destroys
 async def set_policy(
     namespace: str | None = None,
     /,
@@ -99,10 +101,13 @@ async def set_policy(
     audit: Annotated[bool | None, Parameter(negative="--no-audit")] = None,
     audit_retention: MaybeSeconds = None,
     clear: tuple[str, ...] = (),
+    yes: Yes = False,
     target: Target = HERE,
     origin: WriteOptions = UNNAMED,
 ) -> None:
     """Change the policy of a namespace. Fields that are not named stay as they are.
+
+    A shorter --audit-retention removes existing records, so it asks first if the audit has any.
 
     Parameters
     ----------
@@ -144,6 +149,8 @@ async def set_policy(
         raise holdfast.MissingField("name a field to set or to clear", field="clear")
     if both := cleared & asked.keys():
         raise holdfast.ValidationError(f"{min(both)} is both set and cleared", field="clear")
+    if audit_retention is not None and not yes:
+        await _ask_to_prune(namespace, audit_retention, target)
     async with target.open() as store:
         name = target.namespace(store, namespace)
         before = msgspec.structs.asdict(await store.policy(name))
@@ -153,6 +160,15 @@ async def set_policy(
         document({"namespace": name, "policy": fields})
     else:
         say(f"{name}: {_told(fields)}")
+
+
+async def _ask_to_prune(namespace: str | None, seconds: int, target: Target) -> None:
+    """Ask before a shorter retention removes records of the audit. No store is open meanwhile."""
+    async with target.look() as store:
+        name = target.namespace(store, namespace)
+        kept, parts = (await store.policy(name)).audit_retention, (await store.stats(name)).parts
+    if parts.audit and (kept is None or seconds < kept):
+        require_yes(f"audit records of {name} older than {seconds} seconds are removed", yes=False)
 
 
 def _field(name: str) -> str:
