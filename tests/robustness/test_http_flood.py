@@ -27,7 +27,8 @@ PATIENCE: Final = 30
 """For how many seconds an answer is waited for: a busy machine is no error."""
 GROWTH: Final = 256 * 1024 * 1024
 """By how many bytes the service may grow. Each of 200 connections may have 256 KB that are not parsed yet and
-as much that is not sent; bodies that arrive have 64 MB at the most, and so have requests that wait."""
+as much that is not sent; bodies that arrive have 32 MB at the most, twice while their pieces are joined, and
+requests that wait have 64 MB."""
 
 
 class Quiet:

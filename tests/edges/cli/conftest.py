@@ -185,6 +185,7 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "pydantic", raising=False)  # commands do not have it
     return Cli(capsys, monkeypatch)
 
 

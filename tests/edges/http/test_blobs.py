@@ -16,8 +16,8 @@ import pytest
 from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
 from holdfast.clock import ManualClock
 from holdfast.edges.http import blobs as transfers
-from holdfast.edges.http import connections
 from holdfast.edges.http.connections import BoundedConnection
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.nats.service import Settings
 from holdfast.testing.conformance.blobs import content, kept
 from tests.edges.http.ground import Served, served
@@ -280,19 +280,23 @@ async def test_malformed_fields_of_bytes(
     assert (await here.store.blobs("trivia").list()).blobs == []
 
 
-async def test_only_whole_parts_gain_a_client_time(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client has a new limit of time after each part that it sends or receives, and none for trickling."""
+async def test_whole_parts_gain_a_client_time(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has a new limit of time after each part that it sends or receives."""
     moved: list[str] = []
     monkeypatch.setattr(BoundedConnection, "moved", lambda self: moved.append(self.scope["method"]))
     await here.ask("PUT", BLOB, LARGE)
     await here.ask("GET", BLOB)
     assert (moved.count("PUT"), moved.count("GET")) == (4, 4)
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.5)
+
+
+async def test_trickling_gains_a_client_no_time(bus: str, tmp_path: Path) -> None:
+    """A client that sends a byte now and then has the time of one answer for all of it."""
 
     async def trickle() -> AsyncIterator[bytes]:
         while True:
             yield b"x"
             await asyncio.sleep(0.05)
 
-    with pytest.raises((httpx.RemoteProtocolError, httpx.WriteError, httpx.ReadError)):
-        await here.client.put(BLOB, content=trickle())
+    async with served(tmp_path / "state.db", bus, limits=HttpLimits(answer_seconds=0.5)) as here:
+        with pytest.raises((httpx.RemoteProtocolError, httpx.WriteError, httpx.ReadError)):
+            await here.client.put(BLOB, content=trickle())

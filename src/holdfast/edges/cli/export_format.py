@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import rules
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.model import Entry
 
@@ -96,8 +97,10 @@ def sorting() -> Iterator[Sorter]:
         yield Sorter(file)
 
 
-def read_entry(line: bytes, verbs: Verbs) -> Entry:
+def read_entry(line: bytes, verbs: Verbs, *, most: int) -> Entry:
     """Parse the entry in a line and check that it may be loaded into the namespace of these verbs.
+
+    `most` is the size of the largest value that the namespace allows.
 
     Raises:
         ValidationError: The line holds no valid entry.
@@ -105,6 +108,8 @@ def read_entry(line: bytes, verbs: Verbs) -> Entry:
     """
     entry = _decoded(line)
     verbs.load([entry], keep_versions=True)
+    if len(line) > most:
+        rules.encode_value(entry.value, most=most)
     return entry
 
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.clock import moment
 from holdfast.edges.cli.export_format import read_entry
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, semantic_root
+from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, MAX_VALUE_BYTES, semantic_root
 
 if TYPE_CHECKING:
     from holdfast.handles.kv import KV
@@ -46,14 +46,25 @@ class Importer:
         after: The version after which to resume an import that kept versions; 0 to start from the beginning.
         keeps_versions: Whether entries keep their versions.
         dry_run: Whether lines are only checked.
+        most: The size of the largest value that the namespace allows; the usual limit if None.
     """
 
-    def __init__(self, store: Store, keys: KV, *, after: int, keeps_versions: bool, dry_run: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keys: KV,
+        *,
+        after: int,
+        keeps_versions: bool,
+        dry_run: bool,
+        most: int | None = None,
+    ) -> None:
         self._store = store
         self._keys = keys
         self._after = after
         self._joined = after == 0
         self._verbs = store.verbs(keys.namespace, root=semantic_root(keys.namespace))
+        self._most = most or MAX_VALUE_BYTES
         self._last = 0
         self._chunk: list[Entry] = []
         self._room = MAX_TRANSFER_BYTES
@@ -63,7 +74,7 @@ class Importer:
     async def take(self, number: int, line: bytes) -> None:
         """Take a line; errors in it are raised when its chunk is written."""
         try:
-            entry = read_entry(line, self._verbs)
+            entry = read_entry(line, self._verbs, most=self._most)
             self._in_order(entry)
         except HoldfastError as error:
             self._bad.append(f"line {number}: {error.message}")

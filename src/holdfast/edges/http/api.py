@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.edges.http.routes import Found
     from holdfast.store import Store
 
-BODIES: Final = 64
+BODIES: Final = 32
 """Number of bodies of the maximum size that may be received at once."""
 
 WATCHED: Final = "changes"

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.clock import TICKS
@@ -118,6 +119,19 @@ class ReadingTurns:
             self.wait(next(iter(self._waiting)))
 
 
+class _Flow(FlowControl):
+    """uvicorn's flow control, but nothing is read from a client while data of it waits to be parsed."""
+
+    def __init__(self, transport: asyncio.Transport, connection: BoundedConnection) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        """Read on, since the application takes what it was sent."""
+        if not self._connection.parse_soon():
+            super().resume_reading()
+
+
 class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed if its client is too slow or if there are too many connections.
 
@@ -152,6 +166,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
         super().connection_made(transport)
+        self.flow = _Flow(transport, self)
         self._allow(self._limits.request_seconds)
         most = min(self._limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         if len(self.connections) > most:
@@ -201,13 +216,25 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _read_on(self) -> None:
         """Go on with what has been received while there is room for more requests, then with the rest."""
-        room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused
+        room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused and not self._body_waits()
         if self._unread and room:
             self._turns.wait(self)
         self._hold_back(bool(self._unread) or not room)
 
+    def parse_soon(self) -> bool:
+        """Go on with what has been received. Returns False if all of it has been parsed."""
+        if not self._unread:
+            return False
+        self.loop.call_soon(self._read_on)
+        return True
+
+    def _body_waits(self) -> bool:
+        """Return whether the application has yet to take much of a body."""
+        cycle = self.cycle
+        return bool(cycle) and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
+
     def _hold_back(self, full: bool) -> None:
-        """Read no more from the client, or go on. A large body is held back by uvicorn itself."""
+        """Read no more from the client, or go on."""
         if full:
             self.flow.pause_reading()
         elif self._held_back:

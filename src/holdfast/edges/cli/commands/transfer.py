@@ -93,6 +93,7 @@ async def import_entries(
                 after=version if resume else 0,
                 keeps_versions=version == 0 or resume,
                 dry_run=dry_run,
+                most=(await store.policy(keys.namespace)).max_value_bytes,
             )
             if not intake.tally.keeps_versions and not target.json:
                 say(f"{keys.namespace} has been written to before, so the entries get new versions")
