@@ -42,7 +42,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         id: Its name, by which it is revoked.
-        plugin: The plugin whose keys and tables it is for, if any.
+        plugin: The plugin whose keys, tables and blobs it is for, if any.
         tenant: The tenant whose project it is for, if any.
         project: The tenant's project.
         operator: Whether it is for operators, who may do everything.
@@ -112,7 +112,7 @@ class Tokens:
         """Make a token for a plugin, for a tenant's project, or for operators.
 
         Args:
-            plugin: The plugin whose keys and tables it is for.
+            plugin: The plugin whose keys, tables and blobs it is for.
             tenant: The tenant whose project it is for, with `project`.
             project: The tenant's project.
             operator: Whether it is for operators, who may do everything.

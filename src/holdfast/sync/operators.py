@@ -159,7 +159,7 @@ class Tokens(Facade):
         """Make a token for a plugin, for a tenant's project, or for operators.
 
         Args:
-            plugin: The plugin whose keys and tables it is for.
+            plugin: The plugin whose keys, tables and blobs it is for.
             tenant: The tenant whose project it is for, with `project`.
             project: The tenant's project.
             operator: Whether it is for operators, who may do everything.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING
 
 from tests.edges.cli.conftest import EVERYWHERE
@@ -52,6 +53,18 @@ def test_stdin_and_what_is_missing(cli: Cli, tmp_path: Path) -> None:
     ):
         assert cli("blob", *wrong).code == 2, wrong
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+
+
+def test_a_file_is_replaced_only_by_force(cli: Cli, tmp_path: Path) -> None:
+    """`get` refuses to overwrite a file without `--force`, and only its owner can read what it writes."""
+    cli.did("blob", "put", "b", "-", stdin=DATA)
+    out = tmp_path / "out"
+    out.write_bytes(b"mine")
+    refused = cli("blob", "get", "b", "-o", out)
+    assert (refused.code, out.read_bytes()) == (2, b"mine")
+    assert "--force replaces it" in refused.err
+    cli.did("blob", "get", "b", "-o", out, "--force")
+    assert (out.read_bytes(), stat.S_IMODE(out.stat().st_mode)) == (DATA, 0o600)
 
 
 def test_a_page_and_all_pages(cli: Cli) -> None:

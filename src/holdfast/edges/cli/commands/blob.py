@@ -7,10 +7,9 @@ a time. A file that `get` writes appears whole or not at all.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from mimetypes import guess_type
 from pathlib import Path
@@ -21,12 +20,13 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.commands.transfer import opened_output, require_free
 from holdfast.edges.cli.options import UNNAMED, WHERE, IfVersion, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time
 from holdfast.edges.cli.target import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 Name = Annotated[str, Parameter(help="The blob's name.")]
 _RANGE: Final = re.compile(r"(\d+)-(\d*)", re.ASCII)
@@ -107,6 +107,7 @@ async def get(
     *,
     output: Annotated[str | None, Parameter(alias="-o")] = None,
     part: Annotated[str | None, Parameter(name="--range")] = None,
+    force: bool = False,
     owner: BlobOwner = HERE,
 ) -> None:
     """Write a blob to stdout, or to a file.
@@ -114,18 +115,21 @@ async def get(
     Parameters
     ----------
     output
-        The file. It appears when all bytes have arrived, and replaces an existing one.
+        The file. It appears when all bytes have arrived, and only its owner can read it.
     part
         Only these bytes, as FIRST-LAST, counted from 0; FIRST- for all from there on.
+    force
+        Replace the file if it exists.
     """
     start, end = _bounds(part)
+    require_free(output, force=force, field="output")
     if output is None and on_terminal():
         raise holdfast.ValidationError("bytes don't belong on a terminal: give --output FILE", field="output")
     async with owner.look() as store:
         reader = await owner.blobs(store).get(name, start=start, end=end)
         if reader is None:
             raise _absent(name)
-        with _written(output) as file:
+        with opened_output(output, force=force) as file:
             async for piece in reader:
                 await asyncio.to_thread(file.write, piece)
 
@@ -233,26 +237,3 @@ def _read(file: str) -> IO[bytes]:
         return Path(file).open("rb")
     except OSError as error:
         raise holdfast.ValidationError(f"{file} can't be read: {error.strerror}", field="file") from None
-
-
-@contextmanager
-def _written(output: str | None) -> Iterator[IO[bytes]]:
-    """Open stdout, or a file beside the wanted one that takes its place at the end."""
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    unfinished = Path(f"{output}.{os.getpid()}.part")
-    try:
-        file = unfinished.open("xb")
-    except OSError as error:
-        raise holdfast.ValidationError(
-            f"{output} can't be written: {error.strerror}", field="output"
-        ) from None
-    try:
-        with file:
-            yield file
-        unfinished.replace(output)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
