@@ -61,11 +61,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     """An operation in one namespace.
 
     A `weighed` command is refused if the values stored under its keys are too large for one request. A
-    `limited` command counts towards the rate limit of its namespace.
+    `limited` command counts towards the rate limit of its namespace. The size of a `bulky` command is that of
+    bytes which are passed on unread, so that it takes the event loop little time.
     """
 
     weighed: ClassVar[bool] = False
     limited: ClassVar[bool] = False
+    bulky: ClassVar[bool] = False
 
     namespace: str
 
@@ -123,6 +125,8 @@ class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
 
 class Set(KeyChange, frozen=True, kw_only=True, gc=False):
     """Store a value, replacing any existing one. `size` is its size in bytes."""
+
+    bulky: ClassVar[bool] = True
 
     value: str
     size: int

@@ -45,8 +45,8 @@ PLANTS: Final = (
     Plant(
         "a dear command does not wait for reads",
         "pipeline/batcher.py",
-        "waiting.command.cost > DEAR and not waiting.held:",
-        "waiting.command.cost > DEAR:",
+        "_is_dear(waiting.command) and not waiting.held:",
+        "_is_dear(waiting.command):",
         _BATCHER,
     ),
     Plant(
@@ -66,7 +66,7 @@ PLANTS: Final = (
     Plant(
         "a dear command shares its group",
         "pipeline/batcher.py",
-        "                dear = cost > DEAR\n",
+        "                dear = _is_dear(command)\n",
         "                dear = False\n",
         _BATCHER,
     ),
@@ -94,7 +94,7 @@ PLANTS: Final = (
     Plant(
         "a group has no bound in bytes",
         "pipeline/batcher.py",
-        "            if room < 0:\n",
+        "            if room < 0 and group:\n",
         "            if False:\n",
         _BATCHER,
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.blobs.commands import PutPart
 from holdfast.commands import Got, Many, Origin, Set
 from holdfast.pipeline.batcher import DEAR, Batcher, GroupDone
 
@@ -134,9 +135,10 @@ async def test_a_namespace_keeps_its_order(engine: Engine) -> None:
 
 
 async def test_the_largest_value_is_not_dear(engine: Engine) -> None:
-    """Single keys are grouped, whatever the size of their values."""
-    large = [put(name, size=65_536) for name in "ab"]
-    assert all(one.cost <= DEAR < dear("A").cost for one in large)
+    """Single keys are grouped, whatever the size of their values, and so are parts of blobs."""
+    large = [put(name, size=524_288) for name in "ab"]
+    assert all(one.cost > DEAR for one in large)
+    assert PutPart.bulky
     assert await engine.behind_a_closed_door([*large]) == [["a", "b"]]
 
 

@@ -28,6 +28,7 @@ class PutPart(UploadChange, frozen=True, kw_only=True, gc=False):
     """Store a part of an upload. A part that has arrived before is left as it is."""
 
     verb: ClassVar[str] = "put_part"
+    bulky: ClassVar[bool] = True
 
     upload: int
     number: int
@@ -59,6 +60,8 @@ class StoreBlob(KeyChange, frozen=True, kw_only=True, gc=False):
     Its bytes are in the parts of an upload or, if there is at most one part, in `data`. `metadata` is JSON
     text.
     """
+
+    bulky: ClassVar[bool] = True
 
     upload: int | None = None
     data: bytes | None = None

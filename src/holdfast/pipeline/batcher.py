@@ -32,8 +32,8 @@ _log = logging.getLogger("holdfast")
 
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 DEAR: Final = 96 * 1024
-"""Cost of a command above which it is executed alone. A key with the largest value costs less, and 400 small
-writes in one call cost more."""
+"""Cost of a command above which it is executed alone, unless it is bulky. A key with the largest value costs
+less, and 400 small writes in one call cost more."""
 
 
 class GroupDone(msgspec.Struct, frozen=True):
@@ -108,14 +108,14 @@ class _Lane:
             cost = 0 if command is None else command.cost
             room -= cost
             if cost > DEAR or waiting.after or behind:
-                dear = cost > DEAR
+                dear = _is_dear(command)
                 if dear or waiting.namespace in behind or waiting.held:
                     self._owed |= dear
                     room += cost
                     behind.add(waiting.namespace)
                     stays.append(pending.popleft())
                     continue
-            if room < 0:
+            if room < 0 and group:
                 break
             if command is not None:
                 run = type(command) is ExpireRun
@@ -136,7 +136,7 @@ class _Lane:
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
-                if waiting.command is not None and waiting.command.cost > DEAR and not waiting.held:
+                if _is_dear(waiting.command) and not waiting.held:
                     del self.waiting[place]
                     return [waiting]
         return []
@@ -323,6 +323,10 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+def _is_dear(command: Command | None) -> bool:
+    return command is not None and command.cost > DEAR and not command.bulky
 
 
 def _touched(command: Command) -> Sequence[tuple[str, str | None]]:
