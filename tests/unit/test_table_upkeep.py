@@ -17,10 +17,12 @@ import holdfast
 import holdfast.upkeep.tables
 from holdfast.clock import ManualClock
 from holdfast.commands import Removed
+from holdfast.decide import Loaded, decide
 from holdfast.edges import serve
 from holdfast.edges.settings.table import Config
 from holdfast.engine import Scan
 from holdfast.errors import Busy, Unavailable
+from holdfast.rows import DROPPED, Address, Namespace, Row
 from holdfast.store import Store
 from holdfast.tables.commands import Defined, FillIndex, Purge
 from holdfast.upkeep.tables import finish_indexes, reap_tables, sweep_tables
@@ -131,6 +133,18 @@ async def test_nothing_is_left_of_a_dropped_table(tmp_path: Path) -> None:
         purge = Purge(namespace="table/trivia", space=items, keys=(key,), last=True)
         assert await store.execute(purge) == Removed(0)
         assert await tables.get_item("stays", 1) is not None
+
+
+def test_rows_that_another_process_has_purged_are_not_counted() -> None:
+    """A purge of rows that another process has just removed removes and counts nothing."""
+    marker = Row(value="", size=0, version=1, created_at=0, updated_at=0)
+    loaded = Loaded(
+        namespaces={"table/trivia": Namespace(name="table/trivia", keys=1)},
+        rows={Address("table/trivia", DROPPED, b"item/1"): marker},
+    )
+    purge = Purge(namespace="table/trivia", space="item/1", keys=(b"gone",), last=False)
+    outcome = decide(loaded, [purge], 0)
+    assert (outcome.results, outcome.rows, outcome.namespaces) == ([Removed(0)], {}, [])
 
 
 async def test_a_store_that_is_opened_goes_on_with_indexes(tmp_path: Path) -> None:
