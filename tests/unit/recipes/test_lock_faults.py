@@ -106,9 +106,10 @@ async def test_storage_that_stays_away(
     """Without a renewal the lock is lost at its deadline, by the holder's own clock; the log tells why."""
     with refusal(LockLost, says="the storage is away"):
         async with kv.lock("a", ttl=30) as lock:
-            engine.always = "away"
+            engine.always, asked = "away", engine.writes
             clock.advance(29)
-            await steps(50)
+            await until(lambda: engine.writes > asked)
+            await steps(20)  # the refusal arrives, and the next attempt is not due yet
             assert lock.held
             clock.advance(1)
             await asyncio.Event().wait()
