@@ -21,7 +21,7 @@ PART_BYTES: Final = 262_144
 """Size of every part but the last."""
 MAX_BLOB_BYTES: Final = 5 * 1024**3
 MOST_AHEAD: Final = 64
-"""How far a part may be ahead of the first one that is still missing."""
+"""Number of parts by which a part may be ahead of the first one that is missing."""
 UPLOAD_IDLE: Final = 3_600
 """Seconds after its last part at which an unfinished upload is given up."""
 GRACE: Final = 60

@@ -25,7 +25,7 @@ class Readable(Protocol):
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Content: TypeAlias = Bytes | Readable | Iterable[Bytes] | AsyncIterable[Bytes]
-"""What `put` takes: bytes, a file, or an iterator of bytes, synchronous or not."""
+"""The forms of data that `put` takes: bytes, a file, or an iterator of bytes, synchronous or not."""
 
 _FORMS: Final = "data must be bytes, a file open for reading bytes, or an iterator of bytes"
 

@@ -136,7 +136,7 @@ class HoldfastSession(SessionABC):
 
 
 class _Head(NamedTuple):
-    """How many items a session has, and below which prefix they are."""
+    """The number of items of a session, and the prefix of their keys."""
 
     version: int
     items: int

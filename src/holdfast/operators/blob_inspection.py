@@ -29,7 +29,7 @@ AT_ONCE: Final = 4
 
 
 class Bytes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts of an upload turned out to be. `wrong` are those that don't match their checksums."""
+    """The findings about the parts of an upload. `wrong` are those that don't match their checksums."""
 
     parts: int
     size: int

@@ -1,4 +1,4 @@
-"""What the generated classes of `holdfast.sync` are built on.
+"""The foundation of the generated classes of `holdfast.sync`.
 
 Law: a facade holds an asynchronous handle and the thread that serves it, and knows nothing of verbs.
 """

@@ -1,6 +1,6 @@
 """Messages about blobs. A message that carries bytes has them as its payload, and its fields in a header.
 
-Bytes within JSON would take a third more room and time. A reply in which nothing but an error is told is JSON
+Bytes within JSON would take a third more room and time. A reply that holds only an error is JSON
 like any other.
 
 Law: as in `holdfast.wire.writes`: the fields hold everything that a command holds.

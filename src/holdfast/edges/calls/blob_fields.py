@@ -20,7 +20,7 @@ Checksum = Annotated[str, Meta(description="The SHA-256 of the bytes, in hexadec
 
 
 class AboutFields(TtlFields, kw_only=True):
-    """What is said about a blob that is stored."""
+    """The description of a blob that is stored."""
 
     content_type: Annotated[
         str | UnsetType, Meta(description="The content type; `application/octet-stream` if not given.")

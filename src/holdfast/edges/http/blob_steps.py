@@ -64,7 +64,7 @@ class BlobSteps:
         self._queue = queue
         self._deadline = deadline
         self.taken = False
-        """Whether a step was queued, so that a refusal is recorded already."""
+        """True once a step was queued: a refusal is recorded already."""
 
     async def execute(self, command: WriteCommand) -> Result:
         """Execute a command on blobs."""

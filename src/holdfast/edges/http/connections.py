@@ -93,7 +93,7 @@ class InTurn:
 
 
 class ReadingTurns:
-    """Lets connections that have sent much take turns, so that nobody waits until all of it is parsed."""
+    """Turns of connections that have sent much, so that no request waits until all of it is parsed."""
 
     def __init__(self) -> None:
         self._waiting: dict[BoundedConnection, None] = {}

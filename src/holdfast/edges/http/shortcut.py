@@ -81,7 +81,7 @@ class Quick:
 
 
 class Shortcut:
-    """Tells which requests take the shortcut.
+    """The choice of requests that take the shortcut.
 
     Args:
         api: The door.

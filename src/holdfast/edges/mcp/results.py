@@ -56,7 +56,7 @@ NEXT: Final[dict[str, str]] = {
     "DATABASE_ERROR": _GIVE_UP,
     "INTERNAL_ERROR": _GIVE_UP,
 }
-"""What an agent should do after each code."""
+"""Advice for an agent, by error code."""
 _REUSED: Final = "Another call has used this request_id. Call again with a new one."
 _GONE: Final = (
     "The entry is gone. Call the tool with expected_version 0 to create it anew, or leave it; history says "

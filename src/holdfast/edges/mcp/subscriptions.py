@@ -3,8 +3,8 @@
 Clients of the protocol's revision 2026-07-28 hold a stream open, and the SDK's `ListenHandler` serves it.
 Clients of earlier revisions subscribe to one resource at a time, and notifications go to their connection.
 
-Law: one watch follows a namespace for all its subscribers, from before the first of them is told that it is
-subscribed until the last has gone. An event says that something changed, never what: a client reads it again
+Law: one watch follows a namespace for all its subscribers, from before the first subscription is
+confirmed until the last one ends. An event says that something changed, never what: a client reads it again
 and is judged again.
 """
 

@@ -1,4 +1,4 @@
-"""What blobs share with entries: deadlines, trash, copies, quotas, journal and audit.
+"""The rules that blobs share with entries: deadlines, trash, copies, quotas, journal and audit.
 
 Law: see the package. What is left of a blob shows in the bytes that its namespace keeps.
 """
