@@ -159,6 +159,7 @@ class BoundedConnection(HttpToolsProtocol):
         """The request whose body is being received, if it takes the shortcut."""
         self._asked: deque[QuickRequest | InTurn] = deque()
         self._unread = b""
+        self._parsed = 0  # of the unread bytes: to cut off each parsed piece would copy the rest
         self._body_left = 0
         self._held_back = False
         self._last = False
@@ -188,7 +189,7 @@ class BoundedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse received data, at once if it is little. A head that is too long or too slow is refused."""
         if self._unread or len(data) > PIECE:
-            self._unread += data
+            self._unread, self._parsed = self._unread[self._parsed :] + data, 0
             self._read_on()
         else:
             self._parse(data)
@@ -206,9 +207,12 @@ class BoundedConnection(HttpToolsProtocol):
     def parse_piece(self) -> None:
         """Parse the next piece of what has been received. Of a body, which costs little, a piece is large."""
         size = max(PIECE, min(BODY_PIECE, self._body_left))
-        piece, self._unread = self._unread[:size], self._unread[size:]
+        piece = self._unread[self._parsed : self._parsed + size]
         if not piece:
             return  # the connection has been lost
+        self._parsed += len(piece)
+        if self._parsed == len(self._unread):
+            self._unread, self._parsed = b"", 0
         self._parse(piece)
         if self.transport.is_closing():
             self._unread = b""
@@ -216,6 +220,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _read_on(self) -> None:
         """Go on with what has been received while there is room for more requests, then with the rest."""
+        if self.transport.is_closing():
+            return
         room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused and not self._body_waits()
         if self._unread and room:
             self._turns.wait(self)
