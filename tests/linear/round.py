@@ -11,7 +11,7 @@ import random
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import holdfast
 from tests.linear.checker import Verdict, judge
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Sequence
 
+F_contra = TypeVar("F_contra", contravariant=True)
+T = TypeVar("T")
+
 PROCESSES: Final = 2
 TIMEOUT: Final = 0.5
 """After how many seconds a client gives up."""
@@ -33,6 +36,14 @@ SLACK: Final = 250_000_000
 clock a little before the commit, and what it knows of a client's clock is not exact."""
 STALL_SECONDS: Final = 60.0
 """For how long no operation may end before a round is given up."""
+
+
+class Target(Protocol[F_contra]):
+    """What the faults of a round strike."""
+
+    async def strike(self, fault: F_contra, chance: random.Random) -> None:
+        """Do something bad, and mend it."""
+        ...
 
 
 class Round(NamedTuple):
@@ -100,21 +111,23 @@ async def play(
             nats_server() as server,
             Services.running(server, storage, folder, number=services, pause=pause) as target,
         ):
-            load_ = _Load(server.url, folder, operations, seed)
+            load_ = Load(server.url, folder, operations, seed)
             await load_.run(target, chance.sample(list(faults), len(faults)), chance)
             history = load_.history()
             async with asyncio.timeout(STALL_SECONDS):
-                history += await _last_look(server.url, history)
+                history += await last_look(server.url, history)
     seconds = time.monotonic() - began
     verdict = await asyncio.to_thread(judge, history, slack=SLACK)
     name = f"{storage.partition(':')[0] if '://' in storage else 'sqlite'}/{services}"
     return Round(name, history, collections.Counter(faults), seconds, verdict)
 
 
-class _Load:
+class Load:
     """The processes with the clients, and how far they are."""
 
-    def __init__(self, url: str, folder: Path, operations: int, seed: int) -> None:
+    def __init__(
+        self, url: str, folder: Path, operations: int, seed: int, *, timeout: float = TIMEOUT
+    ) -> None:
         share, start = operations // PROCESSES, time.monotonic_ns()
         self._operations = share * PROCESSES
         self._plans = [
@@ -125,14 +138,14 @@ class _Load:
                 seed=seed,
                 operations=share,
                 start=start,
-                timeout=TIMEOUT,
+                timeout=timeout,
             )
             for number in range(1, PROCESSES + 1)
         ]
         self._ended = dict.fromkeys(range(PROCESSES), 0)
         self._moved = asyncio.Condition()
 
-    async def run(self, target: Services, faults: list[Fault], chance: random.Random) -> None:
+    async def run(self, target: Target[T], faults: Sequence[T], chance: random.Random) -> None:
         """Have all operations made, with the faults at instants spread over them."""
         processes = [await launch(plan) for plan in self._plans]
         try:
@@ -171,7 +184,7 @@ class _Load:
         return [operation for plan in self._plans for operation in load(Path(plan.path))]
 
 
-async def _last_look(url: str, history: Sequence[Operation]) -> list[Operation]:
+async def last_look(url: str, history: Sequence[Operation]) -> list[Operation]:
     """Read every key once more when all is quiet, so that a write that was lost is missed by somebody."""
     seen = []
     async with holdfast.open(f"{url}?timeout=10") as store:

@@ -1,0 +1,179 @@
+"""`holdfast cluster`: the nodes of a cluster, its log and its snapshots.
+
+Law: nothing here opens a replica. The nodes are asked over NATS, and answer for themselves.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.options import seconds
+from holdfast.edges.cli.output import document, line, rows, say, shown_time
+from holdfast.edges.cli.target import STORE, Place
+from holdfast.engines.cluster.address import cluster_address
+from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.engines.cluster.membership import LogServers
+    from holdfast.engines.cluster.operators import ClusterStatus, NodeStatus
+    from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
+
+Patience = Annotated[float, Parameter(converter=seconds)]
+
+_NODES: Final = ("host", "pid", "node", "version", "clock ms", "shard", "at", "behind", "state", "bytes")
+_SNAPSHOTS: Final = ("shard", "at", "made", "bytes", "stored", "id")
+_CONTENTS: Final = ("shard", "at", "host", "node", "rows", "hash")
+
+
+async def status(*, target: Place = STORE) -> int:
+    """Show the nodes of a cluster, its shards and their owners, its log, its snapshots, and what is wrong.
+
+    The exit code is 1 if something is wrong.
+    """
+    async with _operator(target) as operator:
+        found = await operator.status()
+    if target.json:
+        document(found)
+    else:
+        _show(found)
+    return ERROR if found.troubles else OK
+
+
+async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
+    """Compare all replicas of a cluster: each node hashes its rows, all at the same place in the log.
+
+    Nodes go on serving meanwhile. The exit code is 1 if two replicas differ or a node did not answer.
+
+    Parameters
+    ----------
+    wait
+        Seconds to wait for the nodes; 60 if not given.
+    """
+    patience = _waiting(wait)
+    async with _operator(target) as operator:
+        found = await operator.verify(seconds=patience)
+    if target.json:
+        document({"equal": found.equal, **msgspec.structs.asdict(found)})
+        return OK if found.equal else ERROR
+    rows(_CONTENTS, map(_contents_cells, found.contents))
+    for shard in found.differing:
+        say(f"the replicas of shard {shard} do not hold the same rows", colour="red")
+    for node in found.stopped:
+        say(f"the node on {node} does not serve: holdfast cluster status says why", colour="red")
+    for node in found.silent:
+        say(f"the node on {node} did not answer in time", colour="red")
+    if found.equal:
+        say("all replicas hold the same rows")
+    return OK if found.equal else ERROR
+
+
+async def snapshot(*, wait: Patience = 600, target: Place = STORE) -> None:
+    """Make a snapshot of every shard, keep it in JetStream, and trim the log behind it.
+
+    A node that is new or far behind begins with the newest snapshot. Two of each shard are kept.
+
+    Parameters
+    ----------
+    wait
+        Seconds to wait; 600 if not given.
+    """
+    patience = _waiting(wait)
+    async with _operator(target) as operator:
+        done = await operator.snapshot(seconds=patience)
+    if target.json:
+        document(done)
+        return
+    rows(_SNAPSHOTS, map(_snapshot_cells, done.snapshots))
+    say(f"snapshots: {len(done.snapshots)}; messages trimmed from the log: {done.trimmed}")
+
+
+async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> None:
+    """Have more NATS servers keep the log of a cluster, and its snapshots.
+
+    The servers must form a NATS cluster by now. Nodes go on serving meanwhile.
+
+    Parameters
+    ----------
+    to
+        The number of servers that are to keep the log; 3 if not given.
+    wait
+        Seconds to wait until all of them have it; 600 if not given.
+    """
+    patience = _waiting(wait)
+    async with _operator(target) as operator:
+        _show_servers(await operator.membership.grow(to, seconds=patience), target)
+
+
+async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE) -> None:
+    """Have another NATS server keep the log of a cluster instead of one that is gone or is to go.
+
+    Start the other server first. Nodes go on serving meanwhile.
+
+    Parameters
+    ----------
+    server
+        The name of the server, as `holdfast cluster status` shows it.
+    wait
+        Seconds to wait until the other one has the log; 600 if not given.
+    """
+    patience = _waiting(wait)
+    async with _operator(target) as operator:
+        _show_servers(await operator.membership.remove(server, seconds=patience), target)
+
+
+def _show_servers(done: LogServers, target: Place) -> None:
+    if target.json:
+        document(done)
+        return
+    say(f"the log is {'now' if done.changed else 'already'} kept by {', '.join(done.servers)}")
+
+
+def _operator(target: Place) -> ClusterOperator:
+    url = target.address
+    if not url.startswith("cluster://"):
+        raise ValidationError("name the cluster with --url cluster://HOST,HOST,HOST/NAME", field="url")
+    return ClusterOperator(cluster_address(url))
+
+
+def _waiting(wait: float) -> float:
+    if not 0 < wait <= 86_400:
+        raise ValidationError("wait must be more than 0 and at most 86400 seconds", field="wait")
+    return wait
+
+
+def _show(found: ClusterStatus) -> None:
+    log = found.log
+    kept = f"kept by {', '.join([log.leader or 'no leader', *log.followers])}"
+    line(f"log of {found.name}: messages {log.first} to {log.last}, {log.bytes} bytes, {kept}")
+    rows(_NODES, (cells for node in found.nodes for cells in _node_cells(node)))
+    if found.snapshots:
+        rows(_SNAPSHOTS, map(_snapshot_cells, found.snapshots))
+    for trouble in found.troubles:
+        say(trouble, colour="red")
+
+
+def _node_cells(node: NodeStatus) -> Iterator[tuple[str | int, ...]]:
+    report = node.report
+    for shard in report.shards:
+        state = "stopped" if shard.stopped else "leads" if shard.leads else "follows"
+        yield (
+            *(report.host, report.pid, report.node, report.version, node.offset_ms),
+            *(shard.shard, shard.seq, shard.behind, state, shard.bytes),
+        )
+
+
+def _contents_cells(one: ContentsReport) -> tuple[str | int, ...]:
+    return one.shard, one.seq, one.host, one.node, one.rows, one.error or one.hash
+
+
+def _snapshot_cells(note: SnapshotNote) -> tuple[str | int, ...]:
+    made = shown_time(datetime.fromtimestamp(note.made_at / 1000, UTC))
+    return note.shard, note.seq, made, note.bytes, note.stored, note.id

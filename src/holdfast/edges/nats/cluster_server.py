@@ -1,0 +1,174 @@
+"""The NATS server of a machine in a cluster: its configuration, and the URL of the node beside it.
+
+Law: the server syncs every write. It lets in other servers only with the shared secret, and over a network
+only with TLS. Its name never changes, since the others know it by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast import private
+from holdfast.edges.settings.addresses import is_loopback
+from holdfast.engines.cluster.servers import elected, missing
+from holdfast.errors import Unavailable, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.edges.settings.table import Config
+
+ROUTE_PORT: Final = 6222
+MONITOR_OFFSET: Final = 4000
+"""How far the monitoring port is from the port for clients: 8222 beside 4222."""
+LOOK_SECONDS: Final = 0.5
+_USER: Final = "holdfast"
+
+
+def in_cluster(config: Config) -> Config:
+    """Return the settings of a machine with the URL of its node, if it is part of a cluster.
+
+    Raises:
+        ValidationError: A setting is missing or contradicts another; `field` names it.
+    """
+    if config.cluster is None:
+        if config.peers:
+            raise ValidationError("peers needs the name of the cluster: give --cluster", field="peers")
+        return config
+    _require_agreeing(config)
+    return msgspec.structs.replace(config, db=node_url(config))
+
+
+def _require_agreeing(config: Config) -> None:
+    if config.nats is not None:
+        raise ValidationError(
+            "cluster starts a NATS server of its own; to use servers that run already, give "
+            "--db cluster://HOST,HOST,HOST/NAME instead",
+            field="cluster",
+        )
+    if len(config.peers) not in (0, 2, 4):
+        raise ValidationError("peers must name two other machines, or four, or none", field="peers")
+    if config.peers and config.cluster_secret is None:
+        raise ValidationError(
+            "cluster_secret is missing: set HOLDFAST_CLUSTER_SECRET to the same secret on each machine",
+            field="cluster_secret",
+        )
+    far = [peer for peer in config.peers if not is_loopback(peer.partition(":")[0])]
+    tls = (config.cluster_tls_ca, config.cluster_tls_cert, config.cluster_tls_key)
+    if (far or any(tls)) and not all(tls):
+        raise ValidationError(
+            "cluster_tls_ca, cluster_tls_cert and cluster_tls_key are needed, because everything that is "
+            f"written passes over the network to {', '.join(far) or 'the other machines'}",
+            field="cluster_tls_cert",
+        )
+
+
+def peers_of(config: Config) -> list[str]:
+    """Return the other machines, each with the port of its routes."""
+    return [peer if ":" in peer else f"{peer}:{ROUTE_PORT}" for peer in config.peers]
+
+
+def _routes_of(config: Config) -> list[str]:
+    """Return the URLs of the other machines' routes. With TLS they do not greet."""
+    scheme = "nats" if config.cluster_tls_cert is None else "tls"
+    return [f"{scheme}://{peer}" for peer in peers_of(config)]
+
+
+def monitor_port(config: Config) -> int:
+    """Return the port of the server's HTTP monitoring."""
+    port = config.nats_port + MONITOR_OFFSET
+    return port if port < 65_536 else config.nats_port - MONITOR_OFFSET
+
+
+def node_url(config: Config) -> str:
+    """Return the URL of the node on this machine."""
+    data = quote(str(_replica(config)), safe="/")
+    url = (
+        f"cluster://127.0.0.1:{config.nats_port}/{config.cluster}?data={data}&monitor={monitor_port(config)}"
+    )
+    if config.peers:
+        url += f"&replicas={len(config.peers) + 1}&peers={','.join(_routes_of(config))}"
+    return url
+
+
+async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Wait until most servers of the cluster are there, or all at the first start; say for which it waits.
+
+    Raises:
+        Unavailable: Holdfast is to stop before that.
+    """
+    told: list[str] = []
+    new = not (_replica(config) / "shard-0.db").exists()
+    while config.peers:
+        gone = await missing(_routes_of(config))
+        if await elected(monitor_port(config)) and not (new and gone):
+            return
+        if gone and gone != told:
+            say(f"Waiting for the other machines of {config.cluster}: no answer from {', '.join(gone)}")
+            told = gone
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+        if stop.is_set():
+            raise Unavailable(f"stopped before most machines of {config.cluster} were there")
+
+
+def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str:
+    """Return the configuration of the server, whose files are in a folder, with a further part or file."""
+    if isinstance(more, Path):
+        more = f'include "{os.path.relpath(more, folder)}"'
+    lines = [
+        more or "",
+        f'http: "127.0.0.1:{monitor_port(config)}"',
+        f'jetstream {{ store_dir: "{_quoted(folder.absolute())}/jetstream", sync_interval: always }}',
+    ]
+    if config.peers:
+        login = f"{_USER}:{config.cluster_secret}"
+        routes = ", ".join(f'"nats://{login}@{peer}"' for peer in peers_of(config))
+        lines += [
+            "cluster {",
+            f'  name: "{config.cluster}"',
+            f'  listen: "{config.cluster_host}:{config.cluster_port}"',
+            f'  authorization {{ user: "{_USER}", password: "{config.cluster_secret}", timeout: 5 }}',
+            f"  routes: [{routes}]",
+            *_tls(config),
+            "}",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _replica(config: Config) -> Path:
+    return Path(config.data_dir).absolute() / "replica"
+
+
+def server_name(config: Config, folder: Path) -> str:
+    """Return the name of this machine's server, chosen at the first start."""
+    private.make_folder(folder)
+    path = folder / "server-name"
+    if not path.exists():
+        with open(private.create(path), "w", encoding="utf-8") as file:
+            file.write(f"{config.cluster}-{secrets.token_hex(4)}")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _tls(config: Config) -> list[str]:
+    if config.cluster_tls_cert is None:
+        return []
+    files = {
+        "cert_file": config.cluster_tls_cert,
+        "key_file": config.cluster_tls_key,
+        "ca_file": config.cluster_tls_ca,
+    }
+    told = ", ".join(f'{name}: "{_quoted(Path(str(file)).absolute())}"' for name, file in files.items())
+    return [f"  tls {{ {told}, verify: true, timeout: 5 }}"]
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')

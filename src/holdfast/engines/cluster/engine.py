@@ -1,0 +1,344 @@
+"""The cluster engine: outcomes go through a replicated log, and every node applies them to files of its own.
+
+`decide` runs on the node that was called. What it decided is published to JetStream on top of the state that
+it was decided on, and saved here once the log has it. Other nodes follow the log and save the same rows.
+
+Law: this module assigns namespaces to shards and gathers what all shards answer. `shard` writes, `reading`
+reads, and `replica` holds the file; a shard has a file, a log and a consumer of its own, so that a node may
+come to hold only some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
+
+from holdfast import private
+from holdfast.audit.keyring import Keyring
+from holdfast.bus.connection import Connection
+from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.requests import Requester
+from holdfast.engine import LATER, Capabilities
+from holdfast.engines.cluster import servers
+from holdfast.engines.cluster.answers import NodeAnswers
+from holdfast.engines.cluster.bringing import Bringer
+from holdfast.engines.cluster.codec import encode_names
+from holdfast.engines.cluster.jetstream import JetStream
+from holdfast.engines.cluster.moving import ClusterMoves
+from holdfast.engines.cluster.replica import Replica, keeping, kept_epoch
+from holdfast.engines.cluster.shard import Shard
+from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
+from holdfast.engines.cluster.snapshots import Snapshots
+from holdfast.engines.cluster.stream import ensure
+from holdfast.errors import PermissionDenied, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from holdfast.commands import Command
+    from holdfast.decide import Outcome
+    from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
+    from holdfast.engines.cluster.address import ClusterAddress
+    from holdfast.engines.cluster.stream import Stream
+    from holdfast.engines.sqlite import SqliteEngine
+    from holdfast.model import Policy
+    from holdfast.rows import Address, Row
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 2.0
+"""How long a call of JetStream's API waits before it is repeated."""
+
+
+class ClusterEngine(ClusterMoves):
+    """See `holdfast.engine.Engine`.
+
+    Args:
+        address: The servers, the name of the store, and the options of this node.
+        keys: The keys that sign the audit, the same on all nodes. Without a key, audited writes are refused.
+    """
+
+    def __init__(self, address: ClusterAddress, keys: Keyring | None = None) -> None:
+        self._address = address
+        self.keys = Keyring() if keys is None else keys
+        self.defaults: Policy | None = None
+        self._node = secrets.token_hex(4)
+        self._connection = Connection(
+            name=f"holdfast cluster {address.name}", on_reconnected=self._on_reconnected
+        )
+        self._requests = Requester(self._connection)
+        self._jetstream = JetStream(self._connection, self._requests)
+        self._snapshots = Snapshots(address, self._connection, self._jetstream)
+        maker = SnapshotMaker(
+            address, self._connection, self._jetstream, snapshots=self._snapshots, node=self._node
+        )
+        self.answers = NodeAnswers(address, self._connection, node=self._node, maker=maker)
+        self._epoch: str | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._shards: list[Shard] = []
+        self._rings: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `Engine.capabilities`: the nodes that hold the leases expire entries."""
+        others = bool(self._shards) and all(shard.lease.wait for shard in self._shards)
+        return Capabilities(multi_process=True, lane_per_namespace=True, owns_reaper=others, glances=True)
+
+    async def start(self) -> None:
+        """Connect, create the log if there is none, and follow it until this node has all of it.
+
+        Raises:
+            Unavailable: The servers can't be reached, or too few of them.
+            Unsupported: The servers could lose acknowledged writes, or are too old.
+            PermissionDenied: The servers refuse this user's login.
+            DatabaseError: The replica on this node contradicts the log.
+        """
+        try:
+            await self._connect()
+            private.make_folder(self._address.data)
+            self._epoch = await asyncio.to_thread(kept_epoch, self._address.data / "shard-0.db")
+            stream = await self._stream()
+            self._epoch = stream.epoch
+            self._shards = [self._shard(number, stream) for number in range(stream.shards)]
+            for shard in self._shards:
+                shard.loads = self._loads
+                await shard.open()
+            self.answers.start(self._shards)
+            if len(self._shards) > 1:
+                self._settling = asyncio.create_task(self._settle(), name="holdfast cluster settling")
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """See `Engine.transact`. All commands must be for one namespace."""
+        return await self._of(commands[0].namespace).transact(commands, now)
+
+    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
+        """See `Engine.glance`: a node answers at once for the shards whose leases it holds."""
+        if len(self._shards) == 1:
+            return self._glance(self._shards[0], addresses, now)
+        found: list[Row | None] = []
+        for address in addresses:
+            one = self._glance(self._of(address.namespace), [address], now)
+            if one is LATER:
+                return LATER
+            found += one
+        return found
+
+    async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
+        """See `Engine.read`."""
+        by_shard: defaultdict[Shard, list[int]] = defaultdict(list)
+        for position, address in enumerate(addresses):
+            by_shard[self._of(address.namespace)].append(position)
+        found: list[Row | None] = [None] * len(addresses)
+        for shard, positions in by_shard.items():
+            wanted = [addresses[position] for position in positions]
+            rows = await self._look(shard, partial(shard.replica.file.read, wanted, now))
+            for position, row in zip(positions, rows, strict=True):
+                found[position] = row
+        return found
+
+    async def scan(self, query: Scan, now: int) -> Scanned:
+        """See `Engine.scan`."""
+        shard = self._of(query.namespace)
+        return await self._look(shard, partial(shard.replica.file.scan, query, now))
+
+    async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
+        """See `Engine.due`. Nothing of a closed store can be removed."""
+        shards = self._shards if namespace is None else [self._of(namespace)]
+        shards = [shard for shard in shards if shard.replica.standing.closed is None]
+        found = [
+            due
+            for shard in shards
+            for due in await shard.reads.recent(
+                partial(shard.replica.file.due, space, now, limit=limit, namespace=namespace)
+            )
+        ]
+        return sorted(found, key=lambda due: due.expires_at)[:limit]
+
+    async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
+        """See `Engine.falling_due`: what this node knows of, since the look-out asks often."""
+        found = [
+            due
+            for shard in self._shards
+            for due in await shard.replica.file.falling_due(since, until, limit=limit)
+        ]
+        return sorted(found, key=lambda due: due.expires_at)[:limit]
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """See `Engine.journal`."""
+        shard = self._of(query.namespace)
+        return await self._look(shard, partial(shard.replica.file.journal, query))
+
+    async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
+        """See `Engine.totals`."""
+        shards = self._shards if namespace is None else [self._of(namespace)]
+        found = [
+            totals
+            for shard in shards
+            for totals in await self._look(
+                shard, partial(shard.replica.file.totals, now, namespace=namespace)
+            )
+        ]
+        return sorted(found, key=lambda totals: totals.namespace.name)
+
+    async def owners(self, space: str) -> list[str]:
+        """See `Engine.owners`."""
+        found = [
+            name
+            for shard in self._shards
+            for name in await self._look(shard, partial(shard.replica.file.owners, space))
+        ]
+        return sorted(found)
+
+    async def ready(self) -> None:
+        """See `Engine.ready`: the log must have a leader and most of its servers.
+
+        Raises:
+            Unavailable: It has not, and the message names the missing servers; or the store is closed.
+            DatabaseError: The log was replaced or removed.
+        """
+        for shard in self._shards:
+            shard.require()
+            if not self._loads:
+                shard.replica.standing.require_open(self._address.name)
+        if not all(shard.lease.held() for shard in self._shards):
+            await self._stream()
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """See `Engine.hint`: the log tells what other nodes change."""
+        self._rings[namespace].add(ring)
+        return partial(self._forget, namespace, ring)
+
+    def figures(self) -> ClusterFigures:
+        """See `Clustered.figures`."""
+        return self.answers.figures()
+
+    async def clock(self, ticks: Callable[[], float]) -> None:
+        """Return None: there is no clock but this machine's."""
+
+    async def remembered(self) -> int:
+        """See `Engine.remembered`."""
+        return max([await shard.replica.file.remembered() for shard in self._shards])
+
+    async def remember(self, now: int) -> int:
+        """See `Engine.remember`: the time is kept on this node."""
+        return await self._first.remember(now)
+
+    async def kept_keys(self) -> list[str]:
+        """See `KeyKeeper.kept_keys`."""
+        return await self._shards[0].reads.fresh(self._first.kept_keys)
+
+    async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
+        """See `KeyKeeper.keep_keys`: the log carries the names to all nodes."""
+        kept = (list(names), list(before))
+        await self._shards[0].put(encode_names(kept), keeping(kept))
+        return await self.kept_keys()
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
+        await self.answers.close()
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+        for shard in self._shards:
+            await shard.close()
+        self._shards = []
+        await self._connection.close()
+        if self._visit is not None:
+            await asyncio.to_thread(self._visit.cleanup)
+
+    @property
+    def _first(self) -> SqliteEngine:
+        return self._shards[0].replica.file
+
+    def _of(self, namespace: str) -> Shard:
+        """Return the shard of a namespace, the same on every node and in every version."""
+        shards = self._shards
+        if not shards:
+            raise Unavailable(f"the store {self._address.name} is not open")
+        return shards[crc32(namespace.encode()) % len(shards)]
+
+    def shard_of(self, namespace: str) -> int:
+        """See `ClusterMoves.shard_of`."""
+        return self._of(namespace).number
+
+    def _glance(self, shard: Shard, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
+        if self._address.local_reads and shard.replica.standing.closed is None:
+            return shard.replica.file.glance(addresses, now)
+        return shard.reads.glance(addresses, now)
+
+    async def _look(self, shard: Shard, look: Callable[[], Awaitable[T]]) -> T:
+        if self._address.local_reads:
+            shard.require()
+            return await look()
+        return await shard.reads.fresh(look)
+
+    def _shard(self, number: int, stream: Stream) -> Shard:
+        path = self._address.data / f"shard-{number}.db"
+        replica = Replica(
+            path,
+            self.keys,
+            epoch=stream.epoch,
+            changed=self._changed,
+            inspect=partial(self.answers.inspect, number, path),
+            defaults=self.defaults,
+        )
+        return Shard(
+            number,
+            self._address,
+            node=self._node,
+            connection=self._connection,
+            requests=self._requests,
+            jetstream=self._jetstream,
+            replica=replica,
+            bringer=Bringer(self._address, self._jetstream, self._snapshots),
+        )
+
+    async def _connect(self) -> None:
+        address = self._address
+        try:
+            await self._connection.reach(address.servers, address.remote.login())
+        except LoginRefused:
+            raise PermissionDenied(f"the NATS server at {address.shown} does not admit this node") from None
+        except (OSError, BusError) as error:
+            raise Unavailable(f"no NATS server can be reached at {address.shown}: {error}") from error
+        servers.require_version(self._connection.server_version, address.shown)
+        await servers.require_sync(address)
+
+    async def _stream(self) -> Stream:
+        """Return the stream, once the servers agree about it."""
+        what = f"the log of {self._address.name} can't be used"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._address.timeout):
+                while True:
+                    with contextlib.suppress(TimeoutError, BusError):
+                        return await ensure(
+                            self._address,
+                            self._jetstream,
+                            known=self._epoch,
+                            creates=self._creates,
+                            seconds=ANSWER_SECONDS,
+                        )
+                    await asyncio.sleep(0.1)
+        raise Unavailable(await servers.no_quorum(self._address, what))
+
+    def _on_reconnected(self) -> None:
+        for shard in self._shards:
+            shard.follower.restart()
+
+    def _changed(self, names: Iterable[str]) -> None:
+        for name in names:
+            for ring in list(self._rings.get(name, ())):
+                ring()
+
+    def _forget(self, namespace: str, ring: Callable[[], None]) -> None:
+        self._rings[namespace].discard(ring)
+        if not self._rings[namespace]:
+            del self._rings[namespace]

@@ -1,0 +1,91 @@
+"""The lease of a shard: for how long one node may answer reads from its own file.
+
+Every message of the log names its writer and how long the others keep off. The writer counts that time from
+the moment at which it first sent the message; the others count it from the moment at which they receive it,
+with a margin. So the writer's lease ends before any other node writes. While several nodes write, their
+messages grant no lease: passing it on would take longer than a lost race for the next place in the log.
+
+Law: time is that of the machine's own ticks, which go on while it is suspended. Only the last message of a
+shard counts: its writer had waited for the leases before it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+LEASE_MS: Final = 1000
+"""The length of a lease that a message grants to its writer."""
+MARGIN: Final = 1.05
+"""How much longer the others keep off: clocks of machines run at slightly different rates."""
+RENEW_SHARE: Final = 0.5
+"""The share of a lease after which a reader has it renewed."""
+YIELD_SECONDS: Final = 0.05
+"""How long a node makes way for another that wants to write, unless that one writes earlier."""
+SHARED_SECONDS: Final = 1.0
+"""For how long after another node wrote the messages of this one grant no lease."""
+
+_TICKS: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def ticks() -> float:
+    """Return the seconds since the machine was started."""
+    return time.clock_gettime(_TICKS)
+
+
+class ShardLease:
+    """Who may answer for a shard, as far as this node knows. Times are those of `ticks`."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._keep_off = 0.0
+        self._since = 0.0
+        self._foreign = -SHARED_SECONDS
+
+    def held(self) -> bool:
+        """True while this node may answer from its file. Ask again after looking into the file."""
+        return ticks() < self._until
+
+    @property
+    def ageing(self) -> bool:
+        """True if the lease should be renewed because it is being used."""
+        return ticks() > self._until - LEASE_MS / 1000 * RENEW_SHARE
+
+    @property
+    def held_for(self) -> float:
+        """For how many seconds this node has held the shard without a break."""
+        return ticks() - self._since if self.held() else 0.0
+
+    @property
+    def shared(self) -> bool:
+        """True while another node writes, too."""
+        return ticks() - self._foreign < SHARED_SECONDS
+
+    @property
+    def wait(self) -> float:
+        """The seconds until this node may write; 0 if it may now."""
+        return max(0.0, self._keep_off - ticks())
+
+    def grant(self, sent: float, *, milliseconds: int) -> None:
+        """Note that a message of this node, first sent at `sent`, is in the log."""
+        if not self.held():
+            self._since = sent
+        self._until = sent + milliseconds / 1000
+        self._keep_off = 0.0
+
+    def see(self, milliseconds: int, *, wrote: bool) -> None:
+        """Note a message of another node, received just now. One that wrote nothing served its readers."""
+        self._until = 0.0
+        now = ticks()
+        if wrote:
+            self._foreign = now
+        self._keep_off = now + milliseconds / 1000 * MARGIN
+
+    def give_up(self) -> None:
+        """Stop answering from the file: a message is in doubt, or about to be sent that grants no lease."""
+        self._until = 0.0
+
+    def make_way(self) -> None:
+        """Keep off for a moment, so that another node can write."""
+        self._until = 0.0
+        self._keep_off = ticks() + YIELD_SECONDS

@@ -1,0 +1,251 @@
+"""A replica: the file of one shard, and how far it has followed the log.
+
+Law: an outcome and its place in the log are saved in one transaction, so every message is applied once. A
+message whose predecessor is not the last one applied here means that the log lost or forked something: the
+replica then stops for good and keeps its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from holdfast.engines.cluster.codec import Unreadable, decode
+from holdfast.engines.cluster.loads import Standing, loaded, standing_of
+from holdfast.engines.cluster.loads import statements as statements_of
+from holdfast.engines.cluster.messages import LogPlace
+from holdfast.engines.cluster.stream import Differs
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.writer import Stale
+from holdfast.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from holdfast.audit.keyring import Keyring
+    from holdfast.decide import Outcome
+    from holdfast.engines.cluster.messages import Logged
+    from holdfast.engines.sqlite.sql import Statement
+    from holdfast.model import Policy
+
+_KEPT: Final = "SELECT value FROM holdfast_meta WHERE name = 'log'"
+_FACTS: Final = "SELECT name, value FROM holdfast_meta WHERE name IN ('closed', 'store_epoch')"
+_KEEP: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('log', ?) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value"
+)
+
+
+class LogGap(Differs):
+    """The log lacks messages that this replica needs next. It may have been trimmed."""
+
+
+class Replica:
+    """The file of a shard on this node.
+
+    Args:
+        path: The file.
+        keys: The keys that sign the audit.
+        epoch: The epoch of the store, which the stream names.
+        changed: Called with the names of the namespaces that another node has changed.
+        inspect: Begins to read the contents right after a message, for the node that asked for that.
+        defaults: The default limits of namespaces.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        keys: Keyring,
+        *,
+        epoch: str,
+        changed: Callable[[Iterable[str]], None],
+        inspect: Callable[[LogPlace, str], Awaitable[None]],
+        defaults: Policy | None = None,
+    ) -> None:
+        self.path = path
+        self._keys = keys
+        self._epoch = epoch
+        self._defaults = defaults
+        self._inspect = inspect
+        self.file = self._new_file()
+        self._opened = False
+        self.at = LogPlace()
+        self.standing = Standing()
+        self.moved = asyncio.Event()
+        """Replaced and set whenever a message was applied."""
+        self._changed = changed
+        self._saving = asyncio.Lock()
+        self._brought = LogPlace()
+        self._own: tuple[str, Outcome, Sequence[Statement], str] | None = None
+
+    async def open(self) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            Unavailable: Another process has the file open.
+            Differs: The file belongs to another store.
+        """
+        self._opened = True
+        await self.file.start()
+        await self.file.ready()
+        if self.file.epoch != self._epoch:
+            raise Differs(
+                f"{self.file.path} is a replica of another store (epoch {self.file.epoch}); the log of this "
+                f"one has the epoch {self._epoch}. Name another folder with data= in the URL"
+            )
+        for (text,) in await self.file.fetch(_KEPT):
+            self.at = _place(text)
+        await self._stand()
+
+    async def reopen(self, replace: Callable[[], Awaitable[bool]]) -> bool:
+        """Close the file, have it replaced, and open what is there then. Return whether it was replaced."""
+        async with self._saving:
+            await self.file.aclose()
+            try:
+                return await replace()
+            finally:
+                self.file = self._new_file()
+                await self.open()
+                moved, self.moved = self.moved, asyncio.Event()
+                moved.set()
+
+    def expect(self, name: str, outcome: Outcome, also: Sequence[Statement], check: str = "") -> None:
+        """Remember the outcome of a message that this node is publishing, so that it need not be decoded."""
+        self._own = (name, outcome, also, check)
+        self._brought = LogPlace()
+
+    def stored(self, name: str) -> LogPlace | None:
+        """Return the place of a message that this node publishes, if the consumer has brought it."""
+        return self._brought if self._brought.id == name else None
+
+    def lost(self) -> LogGap:
+        """Return the error for a log that lacks what this replica has applied, or what comes next."""
+        return LogGap(self._contradicts("the log lacks that message or the one after it").message)
+
+    async def take(self, entry: Logged) -> bool:
+        """Apply a message of the log. Return False if one before it is missing.
+
+        Raises:
+            Differs: The message does not continue what this replica has applied.
+        """
+        if entry.place.seq < self.at.seq:
+            return True
+        if entry.place.seq == self.at.seq:
+            if entry.place != self.at:
+                raise self._contradicts(f"the log has the message {entry.place} at its place")
+            return True
+        if entry.base.seq > self.at.seq:
+            return False
+        if entry.base != self.at:
+            raise self._contradicts(f"the log continues {entry.base} with {entry.place}")
+        own = self._own
+        if own is not None and own[0] == entry.place.id:
+            await self.apply(entry.place, own[1], own[2], check=own[3])
+            self._brought = entry.place  # by now this node may be publishing the next one
+            return True
+        try:
+            body = decode(entry.data)
+            also = [*keeping(body.names), *statements_of(body.load)]
+        except (Unreadable, KeyError) as error:
+            raise Unavailable(
+                f"this version of Holdfast can't read the message {entry.place} of the log ({error}): "
+                "upgrade this node"
+            ) from None
+        outcome = body.outcome()
+        await self.apply(entry.place, outcome, also, check=entry.check)
+        self._changed([*(namespace.name for namespace in outcome.namespaces), *loaded(body.load)])
+        return True
+
+    async def apply(
+        self, place: LogPlace, outcome: Outcome, also: Sequence[Statement] = (), *, check: str = ""
+    ) -> None:
+        """Save an outcome and its place in the log, unless that was done.
+
+        Raises:
+            Differs: Another program has written to the file.
+        """
+        async with self._saving:
+            if place.seq <= self.at.seq:
+                return
+            try:
+                kept = (_KEEP, [f"{place.seq} {place.id}"])
+                await self.file.save(outcome, _before, self.file.version, also=[*also, kept])
+            except Stale:
+                raise self._contradicts("another program has written to the file") from None
+            if also:
+                self.file.forget()
+                await self._stand()
+            self.at = place
+            if check:
+                await self._inspect(place, check)
+            moved, self.moved = self.moved, asyncio.Event()
+            moved.set()
+
+    async def reach(self, seq: int) -> None:
+        """Wait until the log is applied up to a sequence."""
+        while self.at.seq < seq:
+            await self.moved.wait()
+
+    async def close(self) -> None:
+        """Close the file, if it was opened."""
+        if self._opened:
+            await self.file.aclose()
+
+    async def _stand(self) -> None:
+        """Learn what the file says about the store as a whole."""
+        self.standing = standing_of(await self.file.fetch(_FACTS))
+        self.file.epoch = self.standing.epoch or self._epoch
+
+    def _new_file(self) -> SqliteEngine:
+        file = SqliteEngine(self.path, self._keys, sync="NORMAL", epoch=self._epoch)
+        file.open_unfinished()  # a replica takes part in the loading
+        file.defaults = self._defaults
+        return file
+
+    def _contradicts(self, what: str) -> Differs:
+        return Differs(
+            f"{self.file.path} has applied the log up to {self.at}, but {what}: this replica has stopped and "
+            "keeps its file. Compare it with the other nodes; to replace it, move it away and start again"
+        )
+
+
+def kept_epoch(path: Path) -> str | None:
+    """Return the epoch of the replica in a file; None if there is no file, or nothing in it yet."""
+    return _fact(path, statements.EPOCH)
+
+
+def kept_place(path: Path) -> LogPlace:
+    """Return the place in the log of the replica in a file."""
+    return _place(_fact(path, _KEPT) or f"0 {LogPlace().id}")
+
+
+def _place(text: str) -> LogPlace:
+    seq, _, name = text.partition(" ")
+    return LogPlace(int(seq), name)
+
+
+def _fact(path: Path, query: str) -> str | None:
+    """Return the single value that a query finds; None if there is none, or no file."""
+    if not path.exists():
+        return None
+    with contextlib.closing(connect(path, patience=5)) as connection, contextlib.suppress(sqlite3.Error):
+        found = connection.execute(query).fetchone()
+        return None if found is None else str(found[0])
+    return None
+
+
+def keeping(names: tuple[list[str], list[str]] | None) -> list[Statement]:
+    """Return the statement that keeps the names of the audit's keys, if there are any to keep."""
+    if names is None:
+        return []
+    return [(statements.KEEP_KEYS, [" ".join(names[0]), " ".join(names[1])])]
+
+
+def _before() -> int:
+    """Return a time before every deadline: what is in the log is saved, however late."""
+    return 0

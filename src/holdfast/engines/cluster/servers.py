@@ -1,0 +1,170 @@
+"""Checks of the NATS servers: who answers, which version they have, and whether they wait for the disk.
+
+Law: a server's own words decide. One that can't be asked counts as one that may lose writes, unless the URL
+says that this is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import masking
+from holdfast.bus.login import server_at
+from holdfast.engines.cluster.stream import LEAST_VERSION
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.bus.login import Server
+    from holdfast.engines.cluster.address import ClusterAddress
+
+_log = logging.getLogger("holdfast.cluster")
+
+LOOK_SECONDS: Final = 1.0
+LONGEST_REPLY: Final = 1024 * 1024
+
+LAZY: Final = (
+    "acknowledged writes could be lost in a power failure. Set sync_interval: always in the jetstream block "
+    "of its configuration, or add allow_lazy_sync=true to the URL to accept that risk"
+)
+
+
+def require_version(found: str, where: str) -> None:
+    """Refuse a server that is too old.
+
+    Raises:
+        Unsupported: It is older than `LEAST_VERSION`, or does not say which version it has.
+    """
+    words = found.partition("-")[0].split(".")
+    numbers = tuple(int(word) for word in words if word.isdecimal())
+    if numbers < LEAST_VERSION:
+        least = ".".join(map(str, LEAST_VERSION))
+        raise Unsupported(
+            f"a cluster needs nats-server {least} or newer; the one at {where} is {found or 'unknown'}: "
+            "upgrade it, one server after the other"
+        )
+
+
+async def require_sync(address: ClusterAddress) -> None:
+    """Refuse servers that acknowledge before the disk has the message.
+
+    Every server that answers is asked, also for its version; at least one must answer. One that is down is
+    asked when it is back and this node starts again.
+
+    Raises:
+        Unsupported: A server does not wait for the disk or is too old, or none says whether it is.
+    """
+    if address.allow_lazy_sync:
+        _log.warning("the URL accepts servers that may lose acknowledged writes in a power failure")
+        return
+    servers = [server_at(url) for url in address.servers]
+    ports = _ports(address)
+    found = await asyncio.gather(*map(_told, servers, ports))
+    for server, told in zip(servers, found, strict=True):
+        if told is None:
+            continue
+        require_version(told.version, _shown(server))
+        if not told.sync_always:
+            raise Unsupported(f"nats-server at {_shown(server)} does not wait for the disk: {LAZY}")
+    if not any(found):
+        raise Unsupported(
+            f"no server of {address.shown} says at its monitoring port ({', '.join(map(str, ports))}) "
+            f"whether it waits for the disk; name the port as monitor=PORT in the URL. If it does not, {LAZY}"
+        )
+
+
+async def names(address: ClusterAddress) -> set[str]:
+    """Return the names of the servers in the URL that answer at their monitoring ports."""
+    servers = [server_at(url) for url in address.servers]
+    found = await asyncio.gather(*map(_told, servers, _ports(address)))
+    return {told.name for told in found if told is not None}
+
+
+def _ports(address: ClusterAddress) -> tuple[int, ...]:
+    """Return the monitoring port of each server."""
+    return address.monitor if len(address.monitor) > 1 else address.monitor * len(address.servers)
+
+
+async def missing(urls: Sequence[str]) -> list[str]:
+    """Return the servers that do not greet a new connection, as host and port."""
+    servers = [server_at(url) for url in urls]
+    greeted = await asyncio.gather(*map(_greets, servers))
+    return [_shown(server) for server, there in zip(servers, greeted, strict=True) if not there]
+
+
+async def missing_of(address: ClusterAddress) -> list[str]:
+    """Return the servers of a cluster that do not greet a new connection."""
+    peers = (peer if "://" in peer else f"nats://{peer}" for peer in address.peers)
+    return await missing([*address.servers, *peers])
+
+
+async def no_quorum(address: ClusterAddress, what: str) -> str:
+    """Return a message that says what did not happen, and which servers are missing."""
+    gone = await missing_of(address)
+    if not gone:
+        return f"{what}: the NATS servers at {address.shown} are there but do not agree yet; try again"
+    servers = "server" if len(gone) == 1 else "servers"
+    return f"{what}: no answer from the NATS {servers} {', '.join(gone)}"
+
+
+async def elected(port: int) -> bool:
+    """Return whether the server of this machine, with this monitoring port, sees a leader of JetStream."""
+    with contextlib.suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            told = await _fetched("127.0.0.1", port, "/jsz")
+        return bool((told.get("meta_cluster") or {}).get("leader"))
+    return False
+
+
+async def _greets(server: Server) -> bool:
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            try:
+                # One that begins with TLS says nothing before the handshake.
+                return server.secure or bool(await reader.read(1))
+            finally:
+                writer.close()
+    return False
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a server says about itself at its monitoring port."""
+
+    version: str
+    sync_always: bool
+    name: str
+
+
+async def _told(server: Server, port: int) -> Told | None:
+    """Return what a server says about itself; None if it can't be asked."""
+    with contextlib.suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            told = await _fetched(server.host, port, "/varz")
+        config = (told.get("jetstream") or {}).get("config") or {}
+        return Told(
+            str(told.get("version", "")), bool(config.get("sync_always")), str(told.get("server_name", ""))
+        )
+    return None
+
+
+async def _fetched(host: str, port: int, path: str) -> dict[str, Any]:
+    reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_REPLY)
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        data = await reader.read(LONGEST_REPLY)
+        while more := await reader.read(LONGEST_REPLY):
+            data += more
+    finally:
+        writer.close()
+    return msgspec.json.decode(data.partition(b"\r\n\r\n")[2], type=dict[str, Any])
+
+
+def _shown(server: Server) -> str:
+    return masking.hosts(f"{server.host}:{server.port}")

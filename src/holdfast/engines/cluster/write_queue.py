@@ -1,0 +1,217 @@
+"""WriteQueue of a shard's writers: groups that wait for the log become one message.
+
+While a message is on its way, further groups arrive, one for each namespace. The next message carries them
+together, as far as they fit. If that fails, each is tried alone.
+
+Law: one message of a shard is on its way at a time. A group's outcome holds only what concerns its own
+namespaces. Cancelling a caller stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.commands import WriteCommand
+from holdfast.decide import Outcome
+from holdfast.errors import Defect, HoldfastError, TooExpensive
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from holdfast.commands import Command
+    from holdfast.engines.cluster.messages import ForwardedName
+    from holdfast.rows import Record
+
+NOTHING: Final = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
+MOST: Final = 512
+"""The number of commands of several groups that go together."""
+MOST_FORWARDED: Final = 32
+"""The number of forwarded groups that go together: the headers of a message name them."""
+
+
+class WaitingGroup:
+    """A group that waits. One without commands is a barrier. One that another node forwarded has a name."""
+
+    __slots__ = ("commands", "done", "force", "forwarded", "now")
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        now: Callable[[], int],
+        *,
+        force: bool,
+        forwarded: ForwardedName | None,
+    ) -> None:
+        self.commands = commands
+        self.now = now
+        self.force = force
+        self.forwarded = forwarded
+        self.done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+
+class WriteQueue:
+    """The queue of a shard.
+
+    Args:
+        commit: Has a group decided and stored. With `force`, a message is published even if nothing changes.
+            It is given the names of the forwarded groups.
+        idle: Called when no group waits, to do what has to be done between groups.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[
+            [Sequence[Command], Callable[[], int], bool, Sequence[ForwardedName]], Awaitable[Outcome]
+        ],
+        idle: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._commit = commit
+        self._idle = idle
+        self._waiting: list[WaitingGroup] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def take(
+        self,
+        commands: Sequence[Command],
+        now: Callable[[], int],
+        *,
+        force: bool = False,
+        forwarded: ForwardedName | None = None,
+    ) -> Outcome:
+        """Have a group stored, in its turn. It may share a message with others."""
+        turn = WaitingGroup(commands, now, force=force, forwarded=forwarded)
+        self._waiting.append(turn)
+        self.wake()
+        return await turn.done
+
+    def wake(self) -> None:
+        """Work off what waits, unless that is under way."""
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work(), name="holdfast cluster writer")
+
+    async def close(self) -> None:
+        """Wait until every group has had its turn."""
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def _work(self) -> None:
+        while True:
+            while self._waiting:
+                some = self._next()
+                if len(some) == 1 or not await self._together(some):
+                    for turn in some:
+                        await self._alone(turn)
+            await self._idle()
+            if not self._waiting:
+                return
+
+    def _next(self) -> list[WaitingGroup]:
+        """Take the groups that go together: as many as fit, and at least one."""
+        size = count = forwarded = 0
+        for turn in self._waiting:
+            size += len(turn.commands)
+            forwarded += turn.forwarded is not None
+            if count and (size > MOST or forwarded > MOST_FORWARDED):
+                break
+            count += 1
+        some, self._waiting = self._waiting[:count], self._waiting[count:]
+        return some
+
+    async def _together(self, turns: list[WaitingGroup]) -> bool:
+        """Store several groups in one message. Return False if each has to be tried alone."""
+        commands = [command for turn in turns for command in turn.commands]
+        now = next((turn.now for turn in turns if turn.commands), turns[0].now)
+        try:
+            names = [turn.forwarded for turn in turns if turn.forwarded is not None]
+            outcome = await self._commit(commands, now, any(turn.force for turn in turns), names)
+        except Exception as error:
+            if not isinstance(error, HoldfastError) or isinstance(error, (Defect, TooExpensive)):
+                return False
+            for turn in turns:
+                _fail(turn, error)
+            return True
+        for turn, share in zip(turns, shares(outcome, [turn.commands for turn in turns]), strict=True):
+            if not turn.done.done():
+                turn.done.set_result(share)
+        return True
+
+    async def _alone(self, turn: WaitingGroup) -> None:
+        try:
+            names = () if turn.forwarded is None else (turn.forwarded,)
+            outcome = await self._commit(turn.commands, turn.now, turn.force, names)
+        except Exception as error:
+            _fail(turn, error)
+        else:
+            if not turn.done.done():
+                turn.done.set_result(outcome)
+
+
+def no_time() -> int:
+    """Stand for the clock of a group without commands."""
+    return 0
+
+
+def _fail(turn: WaitingGroup, error: Exception) -> None:
+    if not turn.done.done():
+        turn.done.set_exception(error)
+
+
+def shares(outcome: Outcome, groups: Sequence[Sequence[Command]]) -> list[Outcome]:
+    """Return the part of an outcome that concerns each of its groups. Its rows are saved by now.
+
+    A change belongs to the group that has its request id, or else to the first one of its namespace.
+    """
+    first: dict[str, int] = {}
+    asked: dict[tuple[str, str], int] = {}
+    for number, commands in enumerate(groups):
+        for command in commands:
+            first.setdefault(command.namespace, number)
+            if isinstance(command, WriteCommand):
+                asked.setdefault((command.namespace, command.origin.request_id), number)
+    journal: list[list[Record]] = [[] for _ in groups]
+    for record in outcome.journal:
+        number = asked.get((record.namespace, record.request_id or ""), first.get(record.namespace, 0))
+        journal[number].append(record)
+    ends = list(accumulate(map(len, groups), initial=0))
+    return [
+        Outcome(
+            results=outcome.results[ends[number] : ends[number + 1]],
+            namespaces=[],
+            rows={},
+            journal=journal[number],
+            trims={},
+            runs=[run for run in outcome.runs if first.get(run.namespace, 0) == number],
+            expired=outcome.expired,
+        )
+        for number in range(len(groups))
+    ]
+
+
+async def in_halves(
+    commit: Callable[[Sequence[Command]], Awaitable[Outcome]], commands: Sequence[Command]
+) -> Outcome:
+    """Store a group as two, because together they are larger than a message may be."""
+    middle = len(commands) // 2
+    first = await commit(commands[:middle])
+    try:
+        second = await commit(commands[middle:])
+    except HoldfastError as error:  # the first half stays
+        second = msgspec.structs.replace(NOTHING, results=[error] * (len(commands) - middle))
+    return _joined(first, second)
+
+
+def _joined(first: Outcome, second: Outcome) -> Outcome:
+    """Return the outcome of a group that was stored as two. Its rows are saved by now."""
+    return Outcome(
+        results=[*first.results, *second.results],
+        namespaces=[],
+        rows={},
+        journal=[*first.journal, *second.journal],
+        trims={},
+        runs=[*first.runs, *second.runs],
+        expired=first.expired or second.expired,
+    )

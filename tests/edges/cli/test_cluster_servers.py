@@ -1,0 +1,73 @@
+"""`holdfast cluster grow` and `remove`: the servers that keep a log become more, and are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import holdfast
+from tests.jetstream import servers_running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.edges.cli.conftest import Cli, Outcome
+
+RUNS: Final = "HOLDFAST_CLUSTER_OPERATIONS" in os.environ
+
+
+async def test_a_change_that_can_not_be_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """The commands say what is missing, and change nothing."""
+
+    async def refused(*given: str) -> tuple[int, str]:
+        done = await asyncio.to_thread(cli, "cluster", *given, "--url", url)
+        return done.code, done.err
+
+    async with servers_running(1) as servers:
+        url = servers.url("alone", tmp_path / "1")
+        code, words = await refused("grow")
+        assert (code, "keep no store alone" in words) == (2, True)
+        async with holdfast.open(url, reap=False) as store:
+            await store.kv("trivia").set("key", 1)
+            code, words = await refused("grow")
+            assert (code, "not part of a cluster of servers" in words) == (1, True), words
+            for number in ("0", "6"):
+                assert (await refused("grow", "--to", number))[0] == 2
+            code, words = await refused("remove", "nobody")
+            assert (code, "no server 'nobody' keeps the log" in words) == (2, True), words
+            assert (await store.kv("trivia").set("key", 2)).version == 2
+
+
+@pytest.mark.skipif(not RUNS, reason="three servers take seconds to elect: ./dev soak cluster runs it")
+async def test_one_server_becomes_three_and_one_of_them_is_replaced(cli: Cli, tmp_path: Path) -> None:
+    """The log and its snapshots move while a node serves, and the old server is not needed any more."""
+    async with servers_running(4) as servers:
+        url = servers.url("moving", tmp_path / "1", replicas=1, timeout=60)
+
+        async def changed(*given: str) -> Outcome:
+            return await asyncio.to_thread(cli, "cluster", *given, "--url", url, "--json")
+
+        async with holdfast.open(url, reap=False) as store:
+            await store.kv("trivia").incr("sum")
+            assert (await changed("snapshot")).code == 0
+            [only] = (await changed("grow", "--to", "1")).json["servers"]
+            assert (await changed("remove", only)).code == 2
+            done = await changed("grow")
+            assert done.code == 0, done.err
+            assert (len(done.json["servers"]), done.json["changed"]) == (3, True)
+            again = await changed("grow")
+            assert (again.code, again.json["changed"]) == (0, False)
+            assert (await changed("grow", "--to", "1")).code == 2
+            names = done.json["servers"]
+            servers.kill(int(names[0][-1]))
+            done = await changed("remove", names[0])
+            assert done.code == 0, done.err
+            assert len(done.json["servers"]) == 3
+            assert names[0] not in done.json["servers"]
+            assert (await store.kv("trivia").incr("sum")).value == 2
+            assert (await changed("verify")).code == 0
+            missing = await changed("remove", done.json["servers"][0])
+            assert (missing.code, "no other server is there" in missing.err) == (5, True), missing.err

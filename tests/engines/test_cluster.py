@@ -1,0 +1,340 @@
+"""The cluster engine: nodes that share one log, what they refuse to run on, and what becomes of a bad day."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import (
+    DatabaseError,
+    HoldfastError,
+    OutcomeUnknown,
+    StorageFull,
+    Unavailable,
+    Unsupported,
+)
+from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node, tables
+from tests.jetstream import lasting_servers, servers_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from holdfast.store import Store
+    from tests.jetstream import Servers
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Servers]:
+    """A server with JetStream that accepts messages of 64 KB."""
+    with lasting_servers(1, max_payload=65_536) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def nodes(server: Servers, tmp_path: Path) -> Any:
+    """The nodes of a new store."""
+    async with AsyncExitStack() as stack:
+        yield Nodes(server, tmp_path, stack)
+
+
+async def test_a_write_on_one_node_is_read_on_every_other(nodes: Nodes) -> None:
+    """A get that begins after a write was acknowledged sees it, whichever nodes are called."""
+    stores = [await nodes.open(number) for number in range(3)]
+    for number in range(30):
+        await stores[number % 3].kv("trivia").set("key", number)
+        for store in stores:
+            entry = await store.kv("trivia").get("key")
+            assert entry is not None
+            assert entry.value == number
+
+
+async def test_no_increment_is_lost_or_doubled(nodes: Nodes) -> None:
+    """Nodes that increment one counter at the same time arrive at the sum, on all of them."""
+    stores = [await nodes.open(number) for number in range(3)]
+
+    async def add(store: Store) -> None:
+        for _ in range(20):
+            await store.kv("trivia").incr("sum")
+
+    await asyncio.gather(*(add(store) for store in stores for _ in range(2)))
+    for store in stores:
+        entry = await store.kv("trivia").get("sum")
+        assert entry is not None
+        assert entry.value == 120
+
+
+async def test_a_watch_on_another_node_is_woken_by_the_log(nodes: Nodes) -> None:
+    """A watch yields changes that were made on another node, once and in order."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("a", 1)
+    seen = []
+    async for change in other.kv("trivia").watch(since=0):
+        seen.append(change.key)
+        if len(seen) == 2:
+            break
+        await one.kv("trivia").set("b", 2)
+    assert seen == ["a", "b"]
+
+
+async def test_local_reads_may_lag_and_never_write(nodes: Nodes) -> None:
+    """With reads=local a node answers from its replica as it is, without a message to the others."""
+    one, other = await nodes.open(1), await nodes.open(2, reads="local")
+    assert await other.kv("trivia").get("key") is None
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    before = engine_of(other)._shards[0].replica.at
+    entry = await other.kv("trivia").get("key")
+    assert entry is not None
+    assert (await other.kv("trivia").list()).keys == ["key"]
+    assert engine_of(other)._shards[0].replica.at == before
+
+
+async def test_a_new_node_makes_the_same_file_from_the_log(nodes: Nodes) -> None:
+    """A replica that was lost is made again from the log, equal in every table."""
+    one = await nodes.open(1, shards=2)
+    for number in range(20):
+        await one.kv(f"plugin-{number % 4}").set(
+            f"key-{number}", {"n": number}, ttl=60 if number % 2 else None
+        )
+    await one.tables("trivia").create_table("scores", partition_key=("id", "string"))
+    await one.tables("trivia").put_item("scores", {"id": "a", "points": 3})
+    await one.kv("plugin-0").delete("key-0")
+    other = await nodes.open(2)
+    await at_one_place([one, other])
+    assert (await other.kv("plugin-1").list()).keys != []
+    await other.aclose()
+    await one.aclose()
+    assert sorted(path.name for path in (nodes.folder / "1").glob("*.db")) == ["shard-0.db", "shard-1.db"]
+    equal(nodes.folder, ["1", "2"])
+
+
+async def test_a_node_that_vanishes_does_not_stop_the_others(nodes: Nodes) -> None:
+    """When the node that holds the lease dies, another one writes as soon as the lease has ended."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await lose_node(one)
+    entry = await other.kv("trivia").set("key", 2, expected_version=1)
+    assert entry.version == 2
+
+
+async def test_a_node_that_returns_goes_on_where_it_was(nodes: Nodes) -> None:
+    """A replica that was left behind applies what it missed, once."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").incr("sum")
+    await lose_node(one)
+    await other.kv("trivia").incr("sum")
+    again = await nodes.open(1)
+    entry = await again.kv("trivia").incr("sum")
+    assert entry.value == 3
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["one write", "a group"])
+async def test_what_is_larger_than_a_message_is_stored_whole(nodes: Nodes, count: int) -> None:
+    """A write that the server would not accept as one message goes as a batch; a group is divided."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    value = "x" * (200_000 if count == 1 else 5_000)
+    kv = one.kv("trivia")
+    if count == 1:
+        blob = await one.blobs("trivia").put("big", value.encode())
+        assert blob.size == len(value)
+        reader = await other.blobs("trivia").get("big")
+        assert reader is not None
+        assert await reader.read() == value.encode()
+    await asyncio.gather(*(kv.set(f"key-{number}", value[:60_000]) for number in range(count)))
+    for number in range(count):
+        entry = await other.kv("trivia").get(f"key-{number}")
+        assert entry is not None
+        assert entry.value == value[:60_000]
+    await other.kv("trivia").set("after", 1)
+    await at_one_place([one, other])
+    await other.aclose()
+    await one.aclose()
+    equal(nodes.folder, ["1", "2"])
+    shutil.rmtree(nodes.folder / "1")
+    again = await nodes.open(1)
+    assert await again.kv("trivia").get("after") is not None
+
+
+async def test_one_folder_has_one_node(nodes: Nodes) -> None:
+    """A second node on the same files is refused, with the process that has them."""
+    await nodes.open(1)
+    with pytest.raises(Unavailable, match="process"):
+        await nodes.open(1)
+
+
+async def test_a_replica_of_another_store_is_refused(nodes: Nodes, server: Servers) -> None:
+    """A folder of another store is not overwritten, and both stores are named by their epochs."""
+    one = await nodes.open(1)
+    await one.kv("trivia").set("key", 1)
+    await one.aclose()
+    other = holdfast.open(server.url("another", nodes.folder / "1"))
+    with pytest.raises(DatabaseError, match="epoch"):
+        await other.start()
+    again = await nodes.open(1)
+    assert await again.kv("trivia").get("key") is not None
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_no_second_cluster_takes_the_name_of_a_lost_one(nodes: Nodes, replaced: bool) -> None:
+    """A node with a replica makes no new log, and refuses the log of another store; it keeps its rows."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await other.aclose()
+    engine = engine_of(one)
+    await engine._jetstream.api(f"STREAM.DELETE.HF_{nodes.name}", seconds=5)
+    engine._shards[0].lease.give_up()
+    if replaced:
+        await nodes.open(3)
+    words = "another store" if replaced else "have no log of this name"
+    with pytest.raises(DatabaseError, match=words):
+        await one.ready()
+    await lose_node(one)
+    before = tables(nodes.folder / "1" / "shard-0.db")
+    with pytest.raises(DatabaseError, match=words) as refusal:
+        await nodes.open(1)
+    assert str(nodes.folder / "1") in refusal.value.message
+    assert tables(nodes.folder / "1" / "shard-0.db") == before
+
+
+async def test_a_replica_that_differs_from_the_log_stops_and_keeps_its_file(nodes: Nodes) -> None:
+    """A node whose last message is not the one in the log names both, serves nothing, and keeps its rows."""
+    one = await nodes.open(1)
+    await one.kv("trivia").set("key", 1)
+    await one.aclose()
+    path = nodes.folder / "1" / "shard-0.db"
+    with sqlite3.connect(path) as connection:
+        [(kept,)] = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'log'")
+        seq, _, name = kept.partition(" ")
+        connection.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'log'", [f"{seq} forged"])
+    connection.close()
+    before = tables(path)
+    with pytest.raises(DatabaseError) as refusal:
+        await nodes.open(1)
+    assert f"{seq} (forged)" in refusal.value.message
+    assert f"{seq} ({name})" in refusal.value.message
+    assert tables(path) == before
+
+
+async def test_another_writer_on_the_file_stops_the_replica(nodes: Nodes) -> None:
+    """Rows that another program wrote to a replica are in no log: the node stops and says so."""
+    one = await nodes.open(1)
+    await one.kv("trivia").set("key", 1)
+    connection = sqlite3.connect(nodes.folder / "1" / "shard-0.db")
+    with connection:
+        connection.execute("DELETE FROM plugin_kv_storage")
+    connection.close()
+    with pytest.raises(OutcomeUnknown, match="another program has written"):
+        await one.kv("trivia").set("key", 2)
+
+
+async def test_a_full_disk_takes_out_one_node_and_no_more(nodes: Nodes) -> None:
+    """A node whose replica has no room refuses calls, the others go on, and it catches up later."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    connection = engine_of(one)._shards[0].replica.file._writer._connection
+    assert connection is not None
+    [(pages,)] = connection.execute("PRAGMA page_count")
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises((Unavailable, OutcomeUnknown)):
+        await asyncio.gather(*(one.kv("trivia").set(f"large-{number}", "x" * 30_000) for number in range(40)))
+    entry = await other.kv("trivia").set("key", 2)
+    for call in (one.kv("trivia").set("key", 3), one.kv("trivia").get("key")):
+        with pytest.raises(Unavailable, match="can't follow"):
+            await call
+    assert (await other.kv("trivia").set("key", 3, expected_version=entry.version)).value == 3
+    connection.execute("PRAGMA max_page_count = 1073741823")
+    await at_one_place([one, other])
+    found = await one.kv("trivia").get("key")
+    assert found is not None
+    assert found.value == 3
+
+
+async def test_servers_that_do_not_wait_for_the_disk_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without sync_interval: always a node does not start, unless its URL accepts the risk."""
+    async with servers_running(1, lazy=True) as servers:
+        with pytest.raises(Unsupported, match="allow_lazy_sync=true"):
+            await holdfast.open(servers.url("lazy", tmp_path / "1")).start()
+        servers.monitors = [1]
+        with pytest.raises(Unsupported, match="monitor=PORT"):
+            await holdfast.open(servers.url("lazy", tmp_path / "1")).start()
+        async with holdfast.open(servers.url("lazy", tmp_path / "1", allow_lazy_sync="true")) as store:
+            await store.kv("trivia").set("key", 1)
+    assert "may lose acknowledged writes" in caplog.text
+
+
+async def test_without_a_server_nothing_is_written_and_the_missing_one_is_named(tmp_path: Path) -> None:
+    """While its server is down, a node refuses writes and reads, names the server, and then goes on."""
+    async with servers_running(1) as servers, AsyncExitStack() as stack:
+        url = servers.url("down", tmp_path / "1", timeout=1)
+        store = await stack.enter_async_context(holdfast.open(url, reap=False))
+        await store.kv("trivia").set("key", 1)
+        servers.kill(0)
+        with pytest.raises((Unavailable, OutcomeUnknown), match=str(servers.servers[0].port)):
+            await store.kv("trivia").set("key", 2)
+        with pytest.raises(Unavailable, match=str(servers.servers[0].port)):
+            await store.kv("trivia").set("key", 3)
+        with pytest.raises(Unavailable, match=str(servers.servers[0].port)):
+            await store.kv("trivia").get("key")
+        with pytest.raises(Unavailable, match=str(servers.servers[0].port)):
+            await store.ready()
+        await servers.start_again(0)
+        await _until_written(store)
+        await store.ready()
+    with pytest.raises(Unavailable, match="no NATS server can be reached"):
+        await holdfast.open(url).start()
+
+
+async def _until_written(store: Store) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await store.kv("trivia").set("key", 4)
+            except (Unavailable, OutcomeUnknown, StorageFull):
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def test_keys_of_the_audit_are_known_to_all_nodes(nodes: Nodes) -> None:
+    """An audit that one node has begun is continued and verified on another, with the same keys."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.set_policy("kv/trivia", holdfast.Policy(audit=True))
+    await one.kv("trivia").set("key", 1)
+    await other.kv("trivia").set("key", 2)
+    assert await engine_of(other).kept_keys() == await engine_of(one).kept_keys() != []
+    assert (await other.audit("kv/trivia").verify()).whole
+
+
+def _refused(url: str) -> str:
+    with pytest.raises(HoldfastError) as refusal:
+        holdfast.open(url)
+    return refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("cluster://", "no NATS server"),
+        ("cluster://h1,h2,h3", "name the store"),
+        ("cluster://h1/a.b", "name the store"),
+        ("cluster://h1/a?colour=red", "unknown option 'colour'"),
+        ("cluster://h1/a?reads=stale", "reads in url must be lease or local"),
+        ("cluster://h1/a?shards=0", "shards in url"),
+        ("cluster://h1/a?timeout=never", "timeout in url"),
+        ("cluster://h1,h2,h3/a?monitor=1,2", "one for each server"),
+        ("cluster://h1/a?allow_lazy_sync=1", "allow_lazy_sync in url must be false or true"),
+    ],
+)
+def test_a_url_that_is_wrong_says_how(url: str, words: str) -> None:
+    """Every mistake in a cluster's URL is refused before anything is opened, in words that name it."""
+    assert words in _refused(url)

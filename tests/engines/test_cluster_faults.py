@@ -1,0 +1,285 @@
+"""Faults between a node and its log: lost answers and deliveries, leases at their limits, forged messages."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.bus.protocol import block
+from holdfast.decide import Outcome
+from holdfast.engines.cluster import codec, servers
+from holdfast.engines.cluster.lease import LEASE_MS, ticks
+from holdfast.engines.cluster.messages import LogPlace
+from holdfast.engines.cluster.servers import require_version
+from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable, Unsupported
+from holdfast.rows import KV, Address, Namespace, Record, Row, Run
+from tests.cluster import Nodes, at_one_place, engine_of, tables
+from tests.jetstream import lasting_servers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from holdfast.engines.cluster.messages import Logged
+    from holdfast.engines.cluster.shard import Shard
+    from holdfast.store import Store
+    from tests.jetstream import Servers
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Servers]:
+    """A server with JetStream."""
+    with lasting_servers(1) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def nodes(server: Servers, tmp_path: Path) -> AsyncIterator[Nodes]:
+    """The nodes of a new store."""
+    async with AsyncExitStack() as stack:
+        yield Nodes(server, tmp_path, stack)
+
+
+def shard_of(store: Store) -> Shard:
+    """The only shard of a node."""
+    [shard] = engine_of(store)._shards
+    return shard
+
+
+def lose_answers(store: Store, monkeypatch: pytest.MonkeyPatch, *, count: int) -> list[float]:
+    """Have the answers to the next messages of a node lost. Returns the times at which they were sent."""
+    jetstream, sent = engine_of(store)._jetstream, []
+    publish = jetstream.publish
+
+    async def lossy(*given: Any, **more: Any) -> Any:
+        sent.append(ticks())
+        answer = await publish(*given, **more)
+        if len(sent) <= count:
+            raise TimeoutError
+        return answer
+
+    monkeypatch.setattr(jetstream, "publish", lossy)
+    return sent
+
+
+async def test_a_write_whose_answer_is_lost_is_done_once(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that was stored without an answer is found in the log, not decided a second time."""
+    store = await nodes.open(1)
+    await store.kv("trivia").incr("sum")
+    sent = lose_answers(store, monkeypatch, count=1)
+    entry = await store.kv("trivia").incr("sum")
+    assert (entry.value, entry.version) == (2, 2)
+    assert len(sent) >= 1
+
+
+async def test_a_lease_counts_from_the_first_attempt(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is sent twice grants no more time than one that is sent once."""
+    store = await nodes.open(1)
+    lease = shard_of(store).lease
+    sent = lose_answers(store, monkeypatch, count=1)
+    await store.kv("trivia").set("key", 1)
+    assert lease._until <= sent[0] + LEASE_MS / 1000
+
+
+async def test_no_other_node_writes_while_a_lease_runs(nodes: Nodes) -> None:
+    """A node whose lease runs may answer from its file, so the others wait, even if it does not hear them."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    lease = shard_of(one).lease
+    assert lease.held()
+    shard_of(one)._last_writer = False  # it does not hear that another node wants to write
+    await other.kv("trivia").set("key", 2)
+    assert not lease.held()
+
+
+async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:
+    """The last message of the log keeps a new node off as well, although it was sent before that started."""
+    one = await nodes.open(1)
+    await one.kv("trivia").set("key", 1)
+    lease = shard_of(one).lease
+    shard_of(one)._last_writer = False
+    other = await nodes.open(2)
+    await other.kv("trivia").set("key", 2)
+    assert not lease.held()
+
+
+async def test_a_node_that_makes_way_answers_no_more_from_its_file(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the moment at which a message is sent that lets others write, its sender has no lease."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    shard, jetstream, held = shard_of(one), engine_of(one)._jetstream, []
+    publish = jetstream.publish
+
+    async def watched(subject: str, parts: Any, *, seconds: float) -> Any:
+        if parts[0][0]["Hf-Lease"] == "0":
+            held.append(shard.lease.held())
+        return await publish(subject, parts, seconds=seconds)
+
+    monkeypatch.setattr(jetstream, "publish", watched)
+    shard.forwarding._own_until = 0.0  # it does not take the write of the other
+    await other.kv("trivia").set("key", 2)
+    assert held == [False]
+
+
+async def test_a_delivery_that_is_lost_is_fetched_again(nodes: Nodes) -> None:
+    """A replica that finds a gap reads the log again from where it is."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    follower = shard_of(other).follower
+    lost: list[LogPlace] = []
+    take = follower._take
+
+    async def leaky(entry: Logged) -> bool:
+        if not lost:
+            lost.append(entry.place)
+            return True
+        return await take(entry)
+
+    follower._take = leaky
+    await one.kv("trivia").set("a", 1)
+    await one.kv("trivia").set("b", 2)
+    await at_one_place([one, other])
+    assert (await other.kv("trivia").list()).keys == ["a", "b"]
+    assert len(lost) == 1
+
+
+async def _forge(store: Store, payload: bytes, *, previous: str | None = None) -> str:
+    """Append a message that no node wrote, on top of the last one. Returns its place."""
+    engine, shard = engine_of(store), shard_of(store)
+    base = shard.replica.at
+    head = {
+        "Nats-Expected-Last-Subject-Sequence": str(base.seq),
+        "Nats-Msg-Id": "forged",
+        "Hf-Prev": base.id if previous is None else previous,
+    }
+    subject = engine._address.subject("log", 0)
+    reply = await engine._requests.ask(subject, payload, seconds=5, head=block(head))
+    return f"{msgspec.json.decode(reply.data)['seq']} (forged)"
+
+
+async def _refusal(store: Store) -> DatabaseError | Unavailable:
+    """The error with which a node stops."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await store.kv("trivia").list()
+            except (DatabaseError, Unavailable) as error:
+                return error
+            await asyncio.sleep(0.02)
+
+
+async def test_a_log_that_forks_stops_the_node(nodes: Nodes) -> None:
+    """A message that does not name the last one as its predecessor is not applied, and nothing after it."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    kept = shard_of(store).replica.at
+    before = tables(nodes.folder / "1" / "shard-0.db")
+    forged = await _forge(store, b"", previous="another")
+    error = await _refusal(store)
+    assert isinstance(error, DatabaseError)
+    assert str(kept) in error.message
+    assert forged in error.message
+    with pytest.raises(DatabaseError):
+        await store.kv("trivia").set("key", 2)
+    with pytest.raises(DatabaseError):
+        await store.ready()
+    assert tables(nodes.folder / "1" / "shard-0.db") == before
+
+
+async def test_a_message_of_a_newer_version_is_not_applied_in_part(nodes: Nodes) -> None:
+    """A node that can't read the log says that it must be upgraded, and serves nothing old meanwhile."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    await _forge(store, msgspec.msgpack.encode([codec.FORMAT + 1, [], [], [], {}, []]))
+    error = await _refusal(store)
+    assert isinstance(error, Unavailable)
+    assert "upgrade" in error.message
+
+
+async def test_a_message_is_not_taken_for_the_one_before_it(nodes: Nodes) -> None:
+    """The delivery of a message that was answered tells nothing about the next one of the same node."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    replica = shard_of(store).replica
+    replica.expect("next", Outcome(results=[], namespaces=[], rows={}, journal=[], trims={}), ())
+    replica._brought = replica.at  # the delivery of the message before, which came late
+    assert replica.stored("next") is None
+    replica._brought = LogPlace(replica.at.seq + 1, "next")
+    assert replica.stored("next") == replica._brought
+
+
+async def test_without_an_answer_the_outcome_is_unknown(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that gets no answer in time may be done; the one after it is refused for certain."""
+    store = await nodes.open(1, timeout=1)
+    await store.kv("trivia").set("key", 1)
+
+    async def silent(*given: Any, **more: Any) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(engine_of(store)._jetstream, "publish", silent)
+    with pytest.raises(OutcomeUnknown):
+        await store.kv("trivia").set("key", 2)
+    with pytest.raises(Unavailable):
+        await store.kv("trivia").set("key", 3)
+    with pytest.raises(Unavailable):
+        await store.kv("trivia").get("key")
+    monkeypatch.undo()
+    await store.kv("trivia").set("key", 4)
+
+
+def test_an_outcome_survives_the_log() -> None:
+    """Rows, records and counters arrive as they were decided; a field that is added needs a new format."""
+    row = Row(
+        value="1", size=1, version=2, created_at=3, updated_at=4, expires_at=5, last_writer="w", data=b"d"
+    )
+    record = Record(namespace="n", version=2, op="set", key="k", at=4, detail="{}")
+    outcome = Outcome(
+        results=[],
+        namespaces=[Namespace(name="n", revision=2, keys=1)],
+        rows={Address("n", KV, "k"): row, Address("n", "trash", b"\x00k"): None},
+        journal=[record],
+        trims={"n": 1},
+        runs=[Run(namespace="n", first=3, count=4, at=5, until=6)],
+    )
+    found = codec.decode(codec.encode(outcome))
+    assert found.outcome() == outcome
+    assert {type(row) for row in found.outcome().rows.values()} == {Row, type(None)}
+    fields = [len(kind.__struct_fields__) for kind in (Row, Namespace, Record, Run)]
+    assert (codec.FORMAT, fields) == (1, [11, 17, 11, 5])
+    assert codec.decode(b"").outcome().empty
+    for damaged in (b"\xff", codec.encode(outcome)[:-1]):
+        with pytest.raises(codec.Unreadable):
+            codec.decode(damaged)
+
+
+@pytest.mark.parametrize("version", ["2.14.9", "2.9", "1.0.0", ""])
+def test_an_old_server_is_refused(version: str) -> None:
+    """Servers before 2.15 wait for the disk too often to be used, and the message says which is needed."""
+    with pytest.raises(Unsupported, match=r"2\.15 or newer; the one at host1:4222 is"):
+        require_version(version, "host1:4222")
+    for enough in ("2.15.0", "2.15.1-beta", "3.0.0"):
+        require_version(enough, "host1:4222")
+
+
+async def test_a_server_that_begins_with_tls_is_there_though_it_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server without TLS that does not greet is missing; one with TLS waits for the handshake."""
+    monkeypatch.setattr(servers, "LOOK_SECONDS", 0.1)
+    callers: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda reader, writer: callers.append(writer), "127.0.0.1", 0)
+    async with silent:
+        where = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        assert await servers.missing([f"nats://{where}", f"tls://{where}"]) == [where]
+        for caller in callers:
+            caller.close()
+            await caller.wait_closed()

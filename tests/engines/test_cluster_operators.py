@@ -1,0 +1,314 @@
+"""What operators do with a cluster: look at it, compare its replicas, make snapshots, and trim the log."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.engines.cluster import answers, asking, bringing, snapshot_maker, trimming
+from holdfast.engines.cluster.address import cluster_address
+from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.engines.cluster.snapshots import Snapshots
+from holdfast.errors import DatabaseError, Unavailable, ValidationError
+from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node
+from tests.jetstream import lasting_servers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from holdfast.store import Store
+    from tests.jetstream import Servers
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Servers]:
+    """A server with JetStream that accepts messages of 64 KB."""
+    with lasting_servers(1, max_payload=65_536) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def nodes(server: Servers, tmp_path: Path) -> AsyncIterator[Nodes]:
+    """The nodes of a new store."""
+    async with AsyncExitStack() as stack:
+        yield Nodes(server, tmp_path, stack)
+
+
+@pytest.fixture
+async def operator(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClusterOperator]:
+    """An operator of that store, who does not wait long for answers."""
+    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.6)
+    async with ClusterOperator(cluster_address(nodes.url(0, timeout=2))) as operator:
+        yield operator
+
+
+@pytest.fixture
+def close_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep no more of the log than is needed."""
+
+    async def trim(*given: Any, needed: int) -> int:
+        return await trimming.trim(*given, needed=needed, margin=2)
+
+    monkeypatch.setattr(snapshot_maker, "trim", trim)
+
+
+async def _fill(store: Store, count: int) -> None:
+    for number in range(count):
+        await store.kv("trivia").set(f"key-{number}", number)
+
+
+async def test_the_status_names_nodes_owners_and_the_log(nodes: Nodes, operator: ClusterOperator) -> None:
+    """An operator sees every node with its place in the log, the owner of each shard, and no trouble."""
+    with pytest.raises(ValidationError, match="keep no store"):
+        await operator.status()
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    found = await operator.status()
+    assert found.troubles == []
+    assert (found.log.shards, found.log.messages > 0, found.log.first) == (1, True, 1)
+    assert len(found.nodes) == 2
+    assert {shard.seq for node in found.nodes for shard in node.report.shards} == {found.log.last}
+    assert [shard.leads for node in found.nodes for shard in node.report.shards].count(True) == 1
+    assert all(abs(node.offset_ms) < 1000 for node in found.nodes)
+    for store in (one, other):
+        await store.aclose()
+    assert (await operator.status()).troubles == ["no node answers"]
+    with pytest.raises(Unavailable, match="no node of"):
+        await operator.verify(seconds=5)
+
+
+async def test_a_node_knows_how_its_cluster_does(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures of a node count the nodes that answer, and say if the clock of one of them is wrong."""
+    monkeypatch.setattr(answers, "WATCH_SECONDS", 0.05)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    async with asyncio.timeout(10):
+        while engine_of(one).figures().nodes < 2:  # noqa: ASYNC110 - a node tells no one when it has asked
+            await asyncio.sleep(0.05)
+    found = engine_of(one).figures()
+    assert (found.stopped, found.leads, found.behind) == ({0: False}, {0: True}, {0: 0})
+    assert found.skew < 1
+    right = engine_of(other).answers.report
+    late = msgspec.structs.replace(right(), time=right().time - 5_000)
+    monkeypatch.setattr(engine_of(other).answers, "report", lambda: late)
+    [told] = (await operator.status()).troubles
+    assert "differ by more than a second" in told
+    async with asyncio.timeout(10):
+        while engine_of(one).figures().skew < 4:  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.05)
+    engine_of(one)._shards[0]._halt(DatabaseError("it differs"))
+    assert engine_of(one).figures().stopped == {0: True}
+    assert any("it differs" in trouble for trouble in (await operator.status()).troubles)
+    compared = await operator.verify(seconds=10)
+    assert (compared.equal, len(compared.stopped)) == (False, 1)
+
+
+async def test_a_node_whose_clock_is_wrong_does_not_serve(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three nodes, the one whose clock differs from the others refuses calls, says why, and comes back."""
+    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.3)
+    stores = [await nodes.open(number) for number in range(3)]
+    await stores[0].kv("trivia").set("key", 1)
+    wrong = engine_of(stores[0]).answers
+    right = wrong.report
+    monkeypatch.setattr(wrong, "report", lambda: msgspec.structs.replace(right(), time=right().time - 5_000))
+    for store in stores:
+        await engine_of(store).answers.compare_clocks()
+    for call in (stores[0].kv("trivia").set("key", 2), stores[0].kv("trivia").get("key")):
+        with pytest.raises(Unavailable, match=r"its clock is 5\.\d s behind those of the other nodes"):
+            await call
+    assert wrong.figures().stopped == {0: True}
+    assert (await stores[1].kv("trivia").set("key", 2, expected_version=1)).version == 2
+    monkeypatch.setattr(wrong, "report", right)
+    await wrong.compare_clocks()
+    entry = await stores[0].kv("trivia").get("key")
+    assert entry is not None
+    assert entry.value == 2
+
+
+async def test_replicas_are_compared_at_one_place_while_nodes_write(
+    nodes: Nodes, operator: ClusterOperator
+) -> None:
+    """All replicas are hashed right after the same message, although writes go on."""
+    stores = [await nodes.open(number, shards=2) for number in range(3)]
+
+    async def write(store: Store) -> None:
+        for number in range(1_000):
+            await store.kv(f"plugin-{number % 3}").incr("sum")
+
+    async with asyncio.TaskGroup() as group:
+        writers = [group.create_task(write(store)) for store in stores[:2]]
+        for _ in range(3):
+            found = await operator.verify(seconds=20)
+            assert found.equal, found
+            assert len(found.contents) == 6
+            assert len({(one.shard, one.seq) for one in found.contents}) == 2
+        for writer in writers:
+            writer.cancel()
+
+
+async def test_a_replica_that_was_changed_is_found(nodes: Nodes, operator: ClusterOperator) -> None:
+    """A row that differs on one node makes the comparison fail, and so does a node that does not answer."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    await other.aclose()
+    with sqlite3.connect(nodes.folder / "2" / "shard-0.db") as connection:
+        connection.execute("UPDATE plugin_kv_storage SET value_json = '2'")
+    connection.close()
+    again = await nodes.open(2)
+    for _ in range(60):  # on a busy machine a node may answer too late to be counted
+        found = await operator.verify(seconds=20)
+        if len(found.contents) == 2:
+            break
+    assert (found.equal, found.differing, found.silent) == (False, [0], [])
+    engine_of(again)._shards[0].replica._inspect = _nothing
+    found = await operator.verify(seconds=0.5)
+    assert (found.equal, len(found.silent)) == (False, 1)
+
+
+async def _nothing(*given: Any) -> None:
+    """Answer nothing."""
+
+
+@pytest.mark.usefixtures("close_trimming")
+async def test_a_new_node_begins_with_the_newest_snapshot(nodes: Nodes, operator: ClusterOperator) -> None:
+    """The log is trimmed behind two snapshots; a node without a replica gets the newer one and follows."""
+    one = await nodes.open(1)
+    await one.blobs("trivia").put("big", b"x" * 300_000)
+    await _fill(one, 20)
+    assert (await operator.snapshot(seconds=20)).trimmed > 0
+    await _fill(one, 20)
+    done = await operator.snapshot(seconds=20)
+    assert [note.shard for note in done.snapshots] == [0]
+    status = await operator.status()
+    assert status.log.first > 1
+    assert len(status.snapshots) == 2
+    await _fill(one, 5)
+    other = await nodes.open(2)
+    entry = await other.kv("trivia").get("key-19")
+    assert entry is not None
+    await other.kv("trivia").set("key-20", 20)
+    assert (await operator.verify(seconds=20)).equal
+    await other.aclose()
+    await one.aclose()
+    equal(nodes.folder, ["1", "2"])
+
+
+@pytest.mark.usefixtures("close_trimming")
+async def test_a_node_that_the_log_was_trimmed_past_goes_on(nodes: Nodes, operator: ClusterOperator) -> None:
+    """A replica that is too old for the log is replaced by a snapshot when its node returns, and is kept."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("old", 1)
+    await at_one_place([one, other])
+    await lose_node(other)
+    for _ in range(3):
+        await _fill(one, 10)
+        await operator.snapshot(seconds=20)
+    again = await nodes.open(2)
+    assert await again.kv("trivia").get("key-9") is not None
+    assert (await operator.verify(seconds=20)).equal
+    assert (nodes.folder / "2" / "shard-0.db.replaced").exists()
+
+
+@pytest.mark.usefixtures("close_trimming")
+async def test_a_node_that_was_paused_for_too_long_goes_on(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A running node that finds the log trimmed past it fetches a snapshot without being started again."""
+    monkeypatch.setattr("holdfast.engines.cluster.follower.LACKING_SECONDS", 0.2)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("old", 1)
+    await at_one_place([one, other])
+    engine = engine_of(other)
+    shard = engine._shards[0]
+    shard._following.cancel()  # type: ignore[union-attr]
+    await asyncio.gather(shard._following, return_exceptions=True)  # type: ignore[arg-type]
+    await engine.answers.close()
+    for subscription in list(engine._connection._subscriptions.values()):
+        if ".node." in subscription.subject:
+            subscription.cancel()
+    for _ in range(3):
+        await _fill(one, 10)
+        await operator.snapshot(seconds=20)
+    shard._following = asyncio.create_task(shard._follow())
+    await at_one_place([one, other])
+    assert await other.kv("trivia").get("key-9") is not None
+
+
+async def test_a_far_node_takes_the_snapshot_although_the_log_is_whole(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many messages are not applied one by one if a snapshot has them."""
+    one = await nodes.open(1)
+    await _fill(one, 10)
+    await operator.snapshot(seconds=20)
+    taken: list[Path] = []
+    replace = bringing._replace
+
+    def note(path: Path, new: Path) -> None:
+        taken.append(path)
+        replace(path, new)
+
+    monkeypatch.setattr(bringing, "_replace", note)
+    await nodes.open(2)
+    assert taken == []
+    monkeypatch.setattr(bringing, "FAR", 5)
+    await nodes.open(3)
+    assert [path.parent.name for path in taken] == ["3"]
+
+
+async def test_a_damaged_snapshot_is_refused(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not what was stored is never installed."""
+    one = await nodes.open(1)
+    await _fill(one, 10)
+    await operator.snapshot(seconds=20)
+    monkeypatch.setattr(bringing, "FAR", 5)
+    notes = Snapshots.notes
+
+    async def forged(self: Snapshots, shard: int) -> Any:
+        return [msgspec.structs.replace(note, sha256="0" * 64) for note in await notes(self, shard)]
+
+    monkeypatch.setattr(Snapshots, "notes", forged)
+    with pytest.raises(DatabaseError, match="is damaged"):
+        await nodes.open(2)
+    assert not (nodes.folder / "2" / "shard-0.db").exists()
+
+
+async def test_snapshots_are_made_as_the_log_grows(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node that holds the lease makes a snapshot after so many messages."""
+    monkeypatch.setattr(snapshot_maker, "LOOK_SECONDS", 0.05)
+    one = await nodes.open(1, snapshot_every=5)
+    await _fill(one, 10)
+    async with asyncio.timeout(20):
+        while not (await operator.status()).snapshots:
+            await one.kv("trivia").get("key-1")  # keeps the lease
+
+
+async def test_a_limit_that_was_left_behind_is_lifted(nodes: Nodes, operator: ClusterOperator) -> None:
+    """A node that died while it trimmed the log leaves a limit, which the next start removes."""
+    one = await nodes.open(1)
+    await _fill(one, 5)
+    jetstream, stream = engine_of(one)._jetstream, f"HF_{nodes.name}"
+    told = await jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
+    await jetstream.api(f"STREAM.UPDATE.{stream}", {**told["config"], trimming.LIMIT: 100}, seconds=5)
+    await one.aclose()
+    shutil.rmtree(nodes.folder / "1")
+    again = await nodes.open(1)
+    told = await engine_of(again)._jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
+    assert told["config"][trimming.LIMIT] == -1
