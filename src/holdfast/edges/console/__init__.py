@@ -1,0 +1,1 @@
+"""The console edge: pages for operators on the HTTP port, and each of them as JSON."""

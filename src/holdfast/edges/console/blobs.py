@@ -1,0 +1,86 @@
+"""The blobs of a plugin, and one blob.
+
+Law: as in `holdfast.edges.console.pages`. Pages describe blobs. Their bytes come from `/v1`, and the page
+asks for them only after a reveal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from holdfast.edges.console.owners import held, owner_of, reveal_of
+from holdfast.errors import KeyNotFound
+
+if TYPE_CHECKING:
+    from holdfast.edges.console.visits import Visit
+
+MOST_BLOBS: Final = 100
+MOST_PREVIEW: Final = 8_000_000
+"""Largest number of bytes of an image that is shown."""
+IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"})
+"""The types of images that are shown. An SVG image is shown as text."""
+TEXTS: Final = frozenset({"application/json", "application/xml", "image/svg+xml", "application/toml"})
+_SHOWN: Final = ("version", "created_at", "updated_at", "expires_at", "last_writer")
+
+
+async def blob_plugins(visit: Visit) -> dict[str, Any]:
+    """Return the plugins that have blobs."""
+    found = await held(visit, "blob")
+    shown = ("keys", "kept_bytes", "changed_at")
+    return {
+        "plugins": [
+            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}} for one in found
+        ]
+    }
+
+
+async def blobs(visit: Visit) -> dict[str, Any]:
+    """Return a page of the blobs of a plugin."""
+    plugin, prefix = visit.path["plugin"], visit.query.get("prefix", "")
+    page = await visit.call(
+        "blob",
+        plugin,
+        "list",
+        prefix=prefix,
+        values=True,
+        limit=visit.number("limit", default=MOST_BLOBS, most=MOST_BLOBS),
+        cursor=visit.query.get("cursor") or None,
+    )
+    described = [_described(plugin, entry["key"], entry) for entry in page["entries"]]
+    return {"plugin": plugin, "prefix": prefix, "blobs": described, "cursor": page["cursor"]}
+
+
+async def blob(visit: Visit) -> dict[str, Any]:
+    """Return one blob; after a reveal also how its content can be shown."""
+    plugin, name = visit.path["plugin"], visit.path["name"]
+    revealed = visit.query.get("reveal") == "1"
+    why = visit.query.get("why") or None
+    entry = await visit.call("blob", plugin, "reveal" if revealed else "head", key=name, why=why)
+    if not entry["exists"]:
+        raise KeyNotFound("there is no such blob", field="name")
+    described = _described(plugin, name, entry)
+    reveal = await reveal_of(visit, "blob", plugin)
+    shown = {"plugin": plugin, "blob": described, "reveal": reveal, "revealed": revealed}
+    return shown | {"preview": _preview(described)} if revealed else shown
+
+
+def _described(plugin: str, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    manifest = entry["value"]
+    return {
+        "name": name,
+        "size": manifest["size"],
+        "content_type": manifest["content_type"],
+        "metadata": manifest.get("metadata") or {},
+        "checksum": manifest["checksum"],
+        **{one: entry.get(one) for one in _SHOWN},
+        "href": f"/v1/blob/{plugin}/{quote(name)}",
+    }
+
+
+def _preview(described: dict[str, Any]) -> str | None:
+    """Return how the content can be shown: as an image, as text, or not at all."""
+    kind = described["content_type"].partition(";")[0].strip().lower()
+    if kind in IMAGES and described["size"] <= MOST_PREVIEW:
+        return "image"
+    return "text" if kind in TEXTS or kind.startswith("text/") else None

@@ -1,0 +1,158 @@
+"""The overview: readiness, traffic, namespaces with their quotas, and what needs a person.
+
+Law: as in `holdfast.edges.console.pages`. A visitor with the token of a plugin or project sees that alone,
+and nothing about others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.decide.policies import audited_unasked
+from holdfast.edges.http.app import OK
+from holdfast.errors import HoldfastError, PermissionDenied
+
+if TYPE_CHECKING:
+    from holdfast.edges.console.visits import Visit
+
+MOST_NAMESPACES: Final = 100
+"""Number of namespaces that are shown with their quotas, the largest first."""
+MOST_LETTERS: Final = 20
+"""Number of namespaces whose dead letters are counted."""
+NEARLY_FULL: Final = 0.9
+"""Share of a quota from which on a person should look at it."""
+
+
+async def overview(visit: Visit) -> dict[str, Any]:
+    """Return the state of the service, or of the visitor's own plugin or project."""
+    if not visit.operator:
+        return await _own(visit)
+    health = await visit.parts.health.report()
+    listed = await visit.operators("namespaces", limit=1_024)
+    largest = sorted(listed["namespaces"], key=lambda one: -one["kept_bytes"])
+    namespaces = [await _with_quotas(visit, one) for one in largest[:MOST_NAMESPACES]]
+    instances = visit.parts.instances.shown()
+    return {
+        "health": health,
+        "instances": instances,
+        "hour": visit.parts.hour.shown(),
+        "totals": _totals(listed["namespaces"]),
+        "errors": _errors(visit),
+        "namespaces": namespaces,
+        "more_namespaces": listed["truncated"] or len(largest) > MOST_NAMESPACES,
+        "attention": [
+            *_of_health(health),
+            *_lagging(instances),
+            *_full(namespaces),
+            *await _letters(visit, largest),
+        ],
+    }
+
+
+async def _own(visit: Visit) -> dict[str, Any]:
+    """Return what the namespaces of a token hold."""
+    token = visit.token
+    assert token is not None
+    families = ("kv", "table", "blob") if token.plugin else ("semantic",)
+    namespaces = []
+    for family in families:
+        try:
+            held = await visit.call(family, token.owner, "stats")
+        except PermissionDenied:
+            continue
+        namespaces.append(measured(held))
+    return {"health": None, "namespaces": namespaces, "attention": _full(namespaces)}
+
+
+async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return measured(await visit.operators("stats", namespace=stats["namespace"]))
+    except PermissionDenied:
+        return measured(stats)
+
+
+def measured(held: dict[str, Any]) -> dict[str, Any]:
+    """Return what a page shows of a namespace: what it holds, and the limits that apply to it."""
+    policy, defaults = held.get("policy") or {}, held.get("defaults") or {}
+    quota_bytes = policy.get("quota_bytes") or defaults.get("quota_bytes")
+    return {
+        "namespace": held["namespace"],
+        "keys": held["keys"],
+        "bytes": held["bytes"],
+        "kept_bytes": held["kept_bytes"],
+        "version": held["version"],
+        "changed_at": held["changed_at"],
+        "quota_bytes": quota_bytes,
+        "quota_keys": policy.get("quota_keys"),
+        "audit": _audited(held["namespace"], policy.get("audit")),
+    }
+
+
+def _audited(namespace: str, asked: bool | None) -> bool:
+    """Return whether a namespace is audited: by its policy, or by itself if it is in the semantic family."""
+    return audited_unasked(namespace) if asked is None else asked
+
+
+def _totals(namespaces: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        "namespaces": len(namespaces),
+        "keys": sum(one["keys"] for one in namespaces),
+        "kept_bytes": sum(one["kept_bytes"] for one in namespaces),
+    }
+
+
+def _errors(visit: Visit) -> list[dict[str, Any]]:
+    """Return the refusals since the start, by code and plugin, the most frequent first."""
+    found = sorted(visit.parts.metrics.refusals(), key=lambda one: -one[1])
+    return [{"plugin": plugin, "code": code, "count": count} for (plugin, code), count in found[:50]]
+
+
+def _of_health(health: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts that are not ready, as matters for a person."""
+    parts = ("service", "store", "nats", "audit", "plugins")
+    return [
+        {"kind": part, "text": health[part], "href": None}
+        for part in parts
+        if part in health and health[part] != OK
+    ]
+
+
+def _lagging(instances: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is wrong with instances."""
+    return [{"kind": "instance", "text": text, "href": None} for one in instances for text in one["troubles"]]
+
+
+def _full(namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for one in namespaces:
+        shares = {
+            "bytes": (one["kept_bytes"], one["quota_bytes"]),
+            "keys": (one["keys"], one["quota_keys"]),
+        }
+        for what, (used, quota) in shares.items():
+            if quota and used >= NEARLY_FULL * quota:
+                text = f"{one['namespace']} uses {used / quota:.0%} of its quota of {what}"
+                found.append({"kind": "quota", "text": text, "href": href(one["namespace"])})
+    return found
+
+
+async def _letters(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the namespaces that have dead letters, with how many."""
+    found = []
+    for one in [one for one in namespaces if one["parts"]["letters"]][:MOST_LETTERS]:
+        try:
+            page = await visit.operators("deadletters", namespace=one["namespace"], limit=1_000)
+        except HoldfastError:
+            continue
+        if page["count"]:
+            letters = "1 dead letter" if page["count"] == 1 else f"{page['count']} dead letters"
+            text = f"{one['namespace']} has {letters}"
+            found.append({"kind": "letters", "text": text, "href": "/ui/inbox"})
+    return found
+
+
+def href(namespace: str) -> str | None:
+    """Return the address of the page that shows a namespace."""
+    family, _, owner = namespace.partition("/")
+    pages = {"kv": "kv", "semantic": "semantic", "table": "tables", "blob": "blobs"}
+    return f"/ui/{pages[family]}/{owner}" if family in pages else None

@@ -1,0 +1,21 @@
+"""The settings in force, and where each came from.
+
+Law: as in `holdfast.edges.console.pages`. Credentials are masked before they reach this module. Only
+operators see settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from holdfast.edges.console.visits import Visit
+
+
+async def settings(visit: Visit) -> dict[str, Any]:
+    """Return every setting with its value, its source and what it is for."""
+    if not visit.allows("admin", "", "stats"):
+        raise PermissionDenied("only operators see the settings of the service")
+    return {"settings": list(visit.parts.settings)}

@@ -1,0 +1,154 @@
+// The console: gets the JSON of the page at this address, and shows it with the module of that page.
+//
+// Law: data reaches the document only as text and attributes. A page is a module of the same name in pages/:
+// its default export is a component, and it may export `title` and `crumbs`.
+
+import { html, render, useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+import { Frame, Help, switchTheme } from "./parts/frame.js";
+import { withQuery } from "./parts/format.js";
+import { page as fetchPage } from "./parts/net.js";
+import { Problem } from "./parts/ui.js";
+
+const loaded = new Map();
+
+async function moduleOf(name) {
+  if (!loaded.has(name)) loaded.set(name, await import(`./pages/${name}.js`));
+  return loaded.get(name);
+}
+
+const here = () => location.pathname + location.search;
+
+/** An address never reveals a value, since any link could then: only a person on the page does. */
+const masked = (href) => (/[?&](reveal|why)=/.test(href) ? withQuery(href, { reveal: null, why: null }) : href);
+
+function App() {
+  const [state, setState] = useState({ doc: null, module: null, error: null, href: here() });
+  const [busy, setBusy] = useState(true);
+  const [help, setHelp] = useState(false);
+  const under = useRef(null);
+
+  const load = useCallback(async (href, { quiet = false } = {}) => {
+    under.current?.abort();
+    const control = (under.current = new AbortController());
+    if (!quiet) setBusy(true);
+    try {
+      if (href.startsWith("/ui/login")) {
+        setState({ doc: null, module: await moduleOf("login"), error: null, href });
+      } else {
+        const doc = await fetchPage(masked(href), control.signal);
+        const module = await moduleOf(doc.page);
+        if (!control.signal.aborted) setState({ doc, module, error: null, href });
+      }
+    } catch (error) {
+      if (control.signal.aborted) return;
+      if (error.status === 401) {
+        const module = await moduleOf("login");
+        setState({ doc: null, module, error: null, href });
+      } else {
+        setState((before) => ({ ...before, error, href }));
+      }
+    }
+    if (under.current === control) setBusy(false);
+  }, []);
+
+  const go = useCallback(
+    (href, { replace = false, quiet = false } = {}) => {
+      if (replace) history.replaceState(null, "", href);
+      else if (href !== here()) history.pushState(null, "", href);
+      return load(href, { quiet });
+    },
+    [load],
+  );
+
+  useEffect(() => {
+    load(here());
+    const back = () => load(here());
+    const clicked = (event) => {
+      const link = event.target.closest?.("a[href]");
+      if (!link || event.defaultPrevented || event.button !== 0 || link.target || link.hasAttribute("download")) return;
+      if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+      const url = new URL(link.href);
+      if (url.origin !== location.origin || !(url.pathname === "/" || url.pathname.startsWith("/ui"))) return;
+      if (url.hash && url.pathname === location.pathname) return;
+      event.preventDefault();
+      const target = url.pathname + url.search;
+      go(target).then(() => {
+        if (here() !== target) return; // the person has gone on, and the focus with them
+        window.scrollTo(0, 0);
+        document.querySelector("h1")?.focus();
+      });
+    };
+    addEventListener("popstate", back);
+    document.addEventListener("click", clicked);
+    return () => {
+      removeEventListener("popstate", back);
+      document.removeEventListener("click", clicked);
+    };
+  }, []);
+
+  useKeyboard(go, () => setHelp(true));
+
+  const { doc, module, error, href } = state;
+  const title = module?.title ? module.title(doc, href) : "";
+  useEffect(() => {
+    document.title = title ? `${title} · Holdfast` : "Holdfast";
+  }, [title]);
+
+  const reload = useCallback((options) => load(here(), { quiet: true, ...options }), [load]);
+  const Shown = module?.default;
+  const plain = module?.plain;
+  const inside = html`
+    ${error && html`<${Problem} error=${error} retry=${() => load(here())} />`}
+    ${Shown && html`<${Shown} key=${doc?.page} doc=${doc} href=${href} go=${go} reload=${reload} />`}
+    ${!Shown && !error && html`<p class="muted loading">Loading…</p>`}
+  `;
+  if (plain) return html`<main id="main" class="plain" tabindex="-1">${inside}</main>`;
+  return html`
+    <${Frame} doc=${doc} title=${title} crumbs=${module?.crumbs?.(doc, href)} busy=${busy} onHelp=${() => setHelp(true)}>
+      ${inside}
+    <//>
+    ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+  `;
+}
+
+const SHORT = { o: "/", b: "/ui/kv", l: "/ui/live", i: "/ui/inbox" };
+
+/** Keys that work everywhere: / j k Enter ? t, and g with a letter. Rows are links in [data-row]. */
+function useKeyboard(go, help) {
+  useEffect(() => {
+    let leader = 0;
+    const pressed = (event) => {
+      if (event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
+      const field = event.target.closest?.("input, textarea, select, [contenteditable]");
+      if (field) {
+        if (event.key === "Escape") field.blur();
+        return;
+      }
+      if (Date.now() - leader < 1200 && SHORT[event.key]) {
+        leader = 0;
+        go(SHORT[event.key]);
+      } else if (event.key === "g") leader = Date.now();
+      else if (event.key === "/") {
+        event.preventDefault();
+        document.querySelector("[data-filter]")?.focus();
+      } else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
+      else if (event.key === "?") help();
+      else if (event.key === "t") switchTheme();
+    };
+    document.addEventListener("keydown", pressed);
+    return () => document.removeEventListener("keydown", pressed);
+  }, []);
+}
+
+function move(step) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  if (!rows.length) return;
+  const at = rows.indexOf(document.activeElement);
+  const next = at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step));
+  rows[next].focus();
+  rows[next].scrollIntoView({ block: "nearest" });
+}
+
+const root = document.getElementById("app");
+root.textContent = "";
+render(html`<${App} />`, root);

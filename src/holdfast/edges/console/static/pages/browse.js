@@ -1,0 +1,155 @@
+// The keys of a namespace: a tree of their parts, and a list that stays smooth with a million of them.
+
+import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
+import { PrefixDelete } from "../parts/prefix.js";
+import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
+import { page as fetchPage } from "../parts/net.js";
+import { announce, Empty, Problem, Section, Tag } from "../parts/ui.js";
+import { NewEntry } from "../parts/edit.js";
+import { VirtualList } from "../parts/virtual.js";
+
+export const title = (doc) => doc?.namespace || "Browse";
+export const crumbs = () => [["Browse", "/ui/kv"]];
+
+const ROW = 34;
+const SORTS = [
+  ["key", "Key"],
+  ["size", "Largest"],
+  ["age", "Oldest"],
+  ["deadline", "Expires first"],
+];
+
+/** The parts of a prefix, each with the prefix up to it. */
+function steps(prefix) {
+  const found = [];
+  for (const part of prefix.matchAll(/[^:/.]*[:/.]?/g)) {
+    if (part[0]) found.push([part[0], prefix.slice(0, part.index + part[0].length)]);
+  }
+  return found;
+}
+
+function Tree({ doc, href }) {
+  const { branches, leaves, whole } = doc.tree;
+  return html`<nav class="tree card" aria-label="Parts of keys">
+    <p class="tree-path">
+      <a href=${withQuery(href, { prefix: null, cursor: null })}>all</a>
+      ${steps(doc.prefix).map(
+        ([name, prefix]) => html`<a key=${prefix} href=${withQuery(href, { prefix, cursor: null })}>${name}</a>`,
+      )}
+    </p>
+    <ul>
+      ${branches.map(
+        (one) => html`<li key=${one.prefix}>
+          <a href=${withQuery(href, { prefix: one.prefix, cursor: null })}>
+            <span class="key">${one.name}</span>
+            <span class="count">${one.more ? `${number(Math.floor(one.count / 1000) * 1000)}+` : number(one.count)}</span>
+          </a>
+        </li>`,
+      )}
+    </ul>
+    ${leaves > 0 && html`<p class="muted small">${leaves === 1 ? "1 key has" : `${number(leaves)}${whole ? "" : "+"} keys have`} no further part</p>`}
+    ${!branches.length && !leaves && html`<p class="muted small">no keys</p>`}
+  </nav>`;
+}
+
+function Row({ one, doc, now }) {
+  const left = one.expires_at && (Date.parse(one.expires_at) - now) / 1000;
+  return html`<div role="listitem" class="key-row" key=${one.key}>
+    <a data-row class="key" href=${entryHref(doc.family, doc.owner, one.name)} title=${one.key}>${one.name}</a>
+    <span class="key-meta">
+      ${one.purpose && html`<${Tag}>${one.purpose}<//>`}
+      <span class="writer" title="last writer">${one.last_writer}</span>
+      <span class="num size" title="size of the value">${bytes(one.size)}</span>
+      <span class="num" title=${`version ${one.version}`}>${ago(one.updated_at, now)}</span>
+      <span class=${left != null && left < 3600 ? "num warn-text" : "num"}>
+        ${left == null ? "never" : left > 0 ? `in ${span(left)}` : "expired"}
+      </span>
+    </span>
+  </div>`;
+}
+
+export default function Browse({ doc, href, go, reload }) {
+  const [rows, setRows] = useState(doc.rows);
+  const [cursor, setCursor] = useState(doc.cursor);
+  const [looked, setLooked] = useState(doc.looked);
+  const [failed, setFailed] = useState(null);
+  const [dialog, setDialog] = useState(null);
+  const [filter, setFilter] = useState(doc.filter);
+  const timer = useRef();
+
+  useEffect(() => {
+    setRows(doc.rows);
+    setCursor(doc.cursor);
+    setLooked(doc.looked);
+    setFailed(null);
+    announce(`${doc.rows.length}${doc.cursor ? " or more" : ""} keys`, { quiet: true });
+  }, [doc]);
+  useEffect(() => setFilter(doc.filter), [doc.filter, doc.namespace]);
+
+  const more = useCallback(async () => {
+    try {
+      const next = await fetchPage(withQuery(href, { cursor }));
+      setRows((before) => [...before, ...next.rows]);
+      setCursor(next.cursor);
+      setLooked((before) => before + next.looked);
+    } catch (error) {
+      setFailed(error);
+    }
+  }, [href, cursor]);
+
+  const typed = (event) => {
+    const text = event.target.value;
+    setFilter(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true }), 200);
+  };
+  const sorted = (event) => go(withQuery(href, { sort: event.target.value === "key" ? null : event.target.value, cursor: null }), { replace: true });
+  const filtering = Boolean(doc.filter);
+  const automatic = cursor && !filtering ? more : null;
+
+  return html`
+    <div class="row">
+      <div class="grow">
+        <label for="filter">Filter keys${doc.prefix && html` below <code>${doc.prefix}</code>`}</label>
+        <input id="filter" data-filter type="search" placeholder="part of a key   /" value=${filter} onInput=${typed} />
+      </div>
+      <div>
+        <label for="sort">Sort</label>
+        <select id="sort" value=${doc.sort} onChange=${sorted}>
+          ${SORTS.map(([name, text]) => html`<option key=${name} value=${name}>${text}</option>`)}
+        </select>
+      </div>
+      ${doc.may?.includes("set") && html`<button type="button" onClick=${() => setDialog("new")}>New entry</button>`}
+      ${doc.prefix && doc.may?.includes("delete_prefix") &&
+      html`<button type="button" class="danger" onClick=${() => setDialog("prefix")}>Delete below ${doc.prefix}</button>`}
+    </div>
+    <div class="browse">
+      ${doc.tree && html`<${Tree} doc=${doc} href=${href} />`}
+      <${Section}
+        title="Keys"
+        id="keys"
+        aside=${html`<span class="muted">
+          ${number(rows.length)} shown${doc.held && !doc.prefix && !filtering ? ` of ${number(doc.held.keys)}` : ""}
+        </span>`}
+      >
+        ${doc.partial && html`<p class="note-line">Only the first ${number(doc.looked)} keys were sorted. Narrow the prefix to sort all of them.</p>`}
+        ${rows.length
+          ? html`<div class="key-row key-head" aria-hidden="true">
+                <span class="key">Key</span>
+                <span class="key-meta">
+                  <span class="writer">Writer</span><span class="num size">Size</span><span class="num">Written</span><span class="num">Expires</span>
+                </span>
+              </div>
+              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${doc.now} />`} />`
+          : html`<${Empty} title=${filtering ? "No key matches" : "There are no keys here"}>
+              ${cursor ? `${number(looked)} keys were looked at so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another part."}
+            <//>`}
+        ${failed && html`<${Problem} error=${failed} retry=${more} />`}
+        ${cursor && filtering && html`<p class="actions"><button type="button" onClick=${more}>Look on after ${number(looked)} keys</button></p>`}
+        ${cursor && !filtering && html`<p class="muted small">More keys load as you scroll.</p>`}
+      <//>
+    </div>
+    ${dialog === "new" && html`<${NewEntry} doc=${doc} onClose=${() => setDialog(null)} done=${(key) => go(entryHref(doc.family, doc.owner, key))} />`}
+    ${dialog === "prefix" && html`<${PrefixDelete} doc=${doc} href=${href} onClose=${() => setDialog(null)} done=${reload} />`}
+  `;
+}

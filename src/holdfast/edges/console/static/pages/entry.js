@@ -1,0 +1,189 @@
+// One entry: its facts, its value once it is revealed, its history, and how to ask for it elsewhere.
+
+import { html, useEffect, useState } from "../vendor/preact.js";
+import { Diff } from "../parts/diff.js";
+import { Edit, Step } from "../parts/edit.js";
+import { bytes, number, time, withQuery } from "../parts/format.js";
+import { pretty } from "../parts/json.js";
+import { page as fetchPage } from "../parts/net.js";
+import { Copy, Countdown, Dialog, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";
+import { Value } from "../parts/value.js";
+
+export const title = (doc) => doc?.name || "Entry";
+export const crumbs = (doc) =>
+  doc && [
+    ["Browse", "/ui/kv"],
+    [doc.namespace, `/ui/${doc.family}/${doc.owner}`],
+  ];
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** The same request in other words. */
+function ways(doc) {
+  const origin = location.origin;
+  const [tenant, project] = doc.owner.split("/");
+  const semantic = doc.family === "semantic";
+  const whose = semantic ? `--tenant ${tenant} --project ${project}` : `--plugin ${doc.owner}`;
+  const handle = semantic ? `store.semantic(${JSON.stringify(tenant)}, ${JSON.stringify(project)})` : `store.kv(${JSON.stringify(doc.owner)})`;
+  const subject = semantic ? `db.semantic.${tenant}.${project}.get` : `db.kv.${doc.owner}.get`;
+  const body = JSON.stringify({ key: doc.key });
+  return [
+    ["CLI", `holdfast get ${quoted(doc.key)} ${whose}`],
+    ["Python", `entry = await ${handle}.get(${JSON.stringify(doc.key)})`],
+    ["curl", `curl -H 'Authorization: Bearer TOKEN' --json ${quoted(body)} ${origin}/v1/${doc.family}/${doc.owner}:get`],
+    ["NATS", `nats request ${subject} ${quoted(body)}`],
+  ];
+}
+
+function CopyAs({ doc, onClose }) {
+  return html`<${Dialog} wide title="Copy as" onClose=${onClose}>
+    <dl class="ways">
+      ${ways(doc).map(([name, text]) => html`<div key=${name}><dt>${name} <${Copy} text=${text} /></dt><dd><pre class="value">${text}</pre></dd></div>`)}
+    </dl>
+  <//>`;
+}
+
+function Facts({ doc, skew }) {
+  const { entry } = doc;
+  const meaning = entry.semantics || {};
+  const rows = [
+    ["Version", number(entry.version)],
+    ["Written by", html`<span class="key">${entry.last_writer}</span>`],
+    ["Purpose", meaning.purpose && html`<${Tag} tone="good">${meaning.purpose}<//>`],
+    ["Producer", meaning.producer],
+    ["For", (meaning.consumer_hints || []).join(", ")],
+    ["spec_ref", entry.spec_ref && html`<span class="key">${entry.spec_ref}</span>`],
+    ["Request", entry.request_id && html`<span class="key">${entry.request_id}</span>`],
+    ["Created", html`<span title=${entry.created_at}>${time(entry.created_at)}</span>`],
+    ["Updated", html`<span title=${entry.updated_at}>${time(entry.updated_at)}</span>`],
+    ["Expires", html`<${Countdown} at=${entry.expires_at} skew=${skew} />`],
+    ["Size", `${bytes(entry.size)}, ${entry.kind}`],
+  ];
+  return html`<dl class="facts">
+    ${rows.filter(([, shown]) => shown).map(([name, shown]) => html`<div key=${name}><dt>${name}</dt><dd>${shown}</dd></div>`)}
+  </dl>`;
+}
+
+function Masked({ doc, onReveal, error, busy }) {
+  const [why, setWhy] = useState("");
+  if (doc.reveal === "never") return html`<p class="masked">The policy of ${doc.namespace} says that values are never shown here.</p>`;
+  if (!doc.may.includes("reveal")) return html`<p class="masked">Your token does not allow the verb <code>reveal</code>.</p>`;
+  const asks = doc.reveal === "audited";
+  const submit = (event) => {
+    event.preventDefault();
+    onReveal(why);
+  };
+  return html`<form class="masked" onSubmit=${submit}>
+    <p class="bullets" aria-hidden="true">•••••••• ••••• ••••••••••</p>
+    <p>The value is hidden: ${bytes(doc.entry.size)}, ${doc.entry.kind}.${asks && " Looking at it is recorded with your reason."}</p>
+    <div class="row">
+      ${asks && html`<div class="grow"><label for="why">Why do you need to see it?</label><input id="why" required maxlength="500" placeholder="OPS-12: wrong price on the page" value=${why} onInput=${(event) => setWhy(event.target.value)} /></div>`}
+      <button type="submit" class="primary" disabled=${busy}>Reveal</button>
+    </div>
+    ${error && html`<${Problem} error=${error} />`}
+  </form>`;
+}
+
+const TONES = { set: "good", deleted: "bad", expired: "warn", restored: "good", escalated: "warn" };
+
+function History({ doc }) {
+  if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>history</code>.</p>`;
+  if (!doc.history.length) return html`<p class="muted">The journal has no changes of this key any more.</p>`;
+  return html`<div class="scroll"><table>
+    <thead><tr><th class="num">Version</th><th>Change</th><th>By</th><th>When</th><th>Request</th></tr></thead>
+    <tbody>
+      ${doc.history.map(
+        (one) => html`<tr key=${one.version}>
+          <td class="num">${number(one.version)}</td>
+          <td><${Tag} tone=${TONES[one.op]}>${one.op}<//>${one.version === doc.entry?.version && html` <span class="muted">now</span>`}</td>
+          <td class="key">${one.last_writer}</td>
+          <td><${When} at=${one.at} now=${doc.now} /></td>
+          <td class="key muted">${one.request_id}</td>
+        </tr>`,
+      )}
+    </tbody>
+  </table></div>`;
+}
+
+export default function Entry({ doc, href, reload }) {
+  const [shown, setShown] = useState(null);
+  const [before, setBefore] = useState(null);
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const [dialog, setDialog] = useState(null);
+  const close = () => setDialog(null);
+  useEvery(5000, () => !dialog && reload());
+  useEffect(() => {
+    setShown(null);
+    setBefore(null);
+  }, [doc.namespace, doc.key]);
+
+  async function reveal(why) {
+    setBusy(true);
+    setError(null);
+    try {
+      const found = await fetchPage(withQuery(href, { reveal: "1", why }));
+      if (shown) setBefore(shown);
+      setShown(found.entry && { text: found.entry.text, version: found.entry.version, why, trashed: found.trashed?.text });
+    } catch (refusal) {
+      setError(refusal);
+    }
+    setBusy(false);
+  }
+
+  /** Show what was just written: the one who wrote it knows it. */
+  function edited(written) {
+    if (written && shown) {
+      setBefore(shown);
+      setShown({ ...written, why: shown.why });
+    }
+    reload();
+  }
+
+  const { entry } = doc;
+  const may = (verb) => doc.may.includes(verb);
+  const skew = doc.now - Date.now();
+  const stale = entry && shown && shown.version !== entry.version;
+  const changed = before && shown && before.version !== shown.version;
+  return html`
+    <div class="actions top">
+      ${entry && may("set") && html`<button type="button" class="primary" onClick=${() => setDialog("edit")}>Edit</button>`}
+      ${entry && may("set_ttl") && html`<button type="button" onClick=${() => setDialog("ttl")}>Expiry</button>`}
+      ${!entry && doc.trashed && may("restore") && html`<button type="button" class="primary" onClick=${() => setDialog("restore")}>Restore</button>`}
+      <button type="button" onClick=${() => setDialog("copy")}>Copy as…</button>
+      ${entry && may("delete") && html`<button type="button" class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
+    </div>
+    ${!entry &&
+    html`<div class="card"><${Empty} title="There is no entry with this key">
+      ${doc.trashed ? `It was ${doc.trashed.op} by ${doc.trashed.by}, and can be restored until ${time(doc.trashed.purged_at)}.` : "It may have been deleted or have expired."}
+    <//></div>`}
+    ${entry &&
+    html`<div class="entry">
+      <${Section}
+        title="Value"
+        id="value-card"
+        aside=${shown && html`<span><span class="muted">version ${number(shown.version)}</span> <button type="button" class="quiet" onClick=${() => setShown(null)}>Hide</button></span>`}
+      >
+        ${stale &&
+        html`<p class="note-line" role="status">
+          Version ${number(entry.version)} was written by ${entry.last_writer}.${" "}
+          <button type="button" class="quiet" onClick=${() => reveal(shown.why)}>Show it</button>
+        </p>`}
+        ${shown ? html`<${Value} key=${shown.version} text=${shown.text} />` : html`<${Masked} doc=${doc} onReveal=${reveal} error=${error} busy=${busy} />`}
+      <//>
+      <${Section} title="Entry" id="facts-card"><${Facts} doc=${doc} skew=${skew} /><//>
+    </div>`}
+    ${changed &&
+    html`<${Section} title=${`What changed from version ${before.version} to ${shown.version}`} id="changed">
+      <${Diff} before=${pretty(before.text)} after=${pretty(shown.text)} label="What changed since you looked" />
+    <//>`}
+    ${shown?.trashed != null &&
+    html`<${Section} title=${`From the trash (version ${doc.trashed?.version}) to now`} id="trash-diff">
+      <${Diff} before=${pretty(shown.trashed)} after=${pretty(shown.text)} label="From the trash to now" />
+    <//>`}
+    <${Section} title="History" id="history-card"><${History} doc=${doc} /><//>
+    ${dialog === "edit" && html`<${Edit} doc=${doc} text=${shown && !stale ? shown.text : null} onClose=${close} done=${edited} />`}
+    ${["ttl", "delete", "restore"].includes(dialog) && html`<${Step} doc=${doc} kind=${dialog} onClose=${close} done=${reload} />`}
+    ${dialog === "copy" && html`<${CopyAs} doc=${doc} onClose=${close} />`}
+  `;
+}

@@ -1,0 +1,205 @@
+// The inbox: dead letters, locks, entries that expire soon, the trash and slow requests.
+
+import { html, useState } from "../vendor/preact.js";
+import { Choose, Confirm, Rows, useAction } from "../parts/acting.js";
+import { entryHref, number } from "../parts/format.js";
+import { call } from "../parts/net.js";
+import { Countdown, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";
+
+export const title = () => "Inbox";
+
+const SPANS = [
+  ["600", "10 minutes"],
+  ["", "1 hour"],
+  ["86400", "1 day"],
+  ["604800", "7 days"],
+];
+
+const split = (namespace) => [namespace.slice(0, namespace.indexOf("/")), namespace.slice(namespace.indexOf("/") + 1)];
+
+function Key({ namespace, name }) {
+  const [family, owner] = split(namespace);
+  const linked = family === "kv" || family === "semantic";
+  return html`<span class="where muted">${namespace}</span>
+    ${linked ? html`<a data-row class="key" href=${entryHref(family, owner, name)}>${name}</a>` : html`<span class="key">${name}</span>`}`;
+}
+
+function Part({ id, title, part, none, head, row, aside }) {
+  const count = html`<${Tag} tone=${part.rows.length && id === "letters" ? "bad" : ""}>${number(part.rows.length)}${part.more ? "+" : ""}<//>`;
+  return html`<${Section} id=${id} title=${title} aside=${aside || count}>
+    ${part.refused && html`<p class="muted">${part.refused}</p>`}
+    ${!part.refused && !part.rows.length && html`<p class="fine"><span class="dot"></span>${none}</p>`}
+    ${part.rows.length > 0 &&
+    html`<${Rows}><table>
+      <thead><tr>${head.map((one) => html`<th key=${one} class=${one.startsWith("#") ? "num" : null}>${one.replace("#", "")}</th>`)}</tr></thead>
+      <tbody>${part.rows.map(row)}</tbody>
+    </table><//>`}
+    ${part.more && html`<p class="muted">More than these were found. Choose a namespace to see its own.</p>`}
+  <//>`;
+}
+
+/** The request of a letter: without its values until a person asks for them, which the audit records. */
+function Request({ letter }) {
+  const [whole, setWhole] = useState(null);
+  const [run, error, busy] = useAction();
+  const reveal = async (event) => {
+    event.preventDefault();
+    const why = new FormData(event.target).get("why")?.trim();
+    const asked = { namespace: letter.namespace, number: letter.number, ...(why ? { why } : {}) };
+    const found = await run(() => call("admin", "", "deadletter_reveal", asked), "The values are shown");
+    if (found?.letter) setWhole(found.letter.request);
+  };
+  if (whole) return html`<pre class="json" tabindex="0">${JSON.stringify(whole, null, 2)}</pre>`;
+  return html`
+    <p>The request${letter.hidden.length > 0 && ` without ${letter.hidden.join(", ")}`}:</p>
+    <pre class="json" tabindex="0">${JSON.stringify(letter.request, null, 2)}</pre>
+    ${letter.hidden.length > 0 &&
+    (letter.reveal === "never"
+      ? html`<p class="muted">The policy of ${letter.namespace} says that values are never shown here.</p>`
+      : html`<form class="row" onSubmit=${reveal}>
+          ${letter.reveal === "audited" &&
+          html`<div class="grow"><label for="letter-why">Why do you need to see them?</label>
+            <input id="letter-why" name="why" required maxlength="500" autocomplete="off" /></div>`}
+          <button type="submit" disabled=${busy}>Reveal the values</button>
+        </form>`)}
+    ${error && html`<${Problem} error=${error} />`}
+  `;
+}
+
+function Letters({ part, now, reload }) {
+  const [looked, setLooked] = useState(null);
+  const [dropped, setDropped] = useState(null);
+  const [run, error, busy, clear] = useAction();
+  const about = (letter) => ({ namespace: letter.namespace, number: letter.number });
+  const retry = async (letter) => {
+    if (await run(() => call("admin", "", "deadletter_retry", about(letter)), "The request was made again")) reload();
+  };
+  const drop = async () => {
+    if (await run(() => call("admin", "", "deadletter_drop", about(dropped)), "The letter was dropped")) {
+      setDropped(null);
+      reload();
+    }
+  };
+  return html`
+    ${error && !dropped && html`<${Problem} error=${error} />`}
+    <${Part}
+      id="letters"
+      title="Dead letters"
+      part=${part}
+      none="No write was given up."
+      head=${["Key", "Verb", "Refused with", "#Attempts", "Writer", "When", ""]}
+      row=${(letter) => html`<tr key=${letter.namespace + letter.number}>
+        <td><${Key} namespace=${letter.namespace} name=${letter.key} /></td>
+        <td><code>${letter.verb}</code></td>
+        <td><div><code>${letter.error_code}</code> <span class="block muted">${letter.message}</span></div></td>
+        <td class="num">${number(letter.attempts)}</td>
+        <td class="key">${letter.writer}</td>
+        <td><${When} at=${letter.at} now=${now} /></td>
+        <td class="buttons">
+          <button type="button" class="quiet" onClick=${() => setLooked(letter)}>Look</button>
+          <button type="button" disabled=${busy} onClick=${() => retry(letter)}>Retry</button>
+          <button type="button" class="danger" onClick=${() => (clear(), setDropped(letter))}>Drop</button>
+        </td>
+      </tr>`}
+    />
+    ${looked &&
+    html`<${Confirm} title=${`Letter ${looked.number}`} action="Retry" onClose=${() => setLooked(null)} onYes=${() => (retry(looked), setLooked(null))}>
+      <${Request} key=${looked.number} letter=${looked} />
+    <//>`}
+    ${dropped &&
+    html`<${Confirm} title="Drop this letter?" action="Drop" error=${error} busy=${busy} onYes=${drop} onClose=${() => setDropped(null)}>
+      <p>The write of <code>${dropped.key}</code> by <code>${dropped.writer}</code> is then lost.</p>
+    <//>`}
+  `;
+}
+
+function Trash({ part, now, reload }) {
+  const [run, error, busy] = useAction();
+  const restore = async (row) => {
+    const [family, owner] = split(row.namespace);
+    if (await run(() => call(family, owner, "restore", { key: row.key }), `${row.key} was restored`)) reload();
+  };
+  return html`
+    ${error && html`<${Problem} error=${error} />`}
+    <${Part}
+      id="trash"
+      title="Trash"
+      part=${part}
+      none="Nothing was removed that can be restored."
+      head=${["Key", "Removed", "By", "Purpose", "When", "Purged", ""]}
+      row=${(row) => html`<tr key=${row.namespace + row.key}>
+        <td><span class="where muted">${row.namespace}</span><span class="key">${row.key}</span></td>
+        <td><${Tag} tone=${row.op === "deleted" ? "bad" : ""}>${row.op}<//></td>
+        <td class="key">${row.by}</td>
+        <td>${row.purpose || html`<span class="muted">–</span>`}</td>
+        <td><${When} at=${row.at} now=${now} /></td>
+        <td><${Countdown} at=${row.purged_at} skew=${now - Date.now()} /></td>
+        <td class="buttons"><button type="button" disabled=${busy} onClick=${() => restore(row)}>Restore</button></td>
+      </tr>`}
+    />
+  `;
+}
+
+const Locks = ({ part, now }) => html`<${Part}
+  id="locks"
+  title="Locks"
+  part=${part}
+  none="No lock is held."
+  head=${["Lock", "Holder", "#Token", "#Waiters", "Since", "Lease ends"]}
+  row=${(lock) => html`<tr key=${lock.namespace + lock.key}>
+    <td><${Key} namespace=${lock.namespace} name=${lock.key} /></td>
+    <td class="key">${lock.holder}</td>
+    <td class="num">${number(lock.token)}</td>
+    <td class="num">${number(lock.waiters)}</td>
+    <td><${When} at=${lock.since} now=${now} /></td>
+    <td><${Countdown} at=${lock.expires_at} skew=${now - Date.now()} /></td>
+  </tr>`}
+/>`;
+
+const Expiring = ({ part, now }) => html`<${Part}
+  id="expiring"
+  title="Expires soon"
+  part=${part}
+  none="No entry expires in this time."
+  head=${["Key", "Purpose", "Writer", "#Version", "Expires"]}
+  row=${(row) => html`<tr key=${row.namespace + row.key}>
+    <td><${Key} namespace=${row.namespace} name=${row.key} /></td>
+    <td>${row.purpose || html`<span class="muted">–</span>`}</td>
+    <td class="key">${row.last_writer}</td>
+    <td class="num">${number(row.version)}</td>
+    <td><${Countdown} at=${row.expires_at} skew=${now - Date.now()} /></td>
+  </tr>`}
+/>`;
+
+const Slow = ({ part, now }) => html`<${Part}
+  id="slow"
+  title="Slow requests"
+  part=${part}
+  none="No request was slow since the start."
+  head=${["Verb", "Caller", "Key", "#Took", "Result", "When"]}
+  row=${(one) => html`<tr key=${one.number}>
+    <td><code>${one.verb}</code></td>
+    <td class="key">${one.plugin}</td>
+    <td class="key">${one.key || "–"}</td>
+    <td class="num">${number(Math.round(one.milliseconds))} ms</td>
+    <td>${one.error_code ? html`<code>${one.error_code}</code>` : html`<span class="muted">ok</span>`}</td>
+    <td><${When} at=${one.at} now=${now} /></td>
+  </tr>`}
+/>`;
+
+export default function Inbox({ doc, href, go, reload }) {
+  useEvery(15_000, reload);
+  const names = [["", "all namespaces"], ...doc.namespaces.map((one) => [one, one])];
+  const shared = { now: doc.now, reload };
+  return html`
+    <div class="row filters">
+      <${Choose} label="Namespace" name="namespace" value=${doc.namespace} options=${names} href=${href} go=${go} />
+      <${Choose} label="Expires within" name="within" value=${doc.within === 3600 ? "" : String(doc.within)} options=${SPANS} href=${href} go=${go} />
+    </div>
+    <${Letters} part=${doc.letters} ...${shared} />
+    <${Locks} part=${doc.locks} ...${shared} />
+    <${Expiring} part=${doc.expiring} ...${shared} />
+    <${Trash} part=${doc.trash} ...${shared} />
+    <${Slow} part=${doc.slow} ...${shared} />
+  `;
+}

@@ -1,0 +1,82 @@
+// One item of a table: its key and attributes, masked until it is revealed.
+
+import { html, useState } from "../vendor/preact.js";
+import { Reveal } from "../parts/acting.js";
+import { Diff } from "../parts/diff.js";
+import { bytes, number } from "../parts/format.js";
+import { Copy, Countdown, Section, Tag, When } from "../parts/ui.js";
+
+const root = (doc) => `/ui/tables/${encodeURIComponent(doc.plugin)}`;
+
+export const title = (doc) => (doc ? Object.values(doc.item.key).join(" · ") : "Item");
+export const crumbs = (doc) =>
+  doc && [
+    ["Tables", "/ui/tables"],
+    [doc.plugin, root(doc)],
+    [doc.table.table, `${root(doc)}/${encodeURIComponent(doc.table.table)}`],
+  ];
+
+const TONES = { set: "good", deleted: "bad", expired: "warn" };
+
+/** What a change did to the item, where the journal keeps images of it. */
+function Changed({ change, before }) {
+  const old = change.old ?? before?.new;
+  if (change.new === undefined && change.old === undefined) return null;
+  return html`<tr class="details"><td colspan="5">
+    <${Diff} before=${old ?? ""} after=${change.new ?? ""} label=${`What version ${change.version} changed`} />
+  </td></tr>`;
+}
+
+function History({ doc }) {
+  if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>changes</code>.</p>`;
+  if (!doc.history.length) return html`<p class="muted">The journal has no recent change of this item.</p>`;
+  return html`<div class="scroll"><table>
+    <thead><tr><th class="num">Version</th><th>Change</th><th>By</th><th>When</th><th>Request</th></tr></thead>
+    <tbody>
+      ${doc.history.map(
+        (one, position) => html`<tr key=${one.version}>
+            <td class="num">${number(one.version)}</td>
+            <td><${Tag} tone=${TONES[one.op]}>${one.op}<//>${one.version === doc.item.version && html` <span class="muted">now</span>`}</td>
+            <td class="key">${one.last_writer}</td>
+            <td><${When} at=${one.at} now=${doc.now} /></td>
+            <td class="key muted">${one.request_id}</td>
+          </tr>
+          <${Changed} change=${one} before=${doc.history[position + 1]} />`,
+      )}
+    </tbody>
+  </table></div>`;
+}
+
+export default function Item({ doc: masked, href }) {
+  const [shown, setShown] = useState(null);
+  const doc = shown || masked;
+  const { item } = doc;
+  const text = item.text || "";
+  return html`
+    <${Section} id="facts" title="Item">
+      <dl class="facts">
+        ${Object.entries(item.key).map(([name, said]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(said)}</dd></div>`)}
+        <div><dt>Version</dt><dd>${item.version}</dd></div>
+        <div><dt>Expires</dt><dd><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></dd></div>
+      </dl>
+    <//>
+    <${Section} id="value" title="Value" aside=${doc.revealed && html`<${Copy} text=${text} />`}>
+      ${doc.revealed
+        ? html`<pre class="json" tabindex="0">${text}</pre>`
+        : html`<table>
+              <thead><tr><th>Attribute</th><th>Type</th><th class="num">Size</th></tr></thead>
+              <tbody>
+                ${Object.entries(item.attributes).map(
+                  ([name, held]) => html`<tr key=${name}>
+                    <td class="key">${name}</td><td>${held.kind}</td><td class="num">${bytes(held.bytes)}</td>
+                  </tr>`,
+                )}
+              </tbody>
+            </table>
+            <div class="actions"><${Reveal} policy=${doc.reveal} href=${href} onShow=${setShown} what="item" /></div>`}
+    <//>
+    <${Section} id="history" title="History" aside=${!doc.revealed && html`<span class="muted">a reveal also shows what changed</span>`}>
+      <${History} doc=${doc} />
+    <//>
+  `;
+}

@@ -1,0 +1,112 @@
+// The policy of a namespace as a form. A trial says what it would refuse today, before it is set.
+
+import { html, useState } from "../vendor/preact.js";
+import { useAction } from "../parts/acting.js";
+import { bytes, number, span } from "../parts/format.js";
+import { call } from "../parts/net.js";
+import { Problem, Section, Tag } from "../parts/ui.js";
+
+export const title = (doc) => (doc ? `Policy of ${doc.namespace}` : "Policy");
+export const crumbs = () => [["Policies", "/ui/policies"]];
+
+const UNITS = { number: "", bytes: "bytes", seconds: "seconds" };
+
+function readable(field, said) {
+  if (said == null || said === "") return "";
+  if (field.kind === "seconds") return span(Number(said));
+  if (field.kind === "bytes") return bytes(Number(said));
+  return "";
+}
+
+function Field({ field, value, fallback, onInput, wrong }) {
+  const id = `policy-${field.name}`;
+  const about = `${id}-help`;
+  const shared = { id, name: field.name, "aria-describedby": about, "aria-invalid": wrong ? "true" : null };
+  const choices = field.kind === "switch" ? ["true", "false"] : field.choices;
+  const control = choices
+    ? html`<select ...${shared} onChange=${onInput}>
+        <option value="" selected=${value === ""}>default</option>
+        ${choices.map((one) => html`<option key=${one} value=${one} selected=${value === one}>${{ true: "yes", false: "no" }[one] || one}</option>`)}
+      </select>`
+    : html`<input ...${shared} inputmode="numeric" pattern="[0-9]*" value=${value} onInput=${onInput} autocomplete="off" placeholder=${fallback == null ? "not set" : `default ${number(fallback)}`} />`;
+  const hint = readable(field, value);
+  return html`<div class="field">
+    <label for=${id}>${field.label}${UNITS[field.kind] ? html` <span class="muted">(${UNITS[field.kind]})</span>` : ""}</label>
+    ${control}
+    <p id=${about} class="muted hint">${field.help}${hint && html` <strong>= ${hint}</strong>`}</p>
+  </div>`;
+}
+
+function Trial({ trial }) {
+  if (trial.problem) return html`<p class="problem" role="alert">${trial.problem}</p>`;
+  const scope = trial.looked
+    ? `${trial.complete ? "All" : "The first"} ${number(trial.looked)} entries were looked at.`
+    : "No entry had to be looked at.";
+  return html`<div role="status">
+    ${!trial.findings.length && html`<p class="fine"><span class="dot"></span>It would refuse nothing of what is stored today.</p>`}
+    ${trial.findings.length > 0 &&
+    html`<ul class="matters">
+      ${trial.findings.map(
+        (one) => html`<li key=${one.field}>
+          <${Tag} tone="warn">${one.field}<//>
+          <span><strong>${one.field === "quota_bytes" ? bytes(one.count) : number(one.count)}</strong> ${one.text}
+            ${one.examples.length > 0 && html`<span class="muted">, such as </span>${one.examples.map((key) => html`<code key=${key}>${key}</code> `)}`}
+          </span>
+        </li>`,
+      )}
+    </ul>`}
+    <p class="muted">${scope} What is stored stays: only writes are judged.</p>
+  </div>`;
+}
+
+export default function PolicyPage({ doc, href, go }) {
+  const start = Object.fromEntries(doc.fields.map(({ name }) => [name, doc.policy?.[name] == null ? "" : String(doc.policy[name])]));
+  const asked = new URL(href, location.href).searchParams;
+  const tried = doc.trial ? Object.fromEntries(doc.fields.map(({ name }) => [name, asked.get(name) || ""])) : start;
+  const [values, setValues] = useState(tried);
+  const [run, error, busy] = useAction();
+  const changed = doc.fields.some(({ name }) => values[name] !== start[name]);
+  const set = (name) => (event) => setValues({ ...values, [name]: event.target.value });
+  const path = new URL(href, location.href).pathname;
+  const tryIt = (event) => {
+    event.preventDefault();
+    const given = Object.entries(values).filter(([, said]) => said !== "");
+    go(`${path}?${new URLSearchParams([["try", "1"], ...given])}`, { replace: true }).then(() => scrollTo(0, 0));
+  };
+  const save = async () => {
+    const policy = {};
+    for (const { name, kind } of doc.fields) {
+      const said = values[name];
+      if (said === "") continue;
+      policy[name] = kind === "switch" ? said === "true" : kind === "choice" || !/^[0-9]+$/.test(said) ? said : Number(said);
+    }
+    if (await run(() => call("admin", "", "set_policy", { namespace: doc.namespace, policy }), "The policy was set")) go(path, { replace: true });
+  };
+  const again = () => {
+    setValues(start);
+    go(path, { replace: true });
+  };
+  const defaults = doc.defaults || {};
+  return html`
+    <${Section}
+      id="holds"
+      title=${doc.trial ? "What this policy would refuse today" : "Today"}
+      aside=${html`<span class="muted">${number(doc.holds.keys)} keys, ${bytes(doc.holds.kept_bytes)} kept</span>`}
+    >
+      ${doc.trial ? html`<${Trial} trial=${doc.trial} />` : html`<p class="muted">Change a field and try it: nothing is set before you say so.</p>`}
+    <//>
+    <form onSubmit=${tryIt}>
+      <${Section} id="fields" title="Policy">
+        <div class="fields">
+          ${doc.fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} fallback=${defaults[field.name]} onInput=${set(field.name)} wrong=${doc.trial?.field === field.name} />`)}
+        </div>
+        ${error && html`<${Problem} error=${error} />`}
+        <div class="actions">
+          <button type="submit">Try it</button>
+          ${doc.trial && html`<button type="button" onClick=${again}>Start again</button>`}
+          <button type="button" class="primary" disabled=${busy || !changed} onClick=${save}>Set the policy</button>
+        </div>
+      <//>
+    </form>
+  `;
+}

@@ -1,0 +1,103 @@
+// The items of a table in a grid: keys are shown, other attributes are masked.
+
+import { html } from "../vendor/preact.js";
+import { Choose, Filters, More, Rows } from "../parts/acting.js";
+import { bytes, withQuery } from "../parts/format.js";
+import { Countdown, Section, Tag } from "../parts/ui.js";
+
+export const title = (doc) => (doc ? doc.table.table : "Table");
+export const crumbs = (doc) =>
+  doc && [
+    ["Tables", "/ui/tables"],
+    [doc.plugin, `/ui/tables/${encodeURIComponent(doc.plugin)}`],
+  ];
+
+const MOST_COLUMNS = 8;
+
+export function itemHref(doc, item) {
+  const { table, plugin } = doc;
+  const root = `/ui/tables/${encodeURIComponent(plugin)}/${encodeURIComponent(table.table)}/item`;
+  const key = { partition: String(item.key[table.partition_key.name]) };
+  if (table.sort_key) key.sort = String(item.key[table.sort_key.name]);
+  return withQuery(root, key);
+}
+
+function columns(items) {
+  const seen = new Map();
+  for (const item of items) for (const name of Object.keys(item.attributes)) seen.set(name, (seen.get(name) || 0) + 1);
+  return [...seen.keys()].sort((a, b) => seen.get(b) - seen.get(a) || (a < b ? -1 : 1));
+}
+
+const Masked = ({ held }) =>
+  held
+    ? html`<span><span class="dots" title=${`${held.kind}, ${bytes(held.bytes)}`}>••••</span> <span class="muted hint">${held.kind}</span></span>`
+    : html`<span class="muted">–</span>`;
+
+function Grid({ doc }) {
+  const { table, items } = doc;
+  const names = columns(items);
+  const shown = names.slice(0, MOST_COLUMNS);
+  const keys = [table.partition_key.name, table.sort_key?.name].filter(Boolean);
+  return html`<${Rows}><table class="grid">
+      <thead><tr>
+        ${keys.map((name) => html`<th key=${name}>${name} <span class="tag">key</span></th>`)}
+        ${shown.map((name) => html`<th key=${`a-${name}`}>${name}</th>`)}
+        <th class="num">Version</th><th>Expires</th>
+      </tr></thead>
+      <tbody>
+        ${items.map(
+          (item) => html`<tr key=${itemHref(doc, item)}>
+            ${keys.map(
+              (name, position) => html`<td class="key" key=${name}>
+                ${position === 0 ? html`<a data-row href=${itemHref(doc, item)}>${String(item.key[name])}</a>` : String(item.key[name])}
+              </td>`,
+            )}
+            ${shown.map((name) => html`<td key=${`a-${name}`}><${Masked} held=${item.attributes[name]} /></td>`)}
+            <td class="num">${item.version}</td>
+            <td><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></td>
+          </tr>`,
+        )}
+      </tbody>
+    </table><//>
+    ${names.length > shown.length && html`<p class="muted">${names.length - shown.length} more attributes are not shown as columns; open an item to see them.</p>`}`;
+}
+
+export default function Table({ doc, href, go }) {
+  const { table, asked, items } = doc;
+  const indexes = [["", "no index"], ...table.indexes.map((one) => [one.name, `${one.name} (${one.key.name})`])];
+  const fields = asked.index
+    ? [["value", "Value in the index", ""]]
+    : [["partition", `Partition (${table.partition_key.name})`, "all partitions"]];
+  return html`
+    <${Filters}
+      fields=${[...fields, ["filter", "Condition", '{"score": {"gt": 10}}']]}
+      values=${asked}
+      href=${href}
+      go=${go}
+      reset=${{ cursor: null, index: asked.index || null }}
+    >
+      ${table.indexes.length > 0 &&
+      html`<${Choose} label="Index" name="index" value=${asked.index} options=${indexes} href=${href} go=${go} reset=${{ cursor: null, partition: null, value: null }} />`}
+    <//>
+    <${Section}
+      id="items"
+      title="Items"
+      aside=${html`<span class="muted">values are masked; open an item to reveal it</span>`}
+    >
+      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${asked.index && !asked.value ? "Give the value to look up in the index." : "No item matches."}</p>`}
+      <${More} href=${href} next=${doc.cursor} />
+    <//>
+    <${Section} id="about" title="About this table">
+      <dl class="facts">
+        <div><dt>Partition key</dt><dd class="key">${table.partition_key.name} (${table.partition_key.type})</dd></div>
+        <div><dt>Sort key</dt><dd class="key">${table.sort_key ? `${table.sort_key.name} (${table.sort_key.type})` : "–"}</dd></div>
+        <div><dt>Expires by</dt><dd class="key">${table.ttl_attribute || "–"}</dd></div>
+        <div><dt>Images in the journal</dt><dd>${table.stream}</dd></div>
+        <div><dt>Indexes</dt><dd>
+          ${table.indexes.map((one) => html`<span key=${one.name}><span class="key">${one.name}</span> on <span class="key">${one.key.name}</span> <${Tag} tone=${one.state === "ready" ? "good" : "warn"}>${one.state}<//> </span>`)}
+          ${!table.indexes.length && "none"}
+        </dd></div>
+      </dl>
+    <//>
+  `;
+}

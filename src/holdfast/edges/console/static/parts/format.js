@@ -1,0 +1,83 @@
+// Numbers, sizes and times as text.
+
+const count = new Intl.NumberFormat("en");
+const moment = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" }); // 2026-11-16 22:20:21
+
+export const number = (amount) => (amount == null ? "–" : count.format(amount));
+
+export function bytes(amount) {
+  if (amount == null) return "–";
+  if (amount < 1000) return `${amount} B`;
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = amount / 1000;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export function seconds(amount) {
+  if (amount == null) return "–";
+  if (amount < 0.001) return "< 1 ms";
+  if (amount < 1) return `${Number((amount * 1000).toPrecision(3))} ms`;
+  return `${Number(amount.toPrecision(3))} s`;
+}
+
+const STEPS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
+
+/** A span in its largest units, such as 2 h 5 min. */
+export function span(amount, units = 2) {
+  let left = Math.max(0, Math.round(amount));
+  if (left === 0) return "0 s";
+  const parts = [];
+  for (const [size, unit] of STEPS) {
+    const whole = Math.floor(left / size);
+    if (whole || parts.length) parts.push([whole, unit]);
+    left -= whole * size;
+    if (parts.length === units) break;
+  }
+  return parts
+    .filter(([whole]) => whole)
+    .map(([whole, unit]) => `${whole} ${unit}`)
+    .join(" ");
+}
+
+export const ago = (at, now) => {
+  const past = (now - Date.parse(at)) / 1000;
+  return past < 1.5 ? "just now" : `${span(past, 1)} ago`;
+};
+
+export const time = (at) => (at == null ? "–" : moment.format(new Date(at)));
+export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
+
+/** The address of an entry's page. A path can't hold the parts . and .., which browsers remove. */
+export function entryHref(family, owner, key) {
+  const root = `/ui/${family}/${owner}`;
+  const dots = key.split("/").some((part) => part === "." || part === "..");
+  if (dots) return `${root}?key=${encodeURIComponent(key)}`;
+  return `${root}/${key.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+/** The same address with other parameters; those that are null or empty are left out. */
+export function withQuery(href, changes) {
+  const url = new URL(href, location.href);
+  for (const [name, said] of Object.entries(changes)) {
+    if (said == null || said === "" || said === false) url.searchParams.delete(name);
+    else url.searchParams.set(name, said);
+  }
+  return url.pathname + url.search;
+}
+
+/** The page of a namespace; null if it has none. */
+export function namespaceHref(namespace) {
+  const [family, ...owner] = namespace.split("/");
+  const pages = { kv: "kv", semantic: "semantic", table: "tables", blob: "blobs" };
+  return pages[family] ? `/ui/${pages[family]}/${owner.join("/")}` : null;
+}

@@ -1,0 +1,65 @@
+// Requests to the service: JSON of pages, and calls of verbs at /v1.
+//
+// Law: data comes from this origin alone, and a refusal is always a `Refusal` with the server's own words.
+
+export class Refusal extends Error {
+  constructor(status, problem, text = "{}") {
+    super(problem.detail || `the service answered ${status}`);
+    this.status = status;
+    this.code = problem.code || "";
+    this.problem = problem;
+    this.text = text;
+  }
+}
+
+async function answer(response) {
+  const text = await response.text();
+  let body = {};
+  try {
+    body = JSON.parse(text);
+  } catch {
+    body = { detail: text.slice(0, 200) }; // a refusal of the door is plain text
+  }
+  if (!response.ok) throw new Refusal(response.status, body, text);
+  return body;
+}
+
+async function reached(request) {
+  try {
+    return await request();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Refusal(0, { detail: "The service can't be reached. It may be restarting.", code: "UNREACHABLE" });
+  }
+}
+
+/** Get the JSON of a page. */
+export async function page(href, signal) {
+  const headers = { Accept: "application/json" };
+  return answer(await reached(() => fetch(href, { headers, signal, cache: "no-store", redirect: "error" })));
+}
+
+/** Call `set` with a value that is JSON text, which is sent as it is: numbers stay exact. */
+export async function set(family, owner, text, fields) {
+  const rest = JSON.stringify(fields).slice(1);
+  return post(`/v1/${family}/${owner}:set`, `{"value":${text}${rest === "}" ? "" : ","}${rest}`);
+}
+
+/** An id for a write, with which a repeated request is done once. */
+export function requestId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `console-${[...bytes].map((one) => one.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Call a verb: `owner` is a plugin or tenant/project, and empty for operators' verbs. */
+export async function call(family, owner, verb, fields = {}) {
+  const path = owner ? `${family}/${owner}` : family;
+  return post(`/v1/${path}:${verb}`, fields);
+}
+
+/** Send JSON. `fields` may be text that is JSON already. */
+export async function post(href, fields) {
+  const headers = { "Content-Type": "application/json", Accept: "application/json" };
+  const body = typeof fields === "string" ? fields : JSON.stringify(fields);
+  return answer(await reached(() => fetch(href, { method: "POST", headers, body, redirect: "error" })));
+}

@@ -1,0 +1,25 @@
+// The plugins that have tables or blobs, as a list that leads to each of them.
+
+import { html } from "../vendor/preact.js";
+import { Rows } from "./acting.js";
+import { bytes, number } from "./format.js";
+import { Section, When } from "./ui.js";
+
+/** The plugins of a page. `path` is the address below which each has its page, and `counted` names what they keep. */
+export function Plugins({ doc, path, counted }) {
+  return html`<${Section} id="plugins" title="Plugins">
+    <${Rows}><table>
+      <thead><tr><th>Plugin</th><th class="num">${counted}</th><th class="num">Kept</th><th>Changed</th></tr></thead>
+      <tbody>
+        ${doc.plugins.map(
+          (one) => html`<tr key=${one.plugin}>
+            <td class="key"><a data-row href=${`${path}/${encodeURIComponent(one.plugin)}`}>${one.plugin}</a></td>
+            <td class="num">${number(one.keys)}</td>
+            <td class="num">${bytes(one.kept_bytes)}</td>
+            <td><${When} at=${one.changed_at} now=${doc.now} /></td>
+          </tr>`,
+        )}
+      </tbody>
+    </table><//>
+  <//>`;
+}

@@ -1,0 +1,113 @@
+// Small parts that several pages use.
+
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { ago, span, time } from "./format.js";
+
+/** Say something to a screen reader, and show it for a moment unless it is quiet. */
+export function announce(text, { quiet = false } = {}) {
+  const region = document.getElementById("announcements");
+  if (!region) return;
+  region.className = quiet ? "spoken" : "toast";
+  region.textContent = "";
+  requestAnimationFrame(() => {
+    region.textContent = text;
+  });
+  clearTimeout(announce.timer);
+  announce.timer = setTimeout(() => {
+    region.textContent = "";
+  }, 5000);
+}
+
+export const Tag = ({ tone, children }) => html`<span class=${`tag ${tone || ""}`}>${children}</span>`;
+
+export const Empty = ({ title, children }) =>
+  html`<div class="empty"><p class="empty-title">${title}</p><p>${children}</p></div>`;
+
+export const Problem = ({ error, retry }) => html`
+  <div class="problem" role="alert">
+    <p><strong>${error.message}</strong></p>
+    ${error.code && html`<p class="muted"><code>${error.code}</code></p>`}
+    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+  </div>
+`;
+
+/** A heading with something at its right. */
+export const Section = ({ title, aside, children, id }) => html`
+  <section class="card" aria-labelledby=${id}>
+    <header class="card-head"><h2 id=${id}>${title}</h2>${aside}</header>
+    ${children}
+  </section>
+`;
+
+/** A bar that shows a share, with its text beside it. */
+export function Meter({ share, label }) {
+  const tone = share >= 1 ? "bad" : share >= 0.9 ? "warn" : "";
+  return html`<span class=${`meter ${tone}`} role="img" aria-label=${label}>
+    <span style=${{ width: `${Math.min(100, share * 100)}%` }}></span>
+  </span>`;
+}
+
+/** Copies a text. */
+export function Copy({ text, label = "Copy" }) {
+  const [done, setDone] = useState(false);
+  async function copy() {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = Object.assign(document.createElement("textarea"), { value: text });
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    setDone(true);
+    announce("Copied");
+    setTimeout(() => setDone(false), 1500);
+  }
+  return html`<button type="button" class="quiet" onClick=${copy}>${done ? "Copied" : label}</button>`;
+}
+
+/** A moment, with how long ago it was. */
+export const When = ({ at, now }) =>
+  at == null ? html`<span class="muted">–</span>` : html`<time datetime=${at} title=${time(at)}>${ago(at, now)}</time>`;
+
+/** A deadline that counts down. `skew` is the store's time less this machine's. */
+export function Countdown({ at, skew = 0 }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  if (at == null) return html`<span class="muted">never</span>`;
+  const left = (Date.parse(at) - now - skew) / 1000;
+  return left <= 0
+    ? html`<span class="bad-text">expired</span>`
+    : html`<time datetime=${at} title=${time(at)}>in ${span(left)}</time>`;
+}
+
+/** A dialog that keeps the focus and closes with Escape. */
+export function Dialog({ title, onClose, children, wide }) {
+  const box = useRef();
+  useEffect(() => {
+    const dialog = box.current;
+    dialog.showModal();
+    return () => dialog.open && dialog.close();
+  }, []);
+  return html`<dialog ref=${box} class=${wide ? "wide" : ""} onClose=${onClose} aria-labelledby="dialog-title">
+    <header class="card-head">
+      <h2 id="dialog-title">${title}</h2>
+      <button type="button" class="quiet" aria-label="Close" onClick=${() => box.current.close()}>✕</button>
+    </header>
+    ${children}
+  </dialog>`;
+}
+
+/** Call a function now and then, while the page is visible. */
+export function useEvery(milliseconds, work) {
+  const latest = useRef(work);
+  latest.current = work;
+  useEffect(() => {
+    const timer = setInterval(() => document.visibilityState === "visible" && latest.current(), milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds]);
+}

@@ -1,0 +1,78 @@
+"""Every page can be used by everyone: light and dark, wide and narrow, by eye or by a screen reader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.browser import AXE, NARROW, NO_AXE, WIDE
+from tests.browser import window as open_window
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser
+
+    from tests.browser import Window
+    from tests.console.browsing.ground import Console
+
+PAGES: Final = {
+    "overview": "/",
+    "namespaces": "/ui/kv",
+    "browse": "/ui/kv/trivia",
+    "branch": "/ui/kv/trivia?prefix=question:",
+    "entry": "/ui/kv/trivia/player:ada",
+    "project": "/ui/semantic/acme/search",
+    "live": "/ui/live",
+    "inbox": "/ui/inbox",
+    "audit": "/ui/audit",
+    "tables": "/ui/tables/arcade",
+    "table": "/ui/tables/arcade/scores",
+    "item": "/ui/tables/arcade/scores/item?partition=asteroids&sort=4120",
+    "blobs": "/ui/blobs/media",
+    "blob": "/ui/blobs/media/logo.png",
+    "policies": "/ui/policies",
+    "policy": "/ui/policies/kv/trivia?try=1&quota_keys=5&ttl_required=true",
+    "tokens": "/ui/tokens",
+    "settings": "/ui/settings",
+    "login": "/ui/login",
+}
+"""An address of every page."""
+LOOKS: Final[tuple[dict[str, Any], ...]] = (
+    {"size": NARROW, "theme": "dark"},
+    {"size": WIDE, "theme": "light"},
+)
+WHOLE: Final = bool(os.environ.get("HOLDFAST_SOAK"))
+"""Whether all rules are checked in every look, and not only contrast in the second one."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def looks(console: Console, browser: Browser) -> AsyncIterator[list[Window]]:
+    """A window for each look, which keeps its session and its cache from page to page."""
+    async with contextlib.AsyncExitStack() as stack:
+        windows = [
+            await stack.enter_async_context(open_window(browser, console.url, **look)) for look in LOOKS
+        ]
+        yield [await console.enter(window) for window in windows]
+
+
+async def _usable(windows: list[Window], path: str) -> None:
+    if not AXE.exists():
+        pytest.skip(NO_AXE)
+    for number, window in enumerate(windows):
+        await window.open(path)
+        assert await window.page.get_by_role("alert").count() == 0
+        assert await window.obstacles(contrast=number > 0 and not WHOLE) == []
+        beside = await window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert beside <= 0, "the page scrolls sideways"
+        assert window.faults == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_has_no_obstacle(looks: list[Window], name: str) -> None:
+    """axe-core finds nothing serious or critical, and no page scrolls sideways."""
+    await _usable(looks, PAGES[name])

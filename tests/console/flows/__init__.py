@@ -1,0 +1,1 @@
+"""What a person does in the console, in a real browser."""

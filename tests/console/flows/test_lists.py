@@ -1,0 +1,75 @@
+"""Lists in a browser: filters in the address, the keyboard alone, and many keys with few rows drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.async_api import expect
+
+if TYPE_CHECKING:
+    from tests.console.conftest import Look
+    from tests.edges.http.ground import Served
+
+
+async def fill(service: Served, plugin: str, *keys: str) -> None:
+    """Write entries."""
+    items = [{"key": key, "value": 1} for key in keys]
+    for start in range(0, len(items), 1_000):
+        await service.store.kv(plugin).set_many(items[start : start + 1_000])
+
+
+async def test_the_keyboard_alone(service: Served, look: Look) -> None:
+    """`/` goes to the filter, which is in the address; `j`, `k` and Enter open a row; `?` helps."""
+    await fill(service, "keyboard", "user:alice", "user:bob", "user:carol", "other")
+    page = (await look("/ui/kv/keyboard")).page
+    await page.keyboard.press("/")
+    await page.keyboard.type("USER")
+    await page.wait_for_url("**/ui/kv/keyboard?filter=USER")
+    await expect(page.locator("a[data-row]")).to_have_count(3)
+    await page.keyboard.press("Escape")
+    for key in "jjk?":
+        await page.keyboard.press(key)
+    await expect(page.get_by_role("dialog")).to_contain_text("Next, previous row")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("user:bob")
+    await page.go_back()
+    await expect(page.get_by_label("Filter keys")).to_have_value("USER")
+    await page.keyboard.press("g")
+    await page.keyboard.press("o")
+    await expect(page.locator("h1")).to_have_text("Overview")
+
+
+async def test_deleting_below_a_prefix(service: Served, look: Look) -> None:
+    """The count comes first, and nothing is deleted until the prefix is typed."""
+    await fill(service, "prefix", *(f"old:{number:04}" for number in range(1_200)), "new:1")
+    page = (await look("/ui/kv/prefix?prefix=old:")).page
+    await page.get_by_role("button", name="Delete below old:").click()
+    button = page.get_by_role("button", name="Delete 1,200 keys")
+    await expect(button).to_be_disabled()
+    await page.get_by_label("Type the prefix").fill("old")
+    await expect(button).to_be_disabled()
+    await page.get_by_label("Type the prefix").fill("old:")
+    await button.click()
+    await expect(page.locator("main")).to_contain_text("There are no keys here")
+    assert (await service.store.kv("prefix").list()).keys == ["new:1"]
+
+
+async def test_a_new_entry(service: Served, look: Look) -> None:
+    """An entry is made only where there is none, and only of JSON."""
+    await fill(service, "fresh", "taken")
+    page = (await look("/ui/kv/fresh")).page
+    await page.get_by_role("button", name="New entry").click()
+    await page.get_by_label("Key", exact=True).fill("taken")
+    await page.get_by_label("Value as JSON").fill("{oops")
+    await expect(page.locator("#value-problem")).to_contain_text("This is not JSON")
+    await page.get_by_label("Value as JSON").fill('{"a": 1}')
+    await page.get_by_role("button", name="Write if there is none").click()
+    await expect(page.get_by_role("alert")).to_contain_text("There is an entry with this key already")
+    await page.get_by_label("Key", exact=True).fill("a/../b c")
+    await page.get_by_role("button", name="Write if there is none").click()
+    await expect(page.locator("h1")).to_have_text("a/../b c")
+    entry = await service.store.kv("fresh").get("a/../b c")
+    assert entry is not None
+    assert entry.value == {"a": 1}

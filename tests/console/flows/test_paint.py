@@ -1,0 +1,45 @@
+"""The first paint of a page: how little it waits for.
+
+`./dev soak console` also prints how long it took.
+"""
+
+from __future__ import annotations
+
+import os
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.browser_fixtures import OpenWindow
+    from tests.console.conftest import Look
+    from tests.edges.http.ground import Served
+
+LOADS: Final = int(os.environ.get("HOLDFAST_CONSOLE_LOADS", "1"))
+BLOCKING: Final = """() => performance.getEntriesByType("resource")
+    .filter((one) => one.renderBlockingStatus === "blocking")
+    .map((one) => one.name.split("/").at(-1)).sort()"""
+PAINTED: Final = 'performance.getEntriesByName("first-contentful-paint")[0].startTime'
+DRAWN: Final = "performance.now()"
+
+
+async def test_the_first_paint_waits_for_two_files(look: Look, service: Served) -> None:
+    """A page is painted when its frame, one stylesheet and the script of the theme are there."""
+    page = (await look("/")).page
+    assert await page.evaluate(BLOCKING) == ["all.css", "theme.js"]
+
+
+async def test_how_long_the_first_paint_takes(service: Served, open_window: OpenWindow) -> None:
+    """A window that has loaded nothing before paints the frame of the overview, and then its data."""
+    await service.store.kv("paint").set("a", 1)
+    painted, drawn = [], []
+    for _ in range(LOADS):
+        page = await (await open_window(service.url)).open("/")
+        drawn.append(await page.evaluate(DRAWN))
+        painted.append(await page.evaluate(PAINTED))
+        await page.close()
+    assert min(painted) > 0
+    print(
+        f"first paint {median(painted):.0f} ms (of {LOADS}: {min(painted):.0f} to {max(painted):.0f}), ",
+        end="",
+    )
+    print(f"all drawn {median(drawn):.0f} ms")

@@ -1,0 +1,106 @@
+"""Visits in a browser: logging in and out, links, live changes, restarts, and all sizes of window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.async_api import expect
+
+from tests.browser import NARROW
+from tests.edges.http.ground import served
+from tests.nats import nats_server
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.browser_fixtures import OpenWindow
+    from tests.console.conftest import Look
+    from tests.edges.http.ground import Served
+
+
+async def test_log_in_with_a_token_and_out(tmp_path: Path, open_window: OpenWindow) -> None:
+    """A closed service asks for a token, then shows the page; a revoked token and a used link do not."""
+    async with nats_server() as bus, served(tmp_path / "state.db", bus.url, open_mode=False) as here:
+        await here.store.kv("a").set("k", 1)
+        made = await here.store.tokens().create(operator=True)
+        window = await open_window(here.url)
+        page = window.page
+        await page.goto(f"{here.url}/ui/kv/a/k")
+        await page.get_by_label("Token").fill("nonsense")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("the token is not valid")
+        await page.get_by_label("Token").fill(made.token)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.locator("h1")).to_have_text("k")
+        assert await page.evaluate("document.cookie") == ""
+        await here.store.tokens().revoke(made.about.id)
+        await page.goto(f"{here.url}/ui/live")
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+        once = here.sessions.link()
+        await page.goto(f"{here.url}/ui/login?once={once}")
+        await page.get_by_role("button", name="Open the console").click()
+        await expect(page.locator("h1")).to_have_text("Overview")
+        stolen = (await open_window(here.url)).page
+        await stolen.goto(f"{here.url}/ui/login?once={once}")
+        await stolen.wait_for_url("**/ui/login")
+        await stolen.get_by_role("button", name="Open the console").click()
+        await expect(stolen.get_by_role("alert")).to_contain_text("used before")
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_a_live_page_pauses_and_outlives_a_restart(tmp_path: Path, open_window: OpenWindow) -> None:
+    """Changes appear as they come; none is missed while the page is paused or the service restarts."""
+    port = free_port()
+    async with nats_server() as bus:
+        async with served(tmp_path / "state.db", bus.url, port=port) as here:
+            kv = here.store.kv("a")
+            await kv.set("first", 1)
+            window = await open_window(here.url)
+            page = await window.open("/ui/live")
+            await expect(page.get_by_role("link", name="first")).to_be_visible()
+            await kv.set("second", 1)
+            await expect(page.get_by_role("link", name="second")).to_be_visible()
+            await page.get_by_role("button", name="Pause").click()
+            for number in range(30):
+                await kv.set(f"paused-{number}", 1)
+            await page.get_by_role("button", name="Resume").click()
+            await expect(page.get_by_role("link", name="paused-")).to_have_count(30)
+        await expect(page.locator("main")).to_contain_text("can't be reached")
+        async with served(tmp_path / "state.db", bus.url, port=port) as here:
+            await here.store.kv("a").set("after", 1)
+            await expect(page.get_by_role("link", name="after")).to_be_visible()
+            await expect(page.locator("main")).not_to_contain_text("can't be reached")
+            await expect(page.locator("tbody tr")).to_have_count(33)
+
+
+async def test_the_menu_at_390_pixels(look: Look) -> None:
+    """In a narrow window the pages are behind a menu."""
+    page = (await look("/", size=NARROW)).page
+    await expect(page.get_by_role("link", name="Live")).to_be_hidden()
+    await page.get_by_role("button", name="Menu").click()
+    await page.get_by_role("link", name="Live").click()
+    await expect(page.locator("h1")).to_have_text("Live")
+    await expect(page.get_by_role("link", name="Tokens")).to_be_hidden()
+
+
+async def test_the_colours_are_remembered(service: Served, look: Look) -> None:
+    """A person chooses dark or light once."""
+    window = await look("/")
+    await window.page.get_by_role("button", name="System").click()
+    await window.page.get_by_role("button", name="Light").click()
+    await window.open("/ui/live")
+    assert await window.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    await expect(window.page.get_by_role("button", name="Dark")).to_be_visible()
+
+
+async def test_the_overview_says_what_needs_a_person(service: Served, look: Look) -> None:
+    """A namespace near its quota is named, and leads to its page."""
+    await service.store.set_policy("kv/full", {"quota_keys": 2})
+    await service.store.kv("full").set_many([{"key": "a", "value": 1}, {"key": "b", "value": 1}])
+    page = (await look("/")).page
+    await expect(page.locator(".chart")).to_have_count(6)
+    await page.get_by_role("link", name="kv/full uses 100% of its quota of keys").click()
+    await expect(page.locator("h1")).to_have_text("kv/full")

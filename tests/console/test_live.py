@@ -1,0 +1,84 @@
+"""Live: changes as they come, without a gap, and only for those who may see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.console.visiting import log_in, page, refused
+
+if TYPE_CHECKING:
+    from tests.edges.http.ground import Served
+
+
+async def test_every_change_comes_once(here: Served) -> None:
+    """An answer goes on where the last one ended, also after a pause, and in all namespaces."""
+    await here.store.kv("a").set("k", 1)
+    first = await page(here, "/ui/live")
+    assert [(one["namespace"], one["key"], one["op"]) for one in first["changes"]] == [("kv/a", "k", "set")]
+    for number in range(30):
+        await here.store.kv("a").set(f"k{number}", number)
+    await here.store.kv("b").set("new", 1, writer="bob")
+    await here.store.kv("b").delete("new")
+    await here.store.semantic("acme", "web").set("s", 1, semantics={"purpose": "config"})
+    second = await page(here, f"/ui/live?since={first['since']}")
+    seen = [(one["namespace"], one["key"], one["op"]) for one in second["changes"]]
+    assert [key for namespace, key, _ in seen if namespace == "kv/a"] == [
+        f"k{number}" for number in range(30)
+    ]
+    assert ("kv/b", "new", "deleted") in seen
+    assert any(namespace == "semantic/acme/web" for namespace, _, _ in seen)
+    assert (await page(here, f"/ui/live?since={second['since']}"))["changes"] == []
+
+
+async def test_filters(here: Served) -> None:
+    """Changes are filtered by namespace, op, writer and prefix, all in the address."""
+    kv = here.store.kv("a")
+    await kv.set("x:1", 1, writer="alice")
+    await kv.set("y:1", 1, writer="bob")
+    await kv.delete("x:1", writer="alice")
+    await here.store.kv("b").set("x:1", 1, writer="bob")
+    queries = {
+        "namespace=kv/b": ["x:1"],
+        "op=deleted": ["x:1"],
+        "writer=bo": ["y:1", "x:1"],
+        "prefix=y": ["y:1"],
+        "namespace=kv/a&op=set&writer=alice&prefix=x:": ["x:1"],
+        "namespace=kv/nothing": [],
+    }
+    for query, keys in queries.items():
+        found = await page(here, f"/ui/live?{query}")
+        assert sorted(one["key"] for one in found["changes"]) == sorted(keys), query
+
+
+async def test_a_gap_is_told(here: Served) -> None:
+    """If the journal does not have what would come next, as after a restored backup, the answer says so."""
+    await here.store.kv("a").set("k", 1)
+    found = await page(here, "/ui/live?since=kv/a:999")
+    assert found["gaps"] == ["kv/a"]
+    assert (await page(here, f"/ui/live?since={found['since']}"))["gaps"] == []
+
+
+@pytest.mark.parametrize(
+    "query", ["since=x", "since=kv/a:-1", "since=:1", "namespace=nothing", "namespace=table/a"]
+)
+async def test_a_wrong_address_is_refused(here: Served, query: str) -> None:
+    """An address that has another form is refused with what would be right."""
+    status, problem = await refused(here, f"/ui/live?{query}")
+    assert (status, problem["code"]) == (400, "VALIDATION_ERROR")
+
+
+async def test_a_token_sees_its_own_changes(closed: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin's token sees its namespace alone, and nothing more once it is revoked."""
+    monkeypatch.setattr("holdfast.edges.http.guard.FRESH", 0.0)
+    await closed.store.kv("a").set("k", 1)
+    await closed.store.kv("b").set("k", 1)
+    made = await closed.store.tokens().create(plugin="a")
+    await log_in(closed, token=made.token)
+    found = await page(closed, "/ui/live")
+    assert [one["namespace"] for one in found["changes"]] == ["kv/a"]
+    assert (await refused(closed, "/ui/live?namespace=kv/b"))[0] == 403
+    assert "kv/b" not in str(await page(closed, "/ui/live?since=kv/b:0"))
+    await closed.store.tokens().revoke(made.about.id)
+    assert (await refused(closed, f"/ui/live?since={found['since']}"))[0] == 401
