@@ -1,0 +1,112 @@
+"""`holdfast copy`: a whole store into another, once or kept in step until the switch.
+
+Law: the same command, given again, goes on where an interrupted one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.commands.backup import loss
+from holdfast.edges.cli.commands.transfer import progress
+from holdfast.edges.cli.output import document, say
+from holdfast.edges.cli.raw import reading, shown, writing
+from holdfast.moves.transfers import Ended, StoreTransfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@destroys
+async def copy(
+    from_: str,
+    to: str,
+    /,
+    *,
+    follow: bool = False,
+    switch: bool = False,
+    cancel: bool = False,
+    yes: Yes = False,
+    json: bool = False,
+) -> None:
+    """Copy everything that a store holds into another, of any engine, while the first is in use.
+
+    The target can't be opened until the copy is complete. After an interruption the same command goes on.
+
+    Parameters
+    ----------
+    from_
+        The path or the URL of the store to copy.
+    to
+        That of the target, which is created if it does not exist.
+    follow
+        Keep the target in step with what is written to the source, until Ctrl-C or until another command
+        switches.
+    switch
+        Make the target take the source's place: refuse writes at the source from now on, copy the rest, prove
+        that both hold the same, and open the target. Clients are refused for a few seconds, and then go on
+        at the target.
+    cancel
+        Let the source accept writes again after a switch that was interrupted.
+    json
+        Print one document with what was done.
+    """
+    with progress("copy", None) as advance:
+        async with (
+            reading(from_) as source,
+            StoreTransfer(
+                source, lambda: writing(to), lambda: reading(to), where=_place(to), advance=advance
+            ) as transfer,
+        ):
+            if cancel:
+                await transfer.cancel()
+                return
+            try:
+                await transfer.begin(lambda names: require_yes(loss(names), yes=yes))
+                await _moved(transfer, follow=follow, switch=switch)
+            except Ended as ended:
+                transfer.result.complete = ended.complete
+    result = transfer.result
+    if json:
+        document(result)
+    else:
+        told = "" if result.paused is None else f"; the source refused writes for {result.paused:.1f} s"
+        done = "moved" if result.switched else "copied"
+        say(f"{done} {shown(from_)} to {shown(to)}: {result.put} rows and records{told}")
+        if not result.complete:
+            say(f"{shown(to)} can't be used yet: run this again with --switch, or without --follow")
+
+
+def _place(url: str) -> str:
+    """Return the place of the target, as programs in other folders can use it too."""
+    return shown(url) if "://" in url else str(Path(url).absolute())
+
+
+async def _moved(transfer: StoreTransfer, *, follow: bool, switch: bool) -> None:
+    await transfer.step()
+    if switch:
+        await transfer.switch()
+    elif follow:
+        with _stopping() as stop:
+            await transfer.follow(stop)
+    else:
+        await transfer.finish()
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[asyncio.Event]:
+    """Yield an event that a signal sets, so that a pass is not interrupted."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, stop.set)
+    try:
+        yield stop
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)

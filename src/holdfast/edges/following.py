@@ -1,0 +1,106 @@
+"""A service that goes on at the place to which its store has moved.
+
+Law: the next store is opened before the present one is let go, and only once it accepts writes. If the switch
+fails, the present one accepts writes again and the service stays there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from holdfast.edges.opening import opened
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.masking import MASK
+from holdfast.moves.transfers import MOVED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.edges.settings.table import Config
+    from holdfast.store import Store
+
+INTERVAL: Final = 0.5
+"""Seconds between two looks whether the store has moved, or whether the next one can be used."""
+
+_log = logging.getLogger("holdfast.serve")
+
+
+class ServedStore(NamedTuple):
+    """A store that is open to be served, the settings that name it, and what closes it."""
+
+    config: Config
+    store: Store
+    stack: contextlib.AsyncExitStack
+
+
+async def open_served(config: Config, say: Callable[[str], None], stop: asyncio.Event) -> ServedStore:
+    """Open the store that the settings name.
+
+    Raises:
+        HoldfastError: It can't be served.
+    """
+    stack = contextlib.AsyncExitStack()
+    return ServedStore(config, await stack.enter_async_context(opened(config, say, stop)), stack)
+
+
+class MovesFollower:
+    """Waits until a store has moved and the next one is open.
+
+    Args:
+        served: The present store.
+        say: Prints a line for the person who started the service.
+        stop: Set when the service is to stop.
+    """
+
+    def __init__(self, served: ServedStore, say: Callable[[str], None], stop: asyncio.Event) -> None:
+        self._served = served
+        self._say = say
+        self._stop = stop
+        self.told: str | None = None
+        """The place of which the person was told."""
+        self.next: ServedStore | None = None
+
+    async def wait(self) -> None:
+        """Return when the service is to stop, or when `next` is open."""
+        while not self._stop.is_set() and self.next is None:
+            place = await self._place()
+            if place is None:
+                self.told = None
+            elif MASK in place:
+                self._tell(place, f"The store has moved to {place}. Start Holdfast again with that URL.")
+            else:
+                self._tell(place, f"The store has moved to {place}. Holdfast follows.")
+                self.next = await self._opened(place)
+            if self.next is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), INTERVAL)
+
+    async def _place(self) -> str | None:
+        """Return the place to which the store has moved, or is moving; None if it is where it was."""
+        try:
+            await self._served.store.ready()
+        except Unavailable as error:
+            _, moved, place = error.message.partition(MOVED)
+            return place if moved else None
+        except HoldfastError:
+            return None
+        return None
+
+    async def _opened(self, place: str) -> ServedStore | None:
+        """Open the next store, unless it can't be used yet."""
+        config = msgspec.structs.replace(self._served.config, db=place)
+        try:
+            return await open_served(config, self._say, self._stop)
+        except HoldfastError as error:
+            _log.info("%s can't be served yet: %s", place, error.message)
+            return None
+
+    def _tell(self, place: str, line: str) -> None:
+        if self.told != place:
+            self.told = place
+            self._say(line)

@@ -1,0 +1,150 @@
+"""The differences between two snapshots: which namespaces, which ranges, and which things in them.
+
+Law: ranges with equal hashes are not read again. A difference names what differs and holds both contents, so
+that a copy can be brought in step by the same means by which it is proven equal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.engine.moving import Shelf
+from holdfast.moves.ranges import ranges
+from holdfast.moves.walking import walk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from holdfast.engine.moving import Mark, Marked, RawSnapshot
+    from holdfast.moves.ranges import HashedRange
+    from holdfast.rows import Namespace, Record, Row
+
+
+class Difference(NamedTuple):
+    """Something that two stores don't hold alike. None stands for something that a store does not hold."""
+
+    namespace: str
+    shelf: Shelf
+    mark: Mark
+    one: Row | Record | None
+    other: Row | Record | None
+
+
+class Unequal(NamedTuple):
+    """A part of a shelf in which two stores differ, with the numbers of things that each has there."""
+
+    after: Mark | None
+    upto: Mark | None
+    counts: tuple[int, int]
+
+
+def _quiet(count: int) -> None:
+    """Report no progress."""
+
+
+async def unequal_ranges(
+    one: RawSnapshot,
+    other: RawSnapshot,
+    namespace: str,
+    shelf: Shelf,
+    *,
+    after: Mark | None = None,
+    upto: Mark | None = None,
+    advance: Callable[[int], None] = _quiet,
+) -> list[Unequal]:
+    """Return the smallest parts of a shelf, with bounds that both sides share, whose hashes differ.
+
+    Only what is after one mark, up to and including another, is compared.
+    """
+    ours, theirs = await asyncio.gather(
+        ranges(one, namespace, shelf, after=after, upto=upto, advance=advance),
+        ranges(other, namespace, shelf, after=after, upto=upto),
+    )
+    return _compared(ours, theirs, after)
+
+
+def _compared(ours: list[HashedRange], theirs: list[HashedRange], after: Mark | None) -> list[Unequal]:
+    shared = {found.upto for found in ours} & {found.upto for found in theirs}
+    found: list[Unequal] = []
+    left, right = iter(ours), iter(theirs)
+    for upto in (one.upto for one in ours if one.upto in shared):
+        mine, yours = _until(left, upto), _until(right, upto)
+        if [one.hash for one in mine] != [one.hash for one in yours]:
+            counts = sum(one.count for one in mine), sum(one.count for one in yours)
+            found.append(Unequal(after, upto, counts))
+        after = upto
+    return found
+
+
+def _until(rest: Iterator[HashedRange], upto: Mark | None) -> list[HashedRange]:
+    found: list[HashedRange] = []
+    for one in rest:
+        found.append(one)
+        if one.upto == upto:
+            return found
+    return found
+
+
+async def differences(
+    one: RawSnapshot, other: RawSnapshot, namespace: str, shelf: Shelf, part: Unequal
+) -> AsyncIterator[Difference]:
+    """Yield everything that differs in a part of a shelf, in its order."""
+    left = _Side(one, namespace, shelf, part)
+    right = _Side(other, namespace, shelf, part)
+    mine, yours = await left.next(), await right.next()
+    while mine is not None or yours is not None:
+        if yours is None or (mine is not None and mine.mark < yours.mark):
+            assert mine is not None
+            yield Difference(namespace, shelf, mine.mark, mine.content, None)
+            mine = await left.next()
+        elif mine is None or yours.mark < mine.mark:
+            yield Difference(namespace, shelf, yours.mark, None, yours.content)
+            yours = await right.next()
+        else:
+            if mine.content != yours.content:
+                yield Difference(namespace, shelf, mine.mark, mine.content, yours.content)
+            mine, yours = await left.next(), await right.next()
+
+
+class _Side:
+    """One of the two walks of a comparison, a thing at a time."""
+
+    def __init__(self, snapshot: RawSnapshot, namespace: str, shelf: Shelf, part: Unequal) -> None:
+        self._pages = walk(snapshot, namespace, shelf, after=part.after, upto=part.upto)
+        self._page: list[Marked] = []
+
+    async def next(self) -> Marked | None:
+        """Return the next thing; None at the end."""
+        if not self._page:
+            self._page = (await anext(self._pages, []))[::-1]
+        return self._page.pop() if self._page else None
+
+
+class NamespaceDifference(NamedTuple):
+    """The difference between two namespaces: their rows, if those differ, and the parts of their shelves."""
+
+    name: str
+    rows: tuple[Namespace | None, Namespace | None] | None
+    shelves: dict[Shelf, list[Unequal]]
+
+
+async def compared(
+    one: RawSnapshot, other: RawSnapshot, *, advance: Callable[[int], None] = _quiet
+) -> AsyncIterator[NamespaceDifference]:
+    """Compare two stores and yield the namespaces that differ, by name."""
+    ours = {found.name: found for found in await one.namespaces()}
+    theirs = {found.name: found for found in await other.namespaces()}
+    for name in sorted({*await one.names(), *await other.names()}):
+        found = {
+            shelf: parts
+            for shelf in Shelf
+            if (parts := await unequal_ranges(one, other, name, shelf, advance=advance))
+        }
+        rows = None if ours.get(name) == theirs.get(name) else (ours.get(name), theirs.get(name))
+        if found or rows:
+            yield NamespaceDifference(name, rows, found)
+
+
+WHOLE: Final = Unequal(None, None, (0, 0))
+"""A whole shelf."""

@@ -1,0 +1,1 @@
+"""Whole stores on the move: comparisons, backups and copies, between all engines."""

@@ -1,0 +1,76 @@
+"""Backups: whole, consistent, the same for every engine, and refused when they are damaged."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engine.moving import Movable
+from holdfast.moves.backups import back_up, restore
+from holdfast.registry import engine_for
+from tests.moves.contents import differing, fill
+
+
+async def backup_of(url: str | Path) -> io.BytesIO:
+    """A backup of a store, in memory."""
+    engine = engine_for(url)
+    assert isinstance(engine, Movable)
+    await engine.start()
+    file = io.BytesIO()
+    try:
+        await back_up(engine, file, made_at=0, software="test")
+    finally:
+        await engine.aclose()
+    file.seek(0)
+    return file
+
+
+async def restored(url: str | Path, file: io.BytesIO) -> None:
+    """Load a backup into a store."""
+    engine = engine_for(url)
+    assert isinstance(engine, Movable)
+    await engine.start()
+    try:
+        await restore(engine, file)
+    finally:
+        await engine.aclose()
+
+
+async def test_a_backup_crosses_engines_and_comes_back(tmp_path: Path, pg_url: str) -> None:
+    """SQLite to PostgreSQL and back holds the same on every shelf, and each store has an epoch of its own."""
+    await fill(tmp_path / "one.db")
+    await restored(pg_url, await backup_of(tmp_path / "one.db"))
+    assert await differing(tmp_path / "one.db", pg_url) == []
+    await restored(tmp_path / "two.db", await backup_of(pg_url))
+    assert await differing(tmp_path / "one.db", tmp_path / "two.db") == []
+    async with holdfast.open(tmp_path / "two.db") as store:
+        found = await store.kv("plain").get("k")
+        assert found is not None
+        assert found.value == [1, 2.5, None]
+        assert len((await store.tables("shop").scan("orders")).items) == 30
+
+
+async def test_a_damaged_backup_changes_nothing(tmp_path: Path) -> None:
+    """Truncated anywhere or with a flipped bit, a backup is refused and the store keeps what it had."""
+    await fill(tmp_path / "one.db")
+    whole = (await backup_of(tmp_path / "one.db")).getvalue()
+    async with holdfast.open(tmp_path / "two.db") as store:
+        await store.kv("p").set("k", "kept")
+    step = max(1, len(whole) // 25)
+    damaged = [whole[:length] for length in range(0, len(whole), step)]
+    damaged += [
+        whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :]
+        for place in range(0, len(whole), step)
+    ]
+    damaged.append(whole + b"x")
+    for file in damaged:
+        with pytest.raises(holdfast.HoldfastError):
+            await restored(tmp_path / "two.db", io.BytesIO(file))
+    async with holdfast.open(tmp_path / "two.db") as store:
+        assert [one.namespace for one in await store.namespaces()] == ["kv/p"]
+        found = await store.kv("p").get("k")
+        assert found is not None
+        assert found.value == "kept"
