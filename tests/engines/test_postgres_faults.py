@@ -255,6 +255,8 @@ async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arri
         engine = PostgresEngine(wire.url)
         await engine.start()
         assert await told(engine, maker(), "before") == "kept"
+        await sql.execute("UPDATE holdfast_namespaces SET name = name")  # as another process would
+        assert await told(engine, maker(), "notices") == "kept"
         wire.cut_at, wire.cut_first = b"COMMIT\0", not arrives
         assert await told(engine, maker(), "cut") == "unknown"
         wire.cut_at = None
@@ -262,7 +264,7 @@ async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arri
         await engine.aclose()
     # The rollback of what was cut off precedes the write that came after it: both lock the namespace.
     found = await sql.fetch("SELECT key FROM plugin_kv_storage ORDER BY version")
-    assert [row[0] for row in found] == ["before", *(["cut"] if arrives else []), "after"]
+    assert [row[0] for row in found] == ["before", "notices", *(["cut"] if arrives else []), "after"]
 
 
 @pytest.mark.parametrize("arrives", [True, False])

@@ -8,15 +8,19 @@ module holds no SQL of the store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 
+from holdfast.engines.postgres.dialling import Dialling
+from holdfast.engines.postgres.doubts import heed
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unreachable
+from holdfast.engines.sql.address import writable
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
@@ -50,10 +54,14 @@ _SETTINGS: Final = {
 
 
 class Connections:
-    """The connections to one database. The shares limit how many are in use at once."""
+    """The connections to one database. The shares limit how many are in use at once.
+
+    Args:
+        dsn: The address of the database. It may name several servers; the one that accepts writes is used.
+    """
 
     def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+        self._dialling = Dialling(writable(dsn), self._dial)
         self._idle: list[Connection] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -81,8 +89,10 @@ class Connections:
     async def use(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run work on a connection.
 
-        A reused connection may have died unnoticed. Work that fails for that reason is retried on a new
-        connection. This is safe because an error from the driver itself means that nothing was written.
+        A reused connection may have died unnoticed, or its server may accept no writes any more. Work that
+        fails for that reason is retried on a new connection, and the other idle ones, which lead to the same
+        server, are closed. This is safe because an error from the driver itself means that nothing was
+        written.
         """
         kept = self._take()
         try:
@@ -92,9 +102,20 @@ class Connections:
                 except DRIVER_ERRORS as error:
                     if not is_lost(error):
                         raise
-            return await self._on(await self._open(), work)
+                    self._drop_idle()
+            return await self._on(await self._dialling.connection(), work)
         except DRIVER_ERRORS as error:
             raise translate(error) from error
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[Connection]:
+        """Lend a connection outside the shares, for long work of an operator. It is closed afterwards."""
+        self.check_open()
+        connection = await self._dialling.connection()
+        try:
+            yield connection
+        finally:
+            connection.terminate()
 
     async def aclose(self) -> None:
         """Finish accepted work, then close the connections."""
@@ -115,6 +136,10 @@ class Connections:
                 return connection
         return None
 
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().terminate()
+
     async def _on(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             result = await work(connection)
@@ -124,38 +149,28 @@ class Connections:
         self._idle.append(connection)
         return result
 
-    async def _open(self) -> Connection:
+    async def _dial(self, place: str) -> Connection:
+        """Connect to one server, if it accepts writes and suits."""
         try:
             connection: Connection = await asyncpg.connect(
-                self._dsn,
+                place,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,
                 max_cached_statement_lifetime=0,
                 server_settings=_SETTINGS,
             )
         except (*DRIVER_ERRORS, ValueError) as error:
-            trouble = unreachable(error, self._dsn)
+            trouble = unreachable(error, place)
             raise trouble from None if isinstance(trouble, ValidationError) else error
         try:
-            await self._inspect(connection)
-        except BaseException:
+            heed(connection)
+            await _inspect(connection, f"PostgreSQL at {server(place)}")
+        except BaseException as error:
             connection.terminate()
+            if isinstance(error, DRIVER_ERRORS):
+                raise unreachable(error, place) from error
             raise
         return connection
-
-    async def _inspect(self, connection: Connection) -> None:
-        """Refuse a server that can't uphold the store's guarantees."""
-        where = f"PostgreSQL at {server(self._dsn)}"
-        version = connection.get_server_version().major
-        if version < _OLDEST:
-            raise Unsupported(f"{where} has version {version}; Holdfast needs {_OLDEST} or newer")
-        encoding = await connection.fetchval("SHOW server_encoding")
-        if encoding != "UTF8":
-            raise Unsupported(f"{where} has this database in {encoding}; Holdfast needs one in UTF8")
-        if await connection.fetchval("SHOW fsync") != "on":
-            raise Unsupported(
-                f"{where} runs with fsync off and would lose acknowledged writes in a crash: turn fsync on"
-            )
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -189,3 +204,17 @@ class Share:
             if not begun:
                 task.cancel()
             raise
+
+
+async def _inspect(connection: Connection, where: str) -> None:
+    """Refuse a server that can't uphold the store's guarantees."""
+    version = connection.get_server_version().major
+    if version < _OLDEST:
+        raise Unsupported(f"{where} has version {version}; Holdfast needs {_OLDEST} or newer")
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise Unsupported(f"{where} has this database in {encoding}; Holdfast needs one in UTF8")
+    if await connection.fetchval("SHOW fsync") != "on":
+        raise Unsupported(
+            f"{where} runs with fsync off and would lose acknowledged writes in a crash: turn fsync on"
+        )

@@ -26,6 +26,9 @@ from holdfast.errors import (
 DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """All exceptions that the driver itself raises. Timeouts are among the OSErrors."""
 
+CLOSED: Final = "HFC01"
+"""The SQLSTATE of the error that the triggers of a closed store raise."""
+
 _LOST: Final = (Unavailable, "the connection to PostgreSQL was lost before anything was written")
 _CONTENDED: Final = (Busy, "PostgreSQL gave way to another transaction")
 
@@ -43,8 +46,9 @@ _BY_STATE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "57P03": (Unavailable, "PostgreSQL is starting or stopping"),
     "57P04": _LOST,
     "57P05": _LOST,
+    CLOSED: (Unavailable, "this PostgreSQL database accepts no writes"),
 }
-_REFUSED: Final = ("0A000", "25006")
+_REFUSED: Final = ("0A000", "25006", CLOSED)
 """States of errors raised before a statement has any effect. Another connection may succeed."""
 _BY_CLASS: Final[dict[str, tuple[type[HoldfastError], str]]] = {"08": _LOST}
 _DEFECT: Final = (DatabaseError, "PostgreSQL failed to do what was asked")
@@ -60,6 +64,8 @@ _CONNECTING: Final = {
 def translate(error: BaseException) -> HoldfastError:
     """Return our error for a driver error that occurred before the commit was attempted."""
     kind, sentence = _meaning(error)
+    if kind is Unavailable and getattr(error, "sqlstate", None) == CLOSED:
+        return Unavailable(f"{sentence}: {error}")  # the text is our own: see `holdfast.engines.sql.shelves`
     return kind(sentence)
 
 
@@ -97,6 +103,8 @@ def unreachable(error: BaseException, dsn: str) -> HoldfastError:
     state = getattr(error, "sqlstate", None) or ""
     if state == "42704":
         return Unsupported(f"PostgreSQL at {server(dsn)} does not know a setting that Holdfast relies on")
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return Unavailable(f"PostgreSQL at {server(dsn)} is a standby and accepts no writes")
     reason = _CONNECTING.get(state[:2], "can't be reached")
     return Unavailable(f"PostgreSQL at {server(dsn)} {reason}")
 
