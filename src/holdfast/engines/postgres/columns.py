@@ -12,7 +12,7 @@ from holdfast.engines.sql.layout import PARTS
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 ROW: Final = (
     *("value", "size", "version", "created_at", "updated_at", "expires_at"),
@@ -52,6 +52,20 @@ def type_of(column: str) -> str:
     if column == "data":
         return "bytea"
     return "bigint" if column in _NUMBERS else "text"
+
+
+def array_of(column: str, parameter: str) -> str:
+    """Return SQL for an array of a column's values. Numbers are passed as text: see `array_text`."""
+    kind = type_of(column)
+    return f"{parameter}::text::bigint[]" if kind == "bigint" else f"{parameter}::{kind}[]"
+
+
+def array_text(numbers: Iterable[int | None]) -> str:
+    """Return an array of numbers as text.
+
+    This saves the driver work: it asks of each element of an array whether it is an array too.
+    """
+    return f"{{{','.join(map(str, numbers))}}}".replace("None", "NULL")
 
 
 def instant(milliseconds: str) -> str:

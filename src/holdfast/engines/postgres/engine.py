@@ -11,13 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.audit.keyring import Keyring
-from holdfast.engine import LATER, Capabilities, Checkup, Later, no_hint
+from holdfast.decide import needs
+from holdfast.engine import LATER, Apart, Capabilities, Checkup, Later, no_hint
 from holdfast.engines.postgres import walks
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.examining import examined
 from holdfast.engines.postgres.marks import Marks
+from holdfast.engines.postgres.moving import PostgresMoves
 from holdfast.engines.postgres.reads import Lookups
 from holdfast.engines.postgres.setup import prepare
+from holdfast.engines.postgres.shared import SharedGroup
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import Unavailable
 
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["PostgresEngine"]
 
 _FEWEST: Final = 3
+SHARED: Final = 128
+"""The maximum number of namespaces in one transaction."""
 
 
-class PostgresEngine:
+class PostgresEngine(PostgresMoves):
     """See `holdfast.engine.Engine`.
 
     Args:
@@ -47,6 +52,7 @@ class PostgresEngine:
     """
 
     capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
+    shared = SHARED
 
     def __init__(self, dsn: str, *, connections: int = 8, keys: Keyring | None = None) -> None:
         if connections < _FEWEST:
@@ -59,6 +65,7 @@ class PostgresEngine:
         self._walks = self._connections.share(reading)
         self._writes = self._connections.share(connections - 2 * reading)
         self._marks = Marks()
+        self.shares = self._marks.together
         self.defaults: Policy | None = None
 
     async def start(self) -> None:
@@ -69,10 +76,18 @@ class PostgresEngine:
             Unsupported: The server would lose acknowledged writes, or this version can't use the store.
         """
         await self._writes.run(partial(prepare, dsn=self._dsn))
+        await self._writes.run(self._require_finished)
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """See `Engine.transact`. All commands must be for one namespace."""
-        group = Group(commands, now, self.keys, self.defaults)
+        """See `Engine.transact`. Commands for several namespaces share a transaction, or raise `Apart`."""
+        wanted = needs(commands)
+        if len(wanted.namespaces) > 1:
+            shared = SharedGroup(commands, wanted, now, self.keys, self.defaults)
+            outcome = await self._writes.run(partial(shared.run, marks=self._marks))
+            if outcome is None:
+                raise Apart
+            return outcome
+        group = Group(commands, now, self.keys, self.defaults, wanted=wanted)
         return await self._writes.run(partial(group.run, marks=self._marks))
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
@@ -110,13 +125,14 @@ class PostgresEngine:
         return await self._walks.run(partial(walks.owners, space=space))
 
     async def ready(self) -> None:
-        """See `Engine.ready`: a standby accepts no writes.
+        """See `Engine.ready`: a standby accepts no writes, and neither does a closed store.
 
         Raises:
-            Unavailable: The server can't be reached, or is a standby.
+            Unavailable: The server can't be reached or is a standby, or the store is closed.
         """
         if await self._walks.run(walks.follows_another):
             raise Unavailable("the PostgreSQL server is a standby and accepts no writes")
+        await self._walks.run(self._require_open)
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
         """See `Examined.examine`. A quick check does nothing: the server takes care of its own pages."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.postgres.columns import COUNTERS, PUT, PUT_PART, RECORD
+from holdfast.engines.postgres.columns import COUNTERS, PUT, PUT_PART, RECORD, array_text, type_of
 from holdfast.engines.postgres.save_sql import Part
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV, PARTS
@@ -57,7 +57,7 @@ class SaveParts:
                 same.append(column)
                 self.parameters.append(values[0])
             else:
-                self.parameters.append(values)
+                self.parameters.append(array_text(values) if type_of(column) == "bigint" else values)
         self.parts.append(Part(name, tuple(same)))
 
 

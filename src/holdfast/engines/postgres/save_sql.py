@@ -18,6 +18,7 @@ from holdfast.engines.postgres.columns import (
     PUT_PART,
     RECORD,
     answered,
+    array_of,
     in_time,
     instant,
     passed,
@@ -27,7 +28,7 @@ from holdfast.engines.postgres.columns import (
 from holdfast.engines.postgres.sql import MARK, looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Part(NamedTuple):
@@ -45,7 +46,7 @@ def save(*parts: Part) -> str:
     returns its new mark. Otherwise the statement does nothing and returns no row. If the server's clock has
     passed the given time, the statement fails with a division by zero and does nothing.
     """
-    parameters = _Parameters()
+    parameters = Parameters()
     first, *others = parts
     changes = [f"unchanged AS ({parameters.of(first)})"]
     changes += [f"{part.name} AS ({parameters.of(part)})" for part in others]
@@ -55,7 +56,7 @@ def save(*parts: Part) -> str:
 _UNCHANGED: Final = "EXISTS (SELECT FROM unchanged)"
 
 
-class _Parameters:
+class Parameters:
     """The numbered parameters of the statement, and the single-value columns of the current part."""
 
     def __init__(self) -> None:
@@ -65,39 +66,39 @@ class _Parameters:
     def __next__(self) -> str:
         return f"${next(self._numbers)}"
 
-    def of(self, part: Part) -> str:
-        """Return the SQL of a part."""
+    def of(self, part: Part, parts: Mapping[str, Callable[[Parameters], str]] | None = None) -> str:
+        """Return the SQL of a part, which is one of `parts`, or of those of one namespace."""
         self.same = part.same
-        return _PARTS[part.name](self)
+        return (_PARTS if parts is None else parts)[part.name](self)
 
 
-def _put_kv(parameters: _Parameters) -> str:
+def _put_kv(parameters: Parameters) -> str:
     """Upsert entries. Parameters: the plugin; an array of keys; the columns `PUT`."""
     owner = {"plugin_name": next(parameters)}
     key = {"key": f"{next(parameters)}::text[]"}
-    return _put("plugin_kv_storage", owner, key, {"value": "value_json"}, parameters)
+    return put_rows("plugin_kv_storage", owner, key, {"value": "value_json"}, parameters)
 
 
-def _put_others(parameters: _Parameters) -> str:
+def _put_others(parameters: Parameters) -> str:
     """Upsert other rows. Parameters: the namespace; arrays of spaces and of keys; the columns `PUT`."""
     owner = {"namespace": next(parameters)}
     key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
-    return _put("holdfast_rows", owner, key, {}, parameters)
+    return put_rows("holdfast_rows", owner, key, {}, parameters)
 
 
-def _put_parts(parameters: _Parameters) -> str:
+def _put_parts(parameters: Parameters) -> str:
     """Upsert parts of blobs. Parameters: as for `_put_others`, with the columns `PUT_PART`."""
     owner = {"namespace": next(parameters)}
     key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
-    return _put("holdfast_parts", owner, key, {}, parameters, columns=PUT_PART)
+    return put_rows("holdfast_parts", owner, key, {}, parameters, columns=PUT_PART)
 
 
-def _put(
+def put_rows(
     table: str,
     owner: dict[str, str],
     key: dict[str, str],
     names: dict[str, str],
-    parameters: _Parameters,
+    parameters: Parameters,
     *,
     columns: Sequence[str] = PUT,
 ) -> str:
@@ -112,7 +113,7 @@ def _put(
     )
 
 
-def _drop_kv(parameters: _Parameters) -> str:
+def _drop_kv(parameters: Parameters) -> str:
     """Delete entries. Parameters: the plugin; an array of keys."""
     plugin, keys = next(parameters), next(parameters)
     return (
@@ -121,7 +122,7 @@ def _drop_kv(parameters: _Parameters) -> str:
     )
 
 
-def _drop_others(parameters: _Parameters, table: str = "holdfast_rows") -> str:
+def _drop_others(parameters: Parameters, table: str = "holdfast_rows") -> str:
     """Delete other rows. Parameters: the namespace; arrays of spaces and of keys."""
     namespace, spaces, keys = (next(parameters) for _ in range(3))
     key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
@@ -132,12 +133,12 @@ def _drop_others(parameters: _Parameters, table: str = "holdfast_rows") -> str:
     )
 
 
-def _drop_parts(parameters: _Parameters) -> str:
+def _drop_parts(parameters: Parameters) -> str:
     """Delete parts of blobs. Parameters: as for `_drop_others`."""
     return _drop_others(parameters, "holdfast_parts")
 
 
-def _drop_run(parameters: _Parameters) -> str:
+def _drop_run(parameters: Parameters) -> str:
     """Delete a run of expired entries, in the order of `OVERDUE`.
 
     Parameters: the plugin; the last deadline; the number of entries.
@@ -152,7 +153,7 @@ def _drop_run(parameters: _Parameters) -> str:
     )
 
 
-def _record_run(parameters: _Parameters) -> str:
+def _record_run(parameters: Parameters) -> str:
     """Add records for what `_drop_run` removed. Parameters: the namespace; the version before; the time."""
     namespace, before, at = (next(parameters) for _ in range(3))
     return (
@@ -164,17 +165,32 @@ def _record_run(parameters: _Parameters) -> str:
     )
 
 
-def _add_records(parameters: _Parameters) -> str:
+def _add_records(parameters: Parameters) -> str:
     """Add records to the journal. Parameters: the namespace; the columns `RECORD`."""
     namespace = next(parameters)
-    selected, rows = _given({}, RECORD, parameters)
+    return add_records({}, parameters, namespace=namespace)
+
+
+def add_records(arrays: dict[str, str], parameters: Parameters, *, namespace: str = "namespace") -> str:
+    """Add records to journals. `arrays` may have the namespace of each."""
+    selected, rows = _given(arrays, RECORD, parameters)
     return (
         f"INSERT INTO holdfast_journal (namespace, {', '.join(RECORD)}) "
         f"SELECT {', '.join([namespace, *selected])} FROM {rows} WHERE {_UNCHANGED}"
     )
 
 
-def _given(first: dict[str, str], columns: Sequence[str], parameters: _Parameters) -> tuple[list[str], str]:
+def drop_rows(table: str, key: dict[str, str]) -> str:
+    """Delete rows of several owners. `key` has an array for each column of the key."""
+    asked = " AND ".join(f"{column} = gone_{column}" for column in key)
+    return (
+        f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid "
+        f"FROM unnest({', '.join(key.values())}) AS gone ({', '.join(f'gone_{column}' for column in key)}) "
+        f"CROSS JOIN LATERAL {looked_up('ctid', table, asked)})) AND {_UNCHANGED}"
+    )
+
+
+def _given(first: dict[str, str], columns: Sequence[str], parameters: Parameters) -> tuple[list[str], str]:
     """Return the expressions to select for `columns`, and the FROM item that unnests their arrays.
 
     A column with the same value in all rows is a single parameter instead, since each element of an array
@@ -182,16 +198,16 @@ def _given(first: dict[str, str], columns: Sequence[str], parameters: _Parameter
     """
     arrays, selected = dict(first), []
     for column in columns:
-        parameter = f"{next(parameters)}::{type_of(column)}"
+        parameter = next(parameters)
         if column in parameters.same:
-            selected.append(stored(column, parameter))
+            selected.append(stored(column, f"{parameter}::{type_of(column)}"))
         else:
-            arrays[column] = f"{parameter}[]"
+            arrays[column] = array_of(column, parameter)
             selected.append(stored(column))
     return selected, f"unnest({', '.join(arrays.values())}) AS given ({', '.join(arrays)})"
 
 
-def _drop_records(parameters: _Parameters) -> str:
+def _drop_records(parameters: Parameters) -> str:
     """Delete records from the journal. Parameters: the namespace; the last version to drop."""
     namespace, upto = next(parameters), next(parameters)
     return (
@@ -199,7 +215,7 @@ def _drop_records(parameters: _Parameters) -> str:
     )
 
 
-def _set_namespace(parameters: _Parameters) -> str:
+def _set_namespace(parameters: Parameters) -> str:
     """Update the namespace's row if its mark is unchanged.
 
     Parameters: the name; the mark when it was loaded; the time limit; the columns `COUNTERS`; the policy.
@@ -210,7 +226,7 @@ def _set_namespace(parameters: _Parameters) -> str:
     return f"UPDATE holdfast_namespaces SET {', '.join(changes)} WHERE {row} RETURNING {mark}"
 
 
-def _touch_namespace(parameters: _Parameters) -> str:
+def _touch_namespace(parameters: Parameters) -> str:
     """Renew only the mark of the namespace's row.
 
     Parameters: the name; the mark when it was loaded; the time limit.
@@ -219,12 +235,12 @@ def _touch_namespace(parameters: _Parameters) -> str:
     return f"UPDATE holdfast_namespaces SET name = name WHERE {row} RETURNING {mark}"
 
 
-def _the_same(parameters: _Parameters) -> str:
+def _the_same(parameters: Parameters) -> str:
     name, mark = next(parameters), next(parameters)
     return f"name = {name} AND xmin = {mark}::bigint::text::xid"
 
 
-def _mark_in_time(parameters: _Parameters) -> str:
+def _mark_in_time(parameters: Parameters) -> str:
     """Return SQL for the new mark, which fails once the time limit has passed.
 
     RETURNING is evaluated after the row is locked; a condition in WHERE would be evaluated before that wait.

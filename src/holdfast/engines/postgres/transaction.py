@@ -26,6 +26,7 @@ from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.postgres import sql, walks
 from holdfast.engines.postgres.columns import COUNTERS, ROW, row_of
+from holdfast.engines.postgres.doubts import require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
 from holdfast.engines.postgres.save_parts import changes
 from holdfast.engines.postgres.save_sql import save
@@ -81,8 +82,10 @@ class Group:
         now: Callable[[], int],
         keys: SigningKeys,
         defaults: Policy | None = None,
+        *,
+        wanted: Needs | None = None,
     ) -> None:
-        self._wanted = needs(commands)
+        self._wanted = needs(commands) if wanted is None else wanted
         (self.namespace,) = self._wanted.namespaces
         self._commands = commands
         self._now = now
@@ -197,6 +200,8 @@ class Group:
             if commits and may_have_committed(error):
                 raise unknown() from error
             raise
+        if commits:
+            require_replicated(connection)
         return left[0][0] if left else None
 
     async def _lock(self, connection: Connection, *, known: bool) -> None:
@@ -329,5 +334,6 @@ async def commit(connection: Connection, until: int | None = None) -> None:
         raise _Late from None
     except DRIVER_ERRORS as error:
         raise unknown() from error
+    require_replicated(connection)
     if done != "COMMIT":
         raise DatabaseError("PostgreSQL rolled the transaction back instead of committing it")

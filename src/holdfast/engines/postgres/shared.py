@@ -1,0 +1,265 @@
+"""The groups of several namespaces in one transaction: load, decide, save in two messages.
+
+Only plain changes of keys come here, in namespaces to which no other process seems to write. The statement
+that saves checks every namespace's mark, as for a group of one namespace, and does nothing if one of them has
+changed. Then all are decided again. If one changes repeatedly or is locked, or if something else has to be
+loaded, the groups do not share a transaction now, and the caller runs each of them alone.
+
+Since the marks are checked, the first attempt takes the state of a namespace from memory where this process
+has written last.
+
+Law: nothing here waits for a namespace for more than a moment, so none holds up another. All is kept or
+nothing. A refusal holds for the database as it is: none comes from a state in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import asyncpg
+
+from holdfast.decide import Decision, Loaded, further
+from holdfast.engine import loadable
+from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD, ROW, array_text, row_of
+from holdfast.engines.postgres.doubts import require_replicated
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
+from holdfast.engines.postgres.marks import LeftState
+from holdfast.engines.postgres.save_parts import SaveParts
+from holdfast.engines.postgres.save_sql import Part
+from holdfast.engines.postgres.shared_sql import LOAD, LOAD_OTHERS, WEIGH, save_together
+from holdfast.engines.postgres.transaction import FEW_ROWS, MANY_ROWS, MOST_ROWS
+from holdfast.engines.sql.layout import plugin_column
+from holdfast.errors import Busy, HoldfastError
+from holdfast.rows import KV, PARTS, Address, Namespace, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast.audit.chain import SigningKeys
+    from holdfast.commands import Command
+    from holdfast.decide import Needs, Outcome
+    from holdfast.engines.postgres.connections import Connection
+    from holdfast.engines.postgres.marks import Marks
+    from holdfast.model import Policy
+
+_ROW_END: Final = 1 + len(ROW)
+_ATTEMPTS: Final = 3
+"""The number of attempts before the groups are applied apart."""
+_put_columns: Final = attrgetter(*PUT)
+_record_columns: Final = attrgetter(*RECORD)
+_counters: Final = attrgetter(*COUNTERS)
+_revision: Final = attrgetter(COUNTERS[0])
+
+
+class _Apart(Exception):
+    """The groups can't share a transaction now. Nothing was kept."""
+
+
+class _Doubted(Exception):
+    """A state in memory would refuse a command, or is not of this server. Nothing was kept."""
+
+
+class _FoundTogether(NamedTuple):
+    """The loaded state, the marks of the namespaces, how far the server's clock is ahead of ours, and when
+    the server was started."""
+
+    loaded: Loaded
+    marks: dict[str, int]
+    ahead: int
+    started: int
+
+
+class SharedGroup:
+    """Plain changes of keys in several namespaces."""
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        wanted: Needs,
+        now: Callable[[], int],
+        keys: SigningKeys,
+        defaults: Policy | None = None,
+    ) -> None:
+        self._commands = commands
+        self._wanted = wanted
+        self._names = sorted(wanted.namespaces)
+        self._now = now
+        self._keys = keys
+        self._defaults = defaults
+
+    async def run(self, connection: Connection, marks: Marks) -> Outcome | None:
+        """Apply the commands and update `marks`. Return None if they must be applied apart: nothing was kept.
+
+        Raises:
+            OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
+        """
+        try:
+            for attempt in range(_ATTEMPTS):
+                known = {} if attempt else marks.states(self._names)
+                try:
+                    return await self._attempt(connection, marks, known)
+                except (asyncpg.DivisionByZeroError, _Doubted):
+                    continue  # a namespace has changed, or a deadline has passed: decide again
+        except _Apart:
+            pass
+        except asyncpg.PostgresError as error:
+            if not isinstance(translate(error), Busy):
+                raise
+        return None
+
+    async def _attempt(self, connection: Connection, marks: Marks, known: dict[str, LeftState]) -> Outcome:
+        found = await self._load(connection, known)
+        for name, mark in found.marks.items():
+            if name not in known:
+                marks.found(name, mark)
+        more = further(self._commands, self._wanted, found.loaded)
+        if more is not None:
+            marks.keep_apart({address.namespace for address in more.rows})
+            raise _Apart
+        outcome = await self._decide(found.loaded)
+        if outcome.unfinished or outcome.runs or outcome.trims:
+            marks.keep_apart({name for name, _ in outcome.wants} | {at.namespace for at in outcome.looks})
+            raise _Apart
+        if known and (outcome.empty or any(isinstance(one, HoldfastError) for one in outcome.results)):
+            raise _Doubted
+        if not outcome.empty:
+            states = _states(outcome, found.loaded)
+            for name, mark in await self._save(connection, outcome, found, states):
+                marks.left_as(LeftState(mark, states[name], found.started))
+        return outcome
+
+    async def _decide(self, loaded: Loaded) -> Outcome:
+        decision = Decision(loaded, self._now(), self._keys, self._defaults)
+        taken = decision.take(self._commands)
+        while taken < len(self._commands):
+            await asyncio.sleep(0)
+            taken += decision.take(self._commands[taken:])
+        return decision.outcome()
+
+    async def _load(self, connection: Connection, known: dict[str, LeftState]) -> _FoundTogether:
+        wanted = self._wanted.rows
+        kv = [address for address in wanted if address.space == KV]
+        others = [address for address in wanted if address.space != KV]
+        if self._wanted.sums or any(address.space.startswith(PARTS) for address in others):
+            raise _Apart
+        asked: list[Any] = [*_kv_columns(kv), _flags(wanted[address] for address in kv)]
+        if others:
+            asked += [*_columns(others), _flags(wanted[address] for address in others)]
+        if len(wanted) > FEW_ROWS:
+            await self._weigh(connection, asked)
+        names = [name for name in self._names if name not in known]
+        if others:
+            found = await connection.fetch(LOAD_OTHERS, ",".join(names), *asked, len(kv))
+        else:
+            found = await connection.fetch(LOAD, ",".join(names), *asked)
+        return self._found(found, [*kv, *others], names, known)
+
+    def _found(
+        self, answers: Sequence[Any], asked: Sequence[Address], names: list[str], known: dict[str, LeftState]
+    ) -> _FoundTogether:
+        rows: dict[Address, Row] = {}
+        namespaces = {name: state.namespace for name, state in known.items()}
+        marks = {name: state.mark for name, state in known.items()}
+        clock = started = 0
+        for answer in answers:
+            position = answer[0]
+            if position > 0:
+                rows[asked[position - 1]] = row_of(answer[1:_ROW_END])
+            elif position == 0:
+                clock, started = answer[_ROW_END]
+            else:
+                name = names[-position - 1]
+                marks[name], *numbers = answer[_ROW_END]
+                counters = dict(zip(COUNTERS, numbers, strict=True))
+                namespaces[name] = Namespace(name=name, policy=answer[1], **counters)
+        if len(namespaces) < len(self._names):
+            raise _Apart  # one of them is new, or the content of the database was replaced
+        if any(state.started != started for state in known.values()):
+            raise _Doubted  # a server that lacks our last commit may have given its mark to another
+        return _FoundTogether(Loaded(namespaces, rows), marks, clock - self._now(), started)
+
+    async def _weigh(self, connection: Connection, asked: list[Any]) -> None:
+        """Load less together than a request may load at most."""
+        wanted, most = self._wanted.rows, loadable(self._commands)
+        if most is None or (sum(wanted.values()) <= MANY_ROWS and len(wanted) <= MOST_ROWS):
+            return
+        if (
+            await connection.fetchval(WEIGH, *(asked if len(asked) > 3 else [*asked, "", [], [], "{}"]))
+            > most
+        ):
+            raise _Apart
+
+    async def _save(
+        self, connection: Connection, outcome: Outcome, found: _FoundTogether, states: dict[str, Namespace]
+    ) -> Sequence[tuple[str, int]]:
+        """Save the outcome if no namespace has changed since the load; return their new marks."""
+        until = None if outcome.deadline is None else outcome.deadline + found.ahead
+        made = _changes(outcome, found, list(states.values()), until)
+        try:
+            left: list[Any] = await connection.fetch(save_together(*made.parts), *made.parameters)
+        except asyncpg.DivisionByZeroError:
+            raise
+        except DRIVER_ERRORS as error:
+            if may_have_committed(error):
+                raise unknown() from error
+            raise
+        require_replicated(connection)
+        return left[:-1]
+
+
+def _states(outcome: Outcome, loaded: Loaded) -> dict[str, Namespace]:
+    """Return the namespaces that an outcome changes, as it leaves them, in the order of their names."""
+    changed = {namespace.name: namespace for namespace in outcome.namespaces}
+    for address in outcome.rows:
+        changed.setdefault(address.namespace, loaded.namespaces[address.namespace])
+    return dict(sorted(changed.items()))
+
+
+def _changes(
+    outcome: Outcome, found: _FoundTogether, states: list[Namespace], until: int | None
+) -> SaveParts:
+    """Return the changes of an outcome as columns."""
+    made = SaveParts()
+    before = zip(*(_counters(found.loaded.namespaces[state.name]) for state in states), strict=True)
+    after = zip(*map(_counters, states), strict=True)
+    columns = [(column, new) for column, old, new in zip(COUNTERS, before, after, strict=True) if old != new]
+    same = tuple(column for column in COUNTERS if column not in dict(columns))
+    made.parts.append(Part("set_namespaces", same if columns else COUNTERS[1:]))
+    names = ",".join(state.name for state in states)
+    made.parameters += [names, array_text(found.marks[state.name] for state in states), until]
+    made.parameters += [array_text(new) for _, new in columns] or [array_text(map(_revision, states))]
+    _add_rows(made, {at: row for at, row in outcome.rows.items() if at.space == KV}, kv=True)
+    _add_rows(made, {at: row for at, row in outcome.rows.items() if at.space != KV}, kv=False)
+    if outcome.journal:
+        owners = ",".join(record.namespace for record in outcome.journal)
+        made.add_rows("add_records", owners, columns=RECORD, rows=map(_record_columns, outcome.journal))
+    made.parameters.append(len(states))
+    return made
+
+
+def _add_rows(made: SaveParts, rows: dict[Address, Row | None], *, kv: bool) -> None:
+    puts = {address: row for address, row in rows.items() if row is not None}
+    key, put, drop = (_kv_columns, "put_kv", "drop_kv") if kv else (_columns, "put_others", "drop_others")
+    if puts:
+        made.add_rows(put, *key(list(puts)), columns=PUT, rows=map(_put_columns, puts.values()))
+    if len(puts) < len(rows):
+        made.add(drop, *key([address for address, row in rows.items() if row is None]))
+
+
+def _flags(values: Iterable[bool]) -> str:
+    return f"{{{','.join('t' if value else 'f' for value in values)}}}"
+
+
+def _kv_columns(addresses: Sequence[Address]) -> list[Any]:
+    return [",".join(plugin_column(at.namespace) for at in addresses), [at.key for at in addresses]]
+
+
+def _columns(addresses: Sequence[Address]) -> list[Any]:
+    """Return the namespaces, spaces and keys of addresses."""
+    return [
+        ",".join(address.namespace for address in addresses),
+        [address.space for address in addresses],
+        [address.key for address in addresses],
+    ]

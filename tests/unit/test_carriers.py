@@ -1,0 +1,125 @@
+"""Groups of several namespaces: what shares one, what does not, and that nobody waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import Apart
+from holdfast.pipeline.batcher import Batcher, GroupDone
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
+
+if TYPE_CHECKING:
+    from holdfast.commands import Command
+
+
+class Sharing:
+    """An engine whose transactions hold several namespaces, and what it was given."""
+
+    shared = 8
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.unshared: set[str] = set()
+        self.apart = False
+        self.gates: dict[str, asyncio.Event] = {}
+        self.begun = asyncio.Event()
+
+    def shares(self, namespace: str) -> bool:
+        """As told."""
+        return namespace not in self.unshared
+
+    async def run(self, commands: list[Command]) -> GroupDone:
+        """Note the keys by namespace, and answer with them."""
+        names = [f"{command.namespace}:{getattr(command, 'key', '')}" for command in commands]
+        if self.apart and len({command.namespace for command in commands}) > 1:
+            self.groups.append(["apart"])
+            raise Apart
+        self.groups.append(names)
+        self.begun.set()
+        for command in commands:
+            if command.namespace in self.gates:
+                await self.gates[command.namespace].wait()
+        await asyncio.sleep(0)
+        return GroupDone(list(names))  # type: ignore[arg-type]
+
+
+def setter(namespace: str) -> Verbs:
+    """A maker of commands."""
+    return Verbs(namespace, writer="tester", new_id=id_maker(), now=lambda: 0)
+
+
+def sets(batcher: Batcher, *names: str) -> list[asyncio.Future[Any]]:
+    """Submit a set for each namespace and key, written `namespace:key`."""
+    made = (name.partition(":") for name in names)
+    return [batcher.submit(setter(namespace).set(key, 1)) for namespace, _, key in made]
+
+
+async def test_one_group_for_many_namespaces() -> None:
+    """Commands of several namespaces that wait together share one transaction, each in its order."""
+    engine = Sharing()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = ["a:1", "b:1", "a:2", "c:1", "b:2"]
+    assert await asyncio.gather(*sets(batcher, *names)) == names
+    assert engine.groups == [["a:1", "a:2", "b:1", "b:2", "c:1"]]
+    await batcher.aclose()
+
+
+async def test_the_limit_on_namespaces() -> None:
+    """A transaction holds as many namespaces as the engine wants, and no more."""
+    engine = Sharing()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = [f"n{number:02}:k" for number in range(20)]
+    assert await asyncio.gather(*sets(batcher, *names)) == names
+    assert [len(group) for group in engine.groups] == [8, 8, 4]
+    await batcher.aclose()
+
+
+async def test_what_the_engine_wants_apart() -> None:
+    """If the engine refuses the company, each namespace is executed alone and in order, and once."""
+    engine = Sharing()
+    engine.apart = True
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = ["a:1", "b:1", "a:2"]
+    assert await asyncio.gather(*sets(batcher, *names)) == names
+    assert engine.groups == [["apart"], ["a:1", "a:2"], ["b:1"]]
+    await batcher.aclose()
+
+
+async def test_a_namespace_that_shares_nothing() -> None:
+    """A namespace that others write to has groups of its own."""
+    engine = Sharing()
+    engine.unshared = {"b"}
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = ["a:1", "b:1", "c:1"]
+    assert await asyncio.gather(*sets(batcher, *names)) == names
+    assert sorted(engine.groups) == [["a:1", "c:1"], ["b:1"]]
+    await batcher.aclose()
+
+
+async def test_only_plain_changes_share() -> None:
+    """A command on many keys does not join the group of others, and keeps its place in its namespace."""
+    engine = Sharing()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    many = setter("a").batch(writes=[{"key": "1", "value": 1}])
+    waits = [*sets(batcher, "a:0"), batcher.submit(many), *sets(batcher, "a:2", "b:1")]
+    await asyncio.gather(*waits)
+    assert engine.groups == [["a:0", "b:1"], ["a:", "a:2"]]
+    await batcher.aclose()
+
+
+async def test_a_slow_group_holds_up_nobody_else() -> None:
+    """While one transaction waits, the commands of other namespaces go into the next."""
+    engine = Sharing()
+    engine.gates["a"] = asyncio.Event()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    slow = sets(batcher, "a:1", "b:1")
+    await engine.begun.wait()
+    behind = sets(batcher, "a:2")
+    assert await asyncio.gather(*sets(batcher, "c:1", "d:1")) == ["c:1", "d:1"]
+    assert not any(wait.done() for wait in (*slow, *behind))
+    engine.gates["a"].set()
+    assert await asyncio.gather(*slow, *behind) == ["a:1", "b:1", "a:2"]
+    assert engine.groups == [["a:1", "b:1"], ["c:1", "d:1"], ["a:2"]]
+    await batcher.aclose()
