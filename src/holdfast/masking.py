@@ -22,6 +22,7 @@ OPTIONS: Final = frozenset(
         "port",
         "prefix",
         "sslmode",
+        "target_session_attrs",
         "timeout",
         "tls_first",
         "user",

@@ -16,6 +16,7 @@ from holdfast.decide.letters import letter_address
 from holdfast.engine import Scan, service_of
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
 from holdfast.handles.key_calls import write_of
+from holdfast.handles.reveals import revealed
 from holdfast.model import Letter, LetterPage
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
@@ -91,6 +92,30 @@ class Letters:
         number = rules.positive(number, field="number")
         page = await self.list(after=number - 1, limit=1)
         return next((letter for letter in page.letters if letter.number == number), None)
+
+    async def reveal(
+        self, number: int, why: str | None = None, *, writer: str | None = None, deadline: int | None = None
+    ) -> Letter | None:
+        """Get a letter for a person, who says why; see `KV.reveal`.
+
+        Args:
+            number: The letter's number.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            writer: Name of the person; the store's writer if not given.
+            deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
+
+        Returns:
+            The letter, or None if there is none.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+        """
+        command = self._verbs.reveal_letter(number, why=why, writer=writer, deadline=deadline)
+        if (service := service_of(self._engine)) is not None:
+            return await service.reveal_letter(command.namespace, command.number, why=why, writer=writer)
+        row = await revealed(self._execute, command, f"dead letter {command.number}")
+        return None if row is None else letter_of(row)
 
     async def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
         """Perform the request of a letter under its own request id, and drop the letter.

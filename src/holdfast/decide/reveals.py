@@ -1,0 +1,111 @@
+"""Reveals: a person looks at a value and says why.
+
+Law: the policy says whether anyone may. A reveal changes nothing else, and the journal has no
+word of it; the audit has a record, whose `spec_ref` is the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from holdfast.audit.chain import REVEALED
+from holdfast.commands import Got, Reveal
+from holdfast.decide.audit import add_record
+from holdfast.decide.entries import live
+from holdfast.decide.items import ItemSlot, need_item, needs_table
+from holdfast.decide.letters import letter_address
+from holdfast.decide.policies import audited, reveals
+from holdfast.errors import MissingField, PermissionDenied
+from holdfast.letter_commands import RevealLetter
+from holdfast.rows import KV, Address, Record
+from holdfast.stored import purpose_of
+from holdfast.tables.commands import RevealItem
+from holdfast.tables.images import item_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.decide.draft import Draft, Loaded, Needs
+    from holdfast.rows import Row
+
+Revealing: TypeAlias = Reveal | RevealItem | RevealLetter
+
+
+class _About(msgspec.Struct, frozen=True):
+    """The part of a dead letter that names what it is about."""
+
+    key: str
+
+
+def _reveal(draft: Draft, command: Reveal) -> Got:
+    _permit(draft, command)
+    row = live(draft, command.key)
+    if row is not None:
+        _tell(draft, command, row, key=command.key)
+    return Got(row)
+
+
+def _reveal_item(draft: Draft, command: RevealItem) -> Got:
+    _permit(draft, command)
+    place = ItemSlot(draft, command)
+    if place.row is not None:
+        _tell(draft, command, place.row, key=item_name(place.schema, place.named))
+    return Got(place.row)
+
+
+def _reveal_letter(draft: Draft, command: RevealLetter) -> Got:
+    _permit(draft, command)
+    row = draft.row(letter_address(draft.name, command.number))
+    if row is not None:
+        _tell(draft, command, row, key=msgspec.json.decode(row.value or "", type=_About).key)
+    return Got(row)
+
+
+def _permit(draft: Draft, command: Revealing) -> None:
+    """Refuse a reveal that the policy forbids, or one without the reason that the policy wants."""
+    how = reveals(draft.namespace)
+    if how == "never":
+        raise PermissionDenied(f"the policy of {draft.name} says that values are never revealed")
+    if how == "audited" and command.why is None:
+        raise MissingField("say why you look at this value", field="why")
+
+
+def _tell(draft: Draft, command: Revealing, row: Row, *, key: str) -> None:
+    """Record who looked at a row and why, if the policy wants it and the namespace has an audit."""
+    if reveals(draft.namespace) != "audited" or not audited(draft.namespace):
+        return
+    told = Record(
+        namespace=draft.name,
+        version=draft.version(),
+        op=REVEALED,
+        key=key,
+        at=draft.now,
+        last_writer=command.origin.writer,
+        request_id=command.origin.request_id,
+        purpose=purpose_of(row.semantics),
+    )
+    add_record(draft, told, row, row, spec_ref=command.why)
+
+
+def _needs_key(wanted: Needs, command: Reveal) -> None:
+    wanted.row(Address(command.namespace, KV, command.key), value=True)
+
+
+def _needs_letter(wanted: Needs, command: RevealLetter) -> None:
+    wanted.row(letter_address(command.namespace, command.number), value=True)
+
+
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    Reveal: _needs_key,
+    RevealItem: needs_table,
+    RevealLetter: _needs_letter,
+}
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {RevealItem: need_item}
+"""Functions that request more rows, once the tables are known."""
+APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
+    Reveal: _reveal,
+    RevealItem: _reveal_item,
+    RevealLetter: _reveal_letter,
+}
