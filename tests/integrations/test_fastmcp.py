@@ -45,7 +45,7 @@ def oauth(storage: HoldfastStore) -> OAuthProxy:
         token_verifier=StaticTokenVerifier(tokens={}),
         base_url="https://desk.example",
         client_storage=storage,
-        jwt_signing_key="a key that both processes have",
+        jwt_signing_key=b"a key that both processes have, long",
     )
 
 

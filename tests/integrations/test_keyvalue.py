@@ -17,6 +17,7 @@ from key_value.aio.protocols.key_value import (
 )
 
 import holdfast
+from holdfast.integrations import large
 from holdfast.integrations.keyvalue import HoldfastStore
 
 if TYPE_CHECKING:
@@ -142,15 +143,42 @@ async def test_put_if_absent(keyvalue: HoldfastStore, clock: ManualClock) -> Non
 
 
 @pytest.mark.parametrize(
-    "value", [{"when": datetime(2026, 1, 1, tzinfo=UTC)}, {"nan": float("nan")}, {"large": "x" * 70_000}]
+    "value", [{"when": datetime(2026, 1, 1, tzinfo=UTC)}, {"nan": float("nan")}, {"large": "x" * 90_000}]
 )
-async def test_what_can_not_be_kept_is_refused(keyvalue: HoldfastStore, value: dict[str, Any]) -> None:
+async def test_what_can_not_be_kept_is_refused(
+    store: Store, keyvalue: HoldfastStore, value: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A value that is no JSON or too large is a SerializationError, and nothing is written."""
+    monkeypatch.setattr(large, "LARGEST", 80_000)
     with pytest.raises(SerializationError):
         await keyvalue.put("k", value)
     with pytest.raises(SerializationError):
-        await keyvalue.put_many(["k"], [value])
+        await keyvalue.put_many(["j", "k"], [{"large": "x" * 70_000}, value])
     assert await keyvalue.get("k") is None
+    assert (await store.kv("keyvalue").list()).keys == []
+    assert (await store.blobs("keyvalue").list()).blobs == []
+
+
+async def test_large_values(store: Store, keyvalue: HoldfastStore, clock: ManualClock) -> None:
+    """A value of any size is put, replaced, expired and destroyed as a small one, and leaves nothing."""
+    long: dict[str, Any] = {"text": "é" * 200_000}
+    await keyvalue.put("k", long, collection="c")
+    await keyvalue.put("k", long | {"n": 2}, collection="c")
+    assert await keyvalue.get("k", collection="c") == long | {"n": 2}
+    assert not await keyvalue.put_if_absent("k", long, collection="c")
+    assert await keyvalue.put_if_absent("j", long, collection="c", ttl=599.5)
+    await keyvalue.put_many(["l", "m", "m"], [long, {"small": 1}, long | {"n": 3}], collection="c")
+    assert len((await store.blobs("keyvalue").list()).blobs) == 4
+    assert await keyvalue.get_many(["j", "m"], collection="c") == [long, long | {"n": 3}]
+    clock.advance(600)
+    assert await keyvalue.get("j", collection="c") is None
+    assert await keyvalue.delete_many(["l", "none"], collection="c") == 1
+    await keyvalue.put("k", {"small": 1}, collection="c")
+    clock.advance(60)
+    assert len((await store.blobs("keyvalue").list()).blobs) == 1
+    assert await keyvalue.destroy_collection("c")
+    assert (await store.blobs("keyvalue").list()).blobs == []
+    assert (await store.kv("keyvalue").list()).keys == []
 
 
 async def test_seeds(store: Store) -> None:

@@ -7,9 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pytest
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.conformance.initializer import RegisteredCheckpointer
 from langgraph.checkpoint.conformance.validate import validate
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
@@ -31,7 +32,7 @@ class State(TypedDict):
     steps: Annotated[list[str], operator.add]
 
 
-def graph(saver: HoldfastSaver, failing: list[bool] | None = None, size: int = 1) -> Any:
+def graph(saver: BaseCheckpointSaver[Any], failing: list[bool] | None = None, size: int = 1) -> Any:
     """A graph of three steps; the second fails as long as `failing` says so."""
 
     def second(state: State) -> State:
@@ -132,6 +133,35 @@ async def test_an_asynchronous_store_says_what_it_lacks(store: Store) -> None:
         HoldfastSaver(store).get_tuple(thread("t"))
     with pytest.raises(holdfast.ValidationError, match="strategy"):
         await HoldfastSaver(store).aprune(["t"], strategy="some")
+
+
+async def test_a_plain_function_in_an_asynchronous_graph(store: Store) -> None:
+    """A node without await, which LangGraph runs in a thread, may run a graph that uses the same saver."""
+    inner = graph(HoldfastSaver(store))
+
+    def nested(state: State) -> State:
+        return {"steps": inner.invoke({"steps": []}, thread("inner"))["steps"]}
+
+    builder = StateGraph(State)
+    builder.add_node("nested", nested)
+    builder.add_edge(START, "nested")
+    outer = builder.compile(checkpointer=HoldfastSaver(store))
+    assert await outer.ainvoke({"steps": ["0"]}, thread("outer")) == {"steps": ["0", "a", "b", "c"]}
+
+
+async def test_checkpoints_of_another_checkpointer(tmp_path: Path) -> None:
+    """A thread whose checkpoints were copied from LangGraph's own checkpointer goes on where it was."""
+    theirs, failing = InMemorySaver(), [True]
+    with pytest.raises(RuntimeError, match="killed"):
+        graph(theirs, failing).invoke({"steps": []}, thread("t"))
+    async with holdfast.open(tmp_path / "state.db") as store:
+        ours = HoldfastSaver(store)
+        for one in reversed(list(theirs.list(thread("t")))):
+            before: Any = one.parent_config or {
+                "configurable": one.config["configurable"] | {"checkpoint_id": None}
+            }
+            await ours.aput(before, one.checkpoint, one.metadata, one.checkpoint["channel_versions"])
+        assert await graph(ours).ainvoke(None, thread("t")) == {"steps": ["a", "b", "c"]}
 
 
 def test_without_asyncio(tmp_path: Path) -> None:

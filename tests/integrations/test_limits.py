@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
+from limits import RateLimitItemPerMinute, RateLimitItemPerSecond, strategies
 from limits.aio.strategies import (
     FixedWindowRateLimiter,
     MovingWindowRateLimiter,
@@ -17,14 +19,22 @@ from limits.errors import StorageError
 from limits.storage import storage_from_string
 
 import holdfast
-from holdfast.integrations import limits
-from holdfast.integrations.limits import HoldfastStorage
+import holdfast.sync
+from holdfast.integrations import windows
+from holdfast.integrations.limits import HoldfastStorage, HoldfastSyncStorage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.clock import ManualClock
     from holdfast.store import Store
     from tests.integrations.grounds import Ground
 
+WITHOUT_AWAIT: Final[list[Any]] = [
+    strategies.FixedWindowRateLimiter,
+    strategies.MovingWindowRateLimiter,
+    strategies.SlidingWindowCounterRateLimiter,
+]
 FIVE: Final = RateLimitItemPerMinute(5)
 STRATEGIES: Final = [FixedWindowRateLimiter, MovingWindowRateLimiter, SlidingWindowCounterRateLimiter]
 
@@ -44,7 +54,7 @@ def wall(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> ManualClock:
         def time() -> float:
             return clock.now() / 1000
 
-    monkeypatch.setattr(limits, "time", Time)
+    monkeypatch.setattr(windows, "time", Time)
     return clock
 
 
@@ -136,3 +146,74 @@ def test_it_takes_a_handle_or_a_url() -> None:
     """A storage that was given neither says so at once."""
     with pytest.raises(holdfast.ValidationError, match="give either a handle or a url"):
         HoldfastStorage("async+holdfast://")
+
+
+async def test_threads_get_no_more_than_the_limit(ground: Ground) -> None:
+    """Without await too, exactly as many callers pass as the limit allows, whichever strategy they use."""
+    item = RateLimitItemPerMinute(5, 60)
+
+    def crowd() -> None:
+        storage: Any = storage_from_string("holdfast://", url=ground.url, plugin="threads")
+        with ThreadPoolExecutor(4) as threads:
+            for strategy in WITHOUT_AWAIT:
+                limiter = strategy(storage)
+                hit = partial(limiter.hit, item, strategy.__name__)
+                assert sum(task.result() for task in [threads.submit(hit) for _ in range(12)]) == 5
+                assert not limiter.test(item, strategy.__name__)
+                assert limiter.get_window_stats(item, strategy.__name__).remaining == 0
+                limiter.clear(item, strategy.__name__)
+                assert limiter.hit(item, strategy.__name__)
+                assert not limiter.hit(item, "other", cost=6)
+        storage.close()
+
+    await asyncio.to_thread(crowd)
+
+
+def test_both_sides_count_the_same_hits(tmp_path: Path) -> None:
+    """A storage with await and one without use the same entries, so services of both kinds share limits."""
+    path = str(tmp_path / "limits.db")
+
+    async def with_await() -> tuple[int, int, int]:
+        storage = HoldfastStorage(url=path)
+        counted = await storage.incr("k", 60), (await storage.get_moving_window("k", 9, 60))[1]
+        slid = await storage.get_sliding_window("k", 3600)
+        await storage.aclose()
+        return *counted, slid[0] + slid[2]
+
+    storage = HoldfastSyncStorage(url=path)
+    storage.incr("k", 60)
+    storage.acquire_entry("k", 9, 60, amount=2)
+    storage.acquire_sliding_window_entry("k", 9, 3600, amount=3)
+    storage.close()
+    assert asyncio.run(with_await()) == (2, 2, 3)
+    assert storage.get("k") == 2  # the next use after a close opens the store again
+    assert storage.get_expiry("k") == pytest.approx(time.time() + 60, abs=59)
+    assert storage.reset() == 3
+    storage.clear_sliding_window("k", 3600)
+    storage.close()
+
+
+def test_a_closed_store_does_not_answer(tmp_path: Path) -> None:
+    """Without await too, a storage says that its store does not answer, and wraps errors if asked to."""
+    with holdfast.sync.open(str(tmp_path / "limits.db")) as store:
+        storage = HoldfastSyncStorage(kv=store.kv("limits"), wrap_exceptions=True)
+        assert storage.check()
+    assert not storage.check()
+    with pytest.raises(StorageError):
+        storage.get("k")
+    nowhere = HoldfastSyncStorage(url="sqlite:////nowhere/at/all/limits.db")
+    assert not nowhere.check()
+
+
+async def test_a_handle_of_the_other_side_is_refused(tmp_path: Path) -> None:
+    """A storage that was given the other kind of handle says which kind it needs, before it counts."""
+    with pytest.raises(holdfast.ValidationError, match="give either a handle or a url"):
+        HoldfastSyncStorage("holdfast://")
+    with holdfast.sync.open(str(tmp_path / "sync.db")) as store:
+        wrong: Any = store.kv("limits")
+        with pytest.raises(holdfast.ValidationError, match=r"holdfast\.open"):
+            HoldfastStorage(kv=wrong)
+    async with holdfast.open(tmp_path / "async.db") as opened:
+        wrong = opened.kv("limits")
+        with pytest.raises(holdfast.ValidationError, match=r"holdfast\.sync\.open"):
+            HoldfastSyncStorage(kv=wrong)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import sys
+from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,7 +15,9 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ScriptedModel, assistant_message
 
 import holdfast
+from holdfast.integrations import large
 from holdfast.integrations.openai_agents import HoldfastSession
+from tests.integrations.session_process import TURNS, talk
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -80,12 +85,26 @@ async def test_many_items(store: Store) -> None:
     assert [text.split()[0] for text in texts(await session.get_items())] == list(map(str, range(1_500)))
 
 
-async def test_an_item_that_is_too_large_is_refused(store: Store) -> None:
+async def test_an_item_that_is_too_large_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can not be kept is an error, and the items added with it are not there either."""
+    monkeypatch.setattr(large, "LARGEST", 80_000)
     session = HoldfastSession("s", store.kv("desk"))
     with pytest.raises(holdfast.ValueTooLarge):
-        await session.add_items([item(1), item("x" * 70_000)])
+        await session.add_items([item(1), item("x" * 70_000), item("x" * 90_000)])
     assert await session.get_items() == []
+    assert (await store.blobs("desk").list()).blobs == []
+
+
+async def test_large_items(store: Store) -> None:
+    """Items far beyond the size of an entry come back in their places, popped or read, and leave nothing."""
+    session, long = HoldfastSession("s", store.kv("desk")), "é" * 200_000
+    await session.add_items([item(1), item(long), item(2), item(long + "!")])
+    assert texts(await session.get_items()) == ["1", long, "2", long + "!"]
+    assert await session.pop_item() == item(long + "!")
+    assert len((await store.blobs("desk").list()).blobs) == 1
+    await session.clear_session()
+    assert (await store.blobs("desk").list()).blobs == []
+    assert (await store.kv("desk").list()).keys == []
 
 
 async def test_two_instances_lose_nothing(ground: Ground) -> None:
@@ -111,6 +130,33 @@ async def test_two_instances_lose_nothing(ground: Ground) -> None:
             *(HoldfastSession("shared", store.kv("desk")).pop_item() for store in (one, two) * 10)
         )
         assert sorted(texts(popped)) == sorted(said[-20:])
+
+
+@pytest.mark.unmeasured
+async def test_two_processes_lose_nothing(pg_url: str) -> None:
+    """Each item that two processes add to one session stays or is popped once, and no other is there."""
+    command = (sys.executable, "-m", "tests.integrations.session_process", pg_url, "far")
+    other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+    assert other.stdout is not None
+    async with asyncio.timeout(60), holdfast.open(pg_url) as store:
+        assert await other.stdout.readline() == b"ready\n"
+        popped, (told, _) = await asyncio.gather(talk(store, "near"), other.communicate(b"\n"))
+        left = await HoldfastSession("shared", store.kv("desk")).get_items()
+    added = [f"{name} {number}{half}" for name in ("near", "far") for number in range(TURNS) for half in "ab"]
+    assert sorted(texts([*left, *popped, *json.loads(told)])) == sorted(added)
+    for name in ("near", "far"):
+        said = [text for text in texts(left) if text.startswith(name)]
+        assert said == [text for text in added if text in said]
+
+
+async def test_settings_may_be_a_dictionary(store: Store) -> None:
+    """Settings are given as the SDK's own sessions take them; what is no setting is refused."""
+    given: Any = {"limit": 1}
+    session = HoldfastSession("s", store.kv("desk"), session_settings=given)
+    await session.add_items([item(1), item(2)])
+    assert texts(await session.get_items()) == ["2"]
+    with pytest.raises(TypeError):
+        HoldfastSession("s", store.kv("desk"), session_settings={"limitt": 1})
 
 
 async def test_an_agent_remembers(store: Store) -> None:

@@ -16,8 +16,16 @@ from pydantic_ai.conversation_store import (
     InMemoryConversationStore,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolRequests
 
 from holdfast.integrations.pydantic_ai import HoldfastConversationStore
 
@@ -151,6 +159,30 @@ async def test_long_histories(store: Store) -> None:
     assert last.messages == messages[-40:]
     await conversations.delete("long")
     assert (await store.kv("desk").list()).keys == []
+
+
+async def test_large_messages(store: Store) -> None:
+    """Messages and records far beyond the size of an entry are saved, forked and deleted as small ones."""
+    conversations = HoldfastConversationStore(store.kv("desk"))
+    messages = [*turn("small"), *turn("x" * 200_000), *turn("small again")]
+    waiting = DeferredToolRequests(calls=[ToolCallPart("send", {"text": "y" * 100_000})])
+    talk = Conversation(conversation_id="c", messages=messages, deferred_tool_requests=waiting)
+    await conversations.save(talk)
+    loaded = await conversations.load("c")
+    assert loaded is not None
+    assert (loaded.messages, loaded.deferred_tool_requests) == (messages, waiting)
+    await conversations.fork("c", new_conversation_id="d")
+    await conversations.save(loaded)
+    with pytest.raises(ConversationConflict):
+        await conversations.save(talk)
+    assert len((await store.blobs("desk").list()).blobs) == 4
+    await conversations.delete("c")
+    forked = await conversations.load("d")
+    assert forked is not None
+    assert forked.messages == messages
+    await conversations.delete("d")
+    assert (await store.blobs("desk").list()).blobs == []
+    assert (await store.kv("desk").list()).keys == ["forks"]
 
 
 async def test_scopes(store: Store) -> None:

@@ -20,8 +20,14 @@ from holdfast.integrations.names import Names
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(holdfast.__file__).parent / "integrations"
-SHARED: Final = {"__init__", "checkpoints", "lifetimes", "many", "names", "opening", "sides", "swapping"}
-MODULES: Final = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED)
+SHARED: Final = {
+    *("__init__", "checkpoints", "langgraph_store", "large", "lifetimes", "many", "matching", "names"),
+    *("opening", "sides", "swapping", "windows"),
+}
+FILES: Final = {path.stem: path for path in FOLDER.glob("*.py")} | {
+    path.parent.name: path for path in FOLDER.glob("*/__init__.py")
+}
+MODULES: Final = sorted(FILES.keys() - SHARED)
 NAMES: Final = Names("thing", parts=2)
 
 # All that a name may hold, and often what keys use to separate and to escape.
@@ -30,7 +36,7 @@ texts = st.text(st.one_of(st.characters(), st.sampled_from("/%#\x00\ud800\udfff:
 
 def extra_of(module: str) -> str:
     """Return the extra that a module's import names."""
-    tree = ast.parse((FOLDER / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
     [extra] = [
         node.args[0].value
         for node in ast.walk(tree)

@@ -29,21 +29,56 @@ class Suite(NamedTuple):
     arguments: tuple[str, ...]
     file: str | None = None
     sha256: str = ""
+    plugin: str = ""
+    """The end of the name of the module here, if the suite's own name is not that."""
 
 
 SUITES: Final = {
-    "keyvalue": Suite(
+    "django": Suite(
         (
-            "tests/stores/memory",
-            "tests/stores/wrappers",
-            "--ignore=tests/stores/wrappers/test_passthrough_cache.py",
-        )
+            *("tests/cache/tests.py", "tests/sessions_tests/tests.py", "-k"),
+            "LocMemCache or CacheUtils or CacheHEAD or CacheI18n or CacheMiddleware or CustomCacheKey"
+            " or NonExpiring or TemplateResponse or FragmentKey or CacheHandler"
+            " or CacheSessionTests or SessionMiddlewareTests",
+        ),
+        "django-5.2.19.tar.gz",
+        "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1",
+    ),
+    "keyvalue": Suite(("tests/stores/memory", "tests/stores/wrappers")),
+    "langgraph": Suite(
+        ("tests", "--ignore=tests/test_prune_postgres.py"),
+        "langgraph-1.2.20.tar.gz",
+        "79f86df92f2dd17d5ec464cab68dbb685439ab102ca39f0b1b7b198025a2414c",
+    ),
+    "langgraph-store": Suite(
+        ("tests/test_store.py", "tests/test_async_store.py", "tests/test_ttl.py"),
+        "langgraph_checkpoint_sqlite-3.1.2.tar.gz",
+        "4e3f376fa6f192d6ad2a1a4643b039986f1593552ef870e9e45281575de6fbf2",
+    ),
+    "langgraph-store-memory": Suite(
+        ("tests/test_store.py",),
+        "langgraph_checkpoint-4.3.1.tar.gz",
+        "625e7c78a72b33e7c47f7e87ca051060fb90aa66f5fd551c472c08376fb669cb",
+        plugin="langgraph_store",
     ),
     "limits": Suite(
-        ("tests/aio/test_storage.py", "tests/aio/test_strategy.py", "-k", "in-memory"),
+        (
+            *("tests/test_storage.py", "tests/test_strategy.py"),
+            *("tests/aio/test_storage.py", "tests/aio/test_strategy.py"),
+            *("-k", "in-memory"),
+        ),
         "limits-5.8.0.tar.gz",
         "c9e0d74aed837e8f6f50d1fcebcf5fd8130957287206bc3799adaee5092655da",
     ),
+    "openai-agents": Suite(
+        (
+            *("tests/memory/test_session.py", "tests/memory/test_session_limit.py"),
+            *("tests/test_soft_cancel.py", "tests/test_max_turns.py"),
+        ),
+        "openai_agents-0.24.0.tar.gz",
+        "4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
+    ),
+    "openfeature": Suite(("specification/assets/gherkin/evaluation_v2.feature",)),
 }
 
 
@@ -57,14 +92,10 @@ def main() -> int:
     if known.source is None and suite.file is None:
         parser.error(f"{known.name} publishes no tests: name a checkout with --source FOLDER")
     folder = known.source or fetch(str(suite.file), suite.sha256, PLACE)
+    plugin = f"with_{suite.plugin or known.name.replace('-', '_')}"
     path = os.pathsep.join([str(SITE), str(ROOT / "tools" / "foreign")])
-    command = [sys.executable, "-m", "pytest", "-p", f"with_{known.name}", "-p", "no:cacheprovider", "-q"]
-    settings = (
-        "addopts=",
-        "asyncio_mode=auto",
-        "asyncio_default_fixture_loop_scope=function",
-        "filterwarnings=",
-    )
+    command = [sys.executable, "-m", "pytest", "-p", plugin, "-p", "no:cacheprovider", "-q"]
+    settings = ("addopts=", "asyncio_mode=auto", "filterwarnings=")
     options = ["-rs", "--timeout=60", *(part for one in settings for part in ("-o", one))]
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command += [*options, *suite.arguments, *more]

@@ -1,4 +1,4 @@
-"""The tests of asynchronous storages and strategies in limits, with ours in place of the one in memory."""
+"""The tests of storages and strategies in limits, on both sides, with ours in place of those in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, Final
 from unittest.mock import MagicMock
 
 import limits.aio.storage
+import limits.storage
 import pytest
 
-from holdfast.integrations.limits import HoldfastStorage
+from holdfast.integrations.limits import HoldfastStorage, HoldfastSyncStorage
 
 LEFT_OUT: Final[dict[str, str]] = {}
 
@@ -27,7 +28,17 @@ class Storage(HoldfastStorage):
         super().__init__(uri, wrap_exceptions, url="sqlite://", **given)
 
 
+class SyncStorage(HoldfastSyncStorage):
+    """Our storage without await, made likewise."""
+
+    STORAGE_SCHEME = ["memory"]  # noqa: RUF012
+
+    def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **given: Any) -> None:
+        super().__init__(uri, wrap_exceptions, url="sqlite://", **given)
+
+
 limits.aio.storage.MemoryStorage = Storage  # type: ignore[misc, assignment]
+limits.storage.MemoryStorage = SyncStorage  # type: ignore[misc, assignment]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

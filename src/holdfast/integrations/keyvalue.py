@@ -1,7 +1,8 @@
 """A store of py-key-value on a namespace of Holdfast. FastMCP keeps sessions, OAuth state and caches in one.
 
 Law: values, deadlines and errors are those that py-key-value documents; how they are kept is Holdfast's. A
-collection is the first part of a key, so that a listing of one reads nothing of the others.
+collection is the first part of a key, so that a listing of one reads nothing of the others. Values that do
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.errors import Transient, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge
 from holdfast.extras import imported
+from holdfast.integrations.large import CHANGES, EntryChange, Large
 from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.many import accepted, emptied, found, removed, runs
+from holdfast.integrations.many import found, runs
 from holdfast.integrations.names import Names
 from holdfast.integrations.opening import Opening
 
@@ -86,6 +88,7 @@ class HoldfastStore(
 
     async def _setup(self) -> None:
         self._keys = await self._opening.kv()
+        self._large = Large(self._keys, _stored)
         self._exit_stack.push_async_callback(self._end)
 
     async def _end(self) -> None:
@@ -116,26 +119,24 @@ class HoldfastStore(
         await self.setup_collection(collection=collection)
         created_at, _, expires_at = prepare_entry_timestamps(ttl=ttl)
         entry = ManagedEntry(value=value, created_at=created_at, expires_at=expires_at)
-        try:
-            with _told():
-                await self._keys.set(**_item(collection, key, entry), expected_version=0)
-        except VersionConflict:
-            return False
-        return True
+        with _told():
+            change = await self._change(collection, key, entry)
+            return await self._large.create(change)
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         with _told():
-            return _managed(await self._keys.get(_NAMES.key(collection, key)))
+            return _managed(await self._large.read(await self._keys.get(_NAMES.key(collection, key))))
 
     async def _get_managed_entries(
         self, *, collection: str, keys: Sequence[str]
     ) -> list[ManagedEntry | None]:
         with _told():
-            return list(map(_managed, await found(self._keys, [_NAMES.key(collection, key) for key in keys])))
+            entries = await found(self._keys, [_NAMES.key(collection, key) for key in keys])
+            return list(map(_managed, await self._large.read_all(entries)))
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
         with _told():
-            await self._keys.set(**_item(collection, key, managed_entry))
+            await self._large.replace([await self._change(collection, key, managed_entry)])
 
     async def _put_managed_entries(
         self,
@@ -147,20 +148,30 @@ class HoldfastStore(
         created_at: datetime,
         expires_at: datetime | None,
     ) -> None:
-        items = [_item(collection, key, entry) for key, entry in zip(keys, managed_entries, strict=True)]
-        sizes = [len(entry.value_as_json) for entry in managed_entries]
-        for start, stop in runs(sizes):
-            with _told():
-                for result in await self._keys.set_many(items[start:stop]):
-                    accepted(result)
+        last = dict(zip(keys, managed_entries, strict=True))
+        changes: list[EntryChange] = []
+        with _told():
+            try:
+                for key, entry in last.items():
+                    changes.append(await self._change(collection, key, entry))
+            except (Refused, SerializationError):
+                await self._large.forget(changes)
+                raise
+            sizes = [change.packed.size for change in changes if change.packed is not None]
+            for start, stop in runs(sizes, CHANGES):
+                await self._large.replace(changes[start:stop])
 
     async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
-        with _told():
-            return await self._keys.delete(_NAMES.key(collection, key))
+        return await self._delete_managed_entries(keys=[key], collection=collection) > 0
 
     async def _delete_managed_entries(self, *, keys: Sequence[str], collection: str) -> int:
+        changes = [EntryChange(_NAMES.key(collection, key)) for key in dict.fromkeys(keys)]
+        count = 0
         with _told():
-            return await removed(self._keys, [_NAMES.key(collection, key) for key in keys])
+            for start in range(0, len(changes), CHANGES):
+                gone = await self._large.replace(changes[start : start + CHANGES])
+                count += sum(entry is not None for entry in gone)
+        return count
 
     async def _get_collection_keys(self, *, collection: str, limit: int | None = None) -> list[str]:
         return [key async for _, key in self._names(_NAMES.prefix(collection), limit)][:limit]
@@ -178,7 +189,7 @@ class HoldfastStore(
 
     async def _emptied(self, prefix: str) -> int:
         with _told():
-            return await emptied(self._keys, prefix)
+            return await self._large.emptied(prefix)
 
     async def _names(self, prefix: str, wanted: int | None) -> AsyncIterator[tuple[str, ...]]:
         """Yield the names below a prefix, a page at a time, until there are at least as many as wanted."""
@@ -197,24 +208,29 @@ class HoldfastStore(
             if (cursor := page.cursor) is None:
                 return
 
+    async def _change(self, collection: str, key: str, entry: ManagedEntry) -> EntryChange:
+        """Return the change that stores an entry."""
+        value, ttl = load_from_json(entry.value_as_json), _lifetime(entry)
+        packed = await self._large.pack(value, ttl=ttl)
+        stored = _NAMES.wrapped(packed.stored, collection, key)
+        return EntryChange(_NAMES.key(collection, key), packed, stored, ttl)
 
-def _item(collection: str, key: str, entry: ManagedEntry) -> dict[str, Any]:
-    """Return the fields of the set that stores an entry."""
-    value = load_from_json(entry.value_as_json)
-    fields = {
-        "key": _NAMES.key(collection, key),
-        "value": _NAMES.wrapped(value, collection, key),
-    }
+
+def _lifetime(entry: ManagedEntry) -> int | None:
     if entry.expires_at is None:
-        return fields
-    left = entry.ttl if entry.created_at is None else (entry.expires_at - entry.created_at).total_seconds()
-    return fields | {"ttl": whole_seconds(left or 0)}
-
-
-def _managed(entry: Entry | None) -> ManagedEntry | None:
-    if entry is None:
         return None
-    value = _NAMES.unwrapped(entry.key, entry.value)
+    left = entry.ttl if entry.created_at is None else (entry.expires_at - entry.created_at).total_seconds()
+    return whole_seconds(left or 0)
+
+
+def _stored(entry: Entry) -> Any:
+    return _NAMES.unwrapped(entry.key, entry.value)
+
+
+def _managed(found: tuple[Entry, Any] | None) -> ManagedEntry | None:
+    if found is None:
+        return None
+    entry, value = found
     return ManagedEntry(value=value, created_at=entry.updated_at, expires_at=entry.expires_at)
 
 

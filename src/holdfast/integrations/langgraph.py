@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import ValidationError
 from holdfast.extras import imported
 from holdfast.integrations.checkpoints import Checkpoints, Place
+from holdfast.integrations.langgraph_store import HoldfastGraphStore
 from holdfast.integrations.sides import Sides
 
 with imported("langgraph", "holdfast.integrations.langgraph"):
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
     import holdfast.sync
     from holdfast.store import Store
+
+
+__all__ = ["HoldfastGraphStore", "HoldfastSaver"]
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -59,6 +63,17 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         super().__init__(serde=serde)
         self._sides = Sides(store, "HoldfastSaver")
         self._kept = Checkpoints(self._sides.store, plugin)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the version of a channel after this one: the next number.
+
+        In checkpoints that another checkpointer has made and that were copied here, versions are texts that
+        begin with the number. They go on as such texts, since versions of one thread are compared.
+        """
+        if not isinstance(current, str):
+            return super().get_next_version(current, channel)
+        number, _, rest = current.partition(".")
+        return f"{int(number) + 1:0{len(number)}}.{rest}"
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Get a checkpoint with its pending writes: the one that the config names, or the latest."""

@@ -37,14 +37,6 @@ async def found(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
     return entries
 
 
-async def removed(kv: KV, keys: Sequence[str]) -> int:
-    """Remove any number of keys and return how many of them were there."""
-    count = 0
-    for start in range(0, len(keys), AT_ONCE):
-        count += sum(map(accepted, await kv.delete_many(keys[start : start + AT_ONCE])))
-    return count
-
-
 async def emptied(kv: KV, prefix: str) -> int:
     """Remove everything below a prefix and return how many keys there were."""
     cursor, count = None, 0

@@ -45,6 +45,15 @@ class Names:
         """Return the beginning of the keys of all names that begin with these parts."""
         return "/".join((self._root, *map(self._part, parts), ""))
 
+    def beginnings(self, text: str) -> list[str]:
+        """Return the beginnings of the keys of all names whose first part begins with a text.
+
+        Keys of other names may begin so too.
+        """
+        escaped = _escaped(text)
+        readable = [f"{self._root}/{escaped}"] if len(escaped) <= self._room else []
+        return readable if not text else [*readable, f"{self._root}/{_SHORTENED}"]
+
     def parts(self, key: str, value: Any = None) -> tuple[str, ...] | None:
         """Return the name of a key, or None if the entry's value is needed for that and not given."""
         parts = key.removeprefix(self._root + "/").split("/")

@@ -1,25 +1,26 @@
 """A session of the OpenAI Agents SDK whose items are entries of a namespace.
 
 Law: several processes may use one session at once. Every change names the version of the session's head that
-it was computed from and is one atomic batch, so that no item is lost, doubled or out of place.
+it was computed from and is one atomic batch, so that no item is lost, doubled or out of place. Items that do
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.errors import VersionConflict
+from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.many import AT_ONCE, emptied, found, runs
+from holdfast.integrations.large import Large, Packed
+from holdfast.integrations.many import AT_ONCE, found, runs
 from holdfast.integrations.names import Names
-from holdfast.integrations.swapping import pause_after
+from holdfast.integrations.swapping import MOST, pause_after
 
 with imported("openai-agents", "holdfast.integrations.openai_agents"):
     from agents.memory import SessionSettings
     from agents.memory.session import SessionABC
-    from agents.memory.session_settings import resolve_session_limit
+    from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem
 
     from holdfast.handles.kv import KV
+    from holdfast.model import Entry
 
 _HEADS: Final = Names("session", parts=1)
 _ITEMS: Final = Names("item", parts=2)
@@ -39,16 +41,19 @@ class HoldfastSession(SessionABC):
     Args:
         session_id: Name of the session, any text.
         kv: The handle of the namespace to keep it in, from `Store.kv`.
-        session_settings: How many items a run gets to see.
+        session_settings: How many items a run gets to see; a dictionary of settings also serves.
 
     Example:
         `await Runner.run(agent, "Hello", session=HoldfastSession("ada", store.kv("desk")))`
     """
 
-    def __init__(self, session_id: str, kv: KV, *, session_settings: SessionSettings | None = None) -> None:
+    def __init__(
+        self, session_id: str, kv: KV, *, session_settings: SessionSettings | dict[str, Any] | None = None
+    ) -> None:
         self.session_id = session_id
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._kv = kv
+        self._large = Large(kv, _stored)
         self._key = _HEADS.key(session_id)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -61,32 +66,43 @@ class HoldfastSession(SessionABC):
         head = await self._head()
         first = 0 if most is None else max(0, head.items - max(0, most))
         entries = await found(self._kv, [head.key(number) for number in range(first, head.items)])
-        return [entry.value for entry in entries if entry is not None]
+        return [read[1] for read in await self._large.read_all(entries) if read is not None]
 
     async def add_items(self, items: Sequence[TResponseInputItem]) -> None:
         """Add items at the end. Up to 999 of them, of 256 KB together, are added all or none.
 
+        An item of more than 49,152 bytes becomes a blob. It counts as three items, of a few bytes.
+
         Raises:
-            ValueTooLarge: An item is larger than a value may be.
+            ValidationError: An item is no JSON value.
+            ValueTooLarge: An item has more than 67,108,864 bytes as JSON.
         """
-        sizes = [len(json.dumps(item)) for item in items]
-        for start, stop in runs(sizes, AT_ONCE - 1):
-            await self._append(items[start:stop])
+        packed = await self._large.pack_all(items)
+        most = max(1, AT_ONCE - 1 - sum(2 * len(one.checks) for one in packed))
+        for start, stop in runs([one.size for one in packed], most):
+            try:
+                await self._append(packed[start:stop])
+            except (Refused, VersionConflict):
+                await self._large.drop([one.stored for one in packed[start:]])
+                raise
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the latest item and return it; None if there is none. No two callers get the same item."""
         lost, head = 0, await self._head()
         while head.items:
             last = head.key(head.items - 1)
-            entry = await self._kv.get(last)
+            read = await self._large.read(await self._kv.get(last))
+            stored = None if read is None else _stored(read[0])
+            writes = [{"key": last, "delete": True}, *self._large.dead(stored)]
             try:
-                await self._change(head, head.items - 1, [{"key": last, "delete": True}])
+                await self._change(head, head.items - 1, [], writes)
             except VersionConflict:
                 lost += 1
                 await pause_after(lost)
                 head = await self._head()
             else:
-                return None if entry is None else entry.value
+                await self._large.drop([stored])
+                return None if read is None else read[1]
         return None
 
     async def clear_session(self) -> None:
@@ -96,27 +112,32 @@ class HoldfastSession(SessionABC):
                 await self._kv.delete(self._key, expected_version=head.version)
             except VersionConflict:
                 continue
-            await emptied(self._kv, _ITEMS.prefix(head.run))
+            await self._large.emptied(_ITEMS.prefix(head.run))
             return
 
-    async def _append(self, items: Sequence[TResponseInputItem]) -> None:
+    async def _append(self, items: Sequence[Packed]) -> None:
+        checks = [check for item in items for check in item.checks]
         lost = 0
         while True:
             head = await self._head()
-            writes = [
-                {"key": head.key(number), "value": item}
-                for number, item in enumerate(items, start=head.items)
-            ]
+            writes = []
+            for number, item in enumerate(items, start=head.items):
+                key = head.key(number)
+                writes += [{"key": key, "value": item.stored}, *item.named(key)]
             try:
-                return await self._change(head, head.items + len(items), writes)
+                return await self._change(head, head.items + len(items), checks, writes)
             except VersionConflict:
                 lost += 1
+                if lost == MOST:
+                    raise
                 await pause_after(lost)
 
-    async def _change(self, head: _Head, count: int, writes: list[dict[str, Any]]) -> None:
+    async def _change(
+        self, head: _Head, count: int, checks: list[dict[str, Any]], writes: list[dict[str, Any]]
+    ) -> None:
         """Write items together with the head, if the head is still the same."""
         await self._kv.batch(
-            checks=[{"key": self._key, "version": head.version}],
+            checks=[{"key": self._key, "version": head.version}, *checks],
             writes=[
                 *writes,
                 {
@@ -133,6 +154,10 @@ class HoldfastSession(SessionABC):
             return _Head(0, 0, uuid.uuid4().hex)
         value = _HEADS.unwrapped(self._key, entry.value)
         return _Head(entry.version, value["items"], value["run"])
+
+
+def _stored(entry: Entry) -> Any:
+    return entry.value
 
 
 class _Head(NamedTuple):

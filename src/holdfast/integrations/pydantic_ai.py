@@ -2,16 +2,18 @@
 
 Law: a save is one atomic batch that names the version of the record it replaces, as long as it fits into one.
 A message is deleted only when no other conversation's history has it, and never before those that follow it:
-a fork that is made meanwhile has its whole history or is refused.
+a fork that is made meanwhile has its whole history or is refused. Records and messages that do not fit into
+an entry are blobs of the same plugin (`holdfast.integrations.large`).
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast.errors import VersionConflict
+from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
+from holdfast.integrations.large import Large, Packed
 from holdfast.integrations.many import AT_ONCE, found, runs
 from holdfast.integrations.names import Names
 
@@ -30,14 +32,16 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
     from holdfast.model import Entry
 
+T = TypeVar("T")
+
 _RECORDS: Final = Names("conversation", parts=1)
 _MESSAGES: Final = Names("message", parts=1)
 _FORKS: Final = "forks"
 """Changes with every fork, so that a deletion notices one that it has not looked at."""
 _EARLIER: Final = 16
 """Messages before it that an entry names, so that a history is read that many at a time."""
-_ROOM: Final = AT_ONCE - 3
-"""Messages in a batch, beside the record and the count of forks."""
+_ROOM: Final = AT_ONCE - 6
+"""Messages in a batch, beside the record, the records of its blobs, and the count of forks."""
 
 _record: Final = TypeAdapter(ConversationRecord)
 _entry: Final = TypeAdapter(ConversationEntry)
@@ -57,11 +61,12 @@ class HoldfastConversationStore(ConversationStore):
 
     def __init__(self, kv: KV) -> None:
         self._kv = kv
+        self._records = Large(kv, _record_part)
+        self._messages = Large(kv, _message_part)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Get the record of a conversation, or None."""
-        stored = await self._kv.get(_RECORDS.key(conversation_id))
-        return None if stored is None else _record_in(stored)
+        return (await self._stored(_RECORDS.key(conversation_id)))[1]
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
@@ -71,7 +76,8 @@ class HoldfastConversationStore(ConversationStore):
         cursor: str | None = None
         while True:
             page = await self._kv.list(_RECORDS.prefix(), values=True, cursor=cursor)
-            records += [_record_in(entry) for entry in page.entries or ()]
+            read = await self._records.read_all(page.entries or ())
+            records += [_parsed(_record, one[1]) for one in read if one is not None]
             if (cursor := page.cursor) is None:
                 break
         wanted = [record for record in records if scope is None or record.scope == scope]
@@ -96,10 +102,10 @@ class HoldfastConversationStore(ConversationStore):
         wanted: list[str] = [] if head_id is None or limit == 0 else [head_id]
         while wanted:
             stored = await found(self._kv, [_MESSAGES.key(one) for one in wanted])
-            for entry_id, one in zip(wanted, stored, strict=True):
+            for entry_id, one in zip(wanted, await self._messages.read_all(stored), strict=True):
                 if one is None:
                     raise KeyError(entry_id)
-                history.append(_entry_in(one))
+                history.append(_parsed(_entry, one[1]))
             last = stored[-1]
             assert last is not None
             wanted = last.value["earlier"]
@@ -121,8 +127,8 @@ class HoldfastConversationStore(ConversationStore):
             ConversationConflict: It has another one, or a message that the new ones follow is gone.
         """
         key = _RECORDS.key(record.conversation_id)
-        stored = await self._kv.get(key)
-        if (None if stored is None else _record_in(stored).revision) != expected_revision:
+        stored, current = await self._stored(key)
+        if (None if current is None else current.revision) != expected_revision:
             raise ConversationConflict(record.conversation_id)
         checks = [{"key": key, "version": 0 if stored is None else stored.version}]
         before = new_entries[0].parent_id if new_entries else record.head_id
@@ -133,26 +139,45 @@ class HoldfastConversationStore(ConversationStore):
                 raise ConversationConflict(record.conversation_id)
             checks.append({"key": anchor.key, "version": anchor.version})
             earlier = [before, *anchor.value["earlier"]]
-        last: list[dict[str, Any]] = [
-            {"key": key, "value": _RECORDS.wrapped(_json(_record, record), record.conversation_id)}
-        ]
+        *messages, new = await self._messages.pack_all(
+            [*(_json(_entry, entry) for entry in new_entries), _json(_record, record)]
+        )
+        last = [{"key": key, "value": _RECORDS.wrapped(new.stored, record.conversation_id)}]
         if stored is None and record.forked_from is not None:
             last.append({"key": _FORKS, "incr": 1})
-        messages = _message_writes(new_entries, earlier)
+        before_it = [] if stored is None else [_record_part(stored)]
+        last += [write for part in before_it for write in self._records.dead(part)]
+        writes = _message_writes(new_entries, messages, earlier)
         try:
-            await self._write(checks, messages, last)
+            await self._write(checks, list(zip(writes, messages, strict=True)), last, new)
         except VersionConflict:
             raise ConversationConflict(record.conversation_id) from None
+        await self._records.drop(before_it)
 
     async def _write(
-        self, checks: list[dict[str, Any]], messages: list[dict[str, Any]], last: list[dict[str, Any]]
+        self,
+        checks: list[dict[str, Any]],
+        messages: list[tuple[dict[str, Any], Packed]],
+        last: list[dict[str, Any]],
+        record: Packed,
     ) -> None:
         """Write messages and then the record, in one batch if they fit into one."""
-        parts = list(runs([len(json.dumps(write["value"])) for write in messages], _ROOM)) or [(0, 0)]
-        for start, stop in parts[:-1]:
-            await self._kv.batch(checks=checks, writes=messages[start:stop])
-        start, stop = parts[-1]
-        await self._kv.batch(checks=checks, writes=[*messages[start:stop], *last])
+        most = max(1, _ROOM - sum(2 * len(packed.checks) for _, packed in messages))
+        sizes = [packed.size + len(json.dumps(write["value"]["earlier"])) for write, packed in messages]
+        parts = list(runs(sizes, most)) or [(0, 0)]
+        for start, stop in parts:
+            final = stop == len(messages)
+            parts_of_it = [*messages[start:stop], *([(last[0], record)] if final else ())]
+            named = [write for entry, packed in parts_of_it for write in packed.named(entry["key"])]
+            writes = [write for write, _ in messages[start:stop]] + (last if final else [])
+            try:
+                await self._kv.batch(
+                    checks=[*checks, *(check for _, packed in parts_of_it for check in packed.checks)],
+                    writes=[*writes, *named],
+                )
+            except (Refused, VersionConflict):
+                await self._messages.drop([*(one.stored for _, one in messages[start:]), record.stored])
+                raise
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation with its messages, except those that the history of another one has.
@@ -163,29 +188,41 @@ class HoldfastConversationStore(ConversationStore):
         key = _RECORDS.key(conversation_id)
         depths: dict[str, int] | None = None
         while depths is None or depths:
-            stored = await self._kv.get(key)
-            if depths is None and (stored is None or _record_in(stored).revision != expected_revision):
+            stored, current = await self._stored(key)
+            if depths is None and (current is None or current.revision != expected_revision):
                 raise ConversationConflict(conversation_id)
             forks = await self._kv.get(_FORKS)
             checks = [{"key": _FORKS, "version": 0 if forks is None else forks.version}]
             gone = depths
             writes: list[dict[str, Any]] = []
+            dead: list[Any] = []
             if gone is None:
                 assert stored is not None
-                gone = await self._reach([_record_in(stored)])
+                assert current is not None
+                gone = await self._reach([current])
                 checks.append({"key": key, "version": stored.version})
                 writes.append({"key": key, "delete": True})
+                dead.append(_record_part(stored))
             for shared in await self._reach(await self._related(conversation_id)) if forks else ():
                 gone.pop(shared, None)
             # From the newest to the oldest: what a fork could still begin from has all that precedes it.
-            order = sorted(gone, key=lambda entry_id: gone[entry_id], reverse=True)[:_ROOM]
-            writes += [{"key": _MESSAGES.key(entry_id), "delete": True} for entry_id in order]
+            order = sorted(gone, key=lambda entry_id: gone[entry_id], reverse=True)[: _ROOM // 3]
+            keys = [_MESSAGES.key(entry_id) for entry_id in order]
+            dead += [_message_part(entry) for entry in await found(self._kv, keys) if entry is not None]
+            writes += [{"key": message, "delete": True} for message in keys]
+            writes += [write for part in dead for write in self._messages.dead(part)]
             try:
                 if writes:
                     await self._kv.batch(checks=checks, writes=writes)
             except VersionConflict:
                 continue
+            await self._messages.drop(dead)
             depths = {entry_id: depth for entry_id, depth in gone.items() if entry_id not in set(order)}
+
+    async def _stored(self, key: str) -> tuple[Entry | None, ConversationRecord | None]:
+        """Return the entry of a record and the record in it."""
+        read = await self._records.read(await self._kv.get(key))
+        return (None, None) if read is None else (read[0], _parsed(_record, read[1]))
 
     async def _related(self, conversation_id: str) -> list[ConversationRecord]:
         """Return the other conversations that were forked, or that were forked from."""
@@ -208,22 +245,28 @@ class HoldfastConversationStore(ConversationStore):
         return depths
 
 
-def _message_writes(entries: Sequence[ConversationEntry], earlier: list[str]) -> list[dict[str, Any]]:
+def _message_writes(
+    entries: Sequence[ConversationEntry], packed: Sequence[Packed], earlier: list[str]
+) -> list[dict[str, Any]]:
     """Return the writes that store messages, each with those that precede it."""
     writes = []
-    for entry in entries:
-        value = {"entry": _json(_entry, entry), "earlier": earlier[:_EARLIER]}
+    for entry, one in zip(entries, packed, strict=True):
+        value = {"entry": one.stored, "earlier": earlier[:_EARLIER]}
         writes.append({"key": _MESSAGES.key(entry.id), "value": value})
         earlier = [entry.id, *earlier]
     return writes
 
 
-def _record_in(stored: Entry) -> ConversationRecord:
-    return _record.validate_json(json.dumps(_RECORDS.unwrapped(stored.key, stored.value)))
+def _record_part(stored: Entry) -> Any:
+    return _RECORDS.unwrapped(stored.key, stored.value)
 
 
-def _entry_in(stored: Entry) -> ConversationEntry:
-    return _entry.validate_json(json.dumps(stored.value["entry"]))
+def _message_part(stored: Entry) -> Any:
+    return stored.value["entry"]
+
+
+def _parsed(adapter: TypeAdapter[T], value: Any) -> T:
+    return adapter.validate_json(json.dumps(value))
 
 
 def _json(adapter: TypeAdapter[Any], value: Any) -> Any:

@@ -24,7 +24,7 @@ _AT_ONCE: Final = 8
 """Number of lost races that are repeated without a pause."""
 _LONGEST_PAUSE: Final = 0.05
 """Longest pause after further lost races, in seconds. The pause is a random part of it."""
-_MOST: Final = 1_000
+MOST: Final = 1_000
 """Lost races after which the conflict is raised."""
 
 
@@ -48,7 +48,7 @@ async def swapped(kv: KV, key: str, change: Callable[[Any], Any], *, default: An
             return await kv.set(key, value, ttl=ttl, expected_version=0 if entry is None else entry.version)
         except VersionConflict as conflict:
             lost += 1
-            if lost == _MOST:
+            if lost == MOST:
                 raise
             entry = conflict.current
             if entry is not None and entry.value is UNSET:

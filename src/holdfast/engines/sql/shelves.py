@@ -1,0 +1,129 @@
+"""The tables behind the shelves of a store (`holdfast.engine.moving`), which both SQL engines share.
+
+Law: names, and the conversion between columns and contents. Each engine makes its own statements from them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.engine.moving import Facts, Marked, Shelf
+from holdfast.engines.sql.layout import PARTS as COUNTS
+from holdfast.engines.sql.layout import plugin_column
+from holdfast.rows import Namespace, Record, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ENVELOPE: Final = (
+    *("version", "created_at", "updated_at", "last_writer"),
+    *("request_id", "expires_at", "semantics", "spec_ref"),
+)
+
+
+class ShelfTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of a shelf: its columns for the namespace, the mark and the content.
+
+    `fields` are the names of the content's columns in a `Row` or a `Record`.
+    """
+
+    table: str
+    owner: str = "namespace"
+    marks: tuple[str, ...] = ("space", "key")
+    columns: tuple[str, ...]
+    fields: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return (self.owner, *self.marks)
+
+
+_RECORD: Final = (
+    *("op", "key", "at", "last_writer", "request_id", "purpose", "lag_ms", "expired_version", "detail"),
+)
+_PART: Final = ("value", "version", "created_at", "updated_at", "last_writer", "data")
+
+TABLES: Final = {
+    Shelf.ENTRIES: ShelfTable(
+        table="plugin_kv_storage",
+        owner="plugin_name",
+        marks=("key",),
+        columns=("value_json", *_ENVELOPE),
+        fields=("value", *_ENVELOPE),
+    ),
+    Shelf.ROWS: ShelfTable(
+        table="holdfast_rows", columns=("value", *_ENVELOPE), fields=("value", *_ENVELOPE)
+    ),
+    Shelf.PARTS: ShelfTable(table="holdfast_parts", columns=_PART, fields=_PART),
+    Shelf.JOURNAL: ShelfTable(table="holdfast_journal", marks=("version",), columns=_RECORD, fields=_RECORD),
+}
+"""The table of each shelf."""
+
+NAMESPACE: Final = (
+    *("name", "revision", "keys", "bytes", "requests", "journal_floor", "created_at", "changed_at"),
+    *COUNTS,
+    "policy",
+)
+"""The columns of the table of namespaces, which are the fields of `Namespace`."""
+
+CLOSABLE: Final = ("holdfast_namespaces", *(one.table for one in TABLES.values()))
+"""The tables that a closed store does not let anyone change."""
+
+
+def owner_of(namespace: str, shelf: Shelf) -> str:
+    """Return a namespace as the table of a shelf names it."""
+    return plugin_column(namespace) if shelf is Shelf.ENTRIES else namespace
+
+
+def held(namespace: str, shelf: Shelf, values: Sequence[Any]) -> Marked:
+    """Build what stands on a shelf from the columns of its mark and its content."""
+    table = TABLES[shelf]
+    width = len(table.marks)
+    mark, fields = tuple(values[:width]), dict(zip(table.fields, values[width:], strict=True))
+    if shelf is Shelf.JOURNAL:
+        return Marked(mark, Record(namespace=namespace, version=mark[0], **fields))
+    size = len(fields["value"].encode()) + len(fields.get("data") or b"")
+    return Marked(mark, Row(size=size, **fields))
+
+
+def columns(shelf: Shelf, things: Iterable[Marked]) -> list[tuple[Any, ...]]:
+    """Return the columns of marks and contents, a tuple for each thing."""
+    fields = TABLES[shelf].fields
+    return [(*mark, *(getattr(content, name) for name in fields)) for mark, content in things]
+
+
+def namespace_of(values: Sequence[Any]) -> Namespace:
+    """Build the row of a namespace from its columns."""
+    return Namespace(**dict(zip(NAMESPACE, values, strict=True)))
+
+
+def namespace_columns(namespaces: Iterable[Namespace]) -> list[tuple[Any, ...]]:
+    """Return the columns of the rows of namespaces."""
+    return [tuple(getattr(one, name) for name in NAMESPACE) for one in namespaces]
+
+
+def facts_of(found: Iterable[Sequence[Any]]) -> Facts:
+    """Build the facts about a store from the names and values of its table.
+
+    In a replica of a cluster, `epoch` is that of the log, and `store_epoch` that of what was loaded.
+    """
+    kept = dict(map(tuple, found))
+    return Facts(
+        epoch=kept.get("store_epoch") or kept.get("epoch", ""),
+        clock=int(kept.get("clock", 0)),
+        audit_key=kept.get("audit_key"),
+        closed=kept.get("closed"),
+    )
+
+
+def facts_rows(facts: Facts) -> list[tuple[str, str | None]]:
+    """Return the names and values in which a store keeps facts; None for a name that it does not keep."""
+    return [
+        ("epoch", facts.epoch),
+        ("clock", str(facts.clock)),
+        ("audit_key", facts.audit_key),
+        ("closed", facts.closed),
+    ]

@@ -1,0 +1,186 @@
+"""Bytes under names of any form: small ones in an entry, large ones in a blob that the entry names.
+
+Law: a reader gets bytes that one writer has put, or nothing. A blob whose entry is replaced is deleted, or it
+expires by itself. Only a blob without a deadline stays if bytes with one replace it; `clear` removes it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import KeyNotFound, ValueTooLarge
+from holdfast.integrations.django.stores import opened
+from holdfast.integrations.many import accepted, runs
+from holdfast.model import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from holdfast.model import Entry
+    from holdfast.sync.blobs import Blobs
+    from holdfast.sync.kv import KV
+
+_IN_ENTRY: Final = 48_000
+"""Bytes that fit into an entry, which holds them as base64."""
+_BLOB_LONGER: Final = 60
+"""Seconds by which a blob outlives the entry that names it."""
+_AT_ONCE: Final = 500
+_BLOB: Final = "blob"
+
+
+class PickledShelf:
+    """A part of a namespace.
+
+    Args:
+        url: The URL of the store.
+        plugin: The namespace.
+        root: The beginning of the keys and of the names of blobs.
+    """
+
+    def __init__(self, url: str, plugin: str, root: str) -> None:
+        self._url = url
+        self._plugin = plugin
+        self._root = root
+
+    @property
+    def kv(self) -> KV:
+        """The keys of the namespace."""
+        return opened(self._url).kv(self._plugin)
+
+    @property
+    def _blobs(self) -> Blobs:
+        return opened(self._url).blobs(self._plugin)
+
+    def put(self, key: str, data: bytes, ttl: int | None, *, expected_version: int | None = None) -> None:
+        """Put bytes.
+
+        Raises:
+            VersionConflict: The key does not have the expected version.
+        """
+        # What has a deadline and is replaced goes by itself; nothing is read for its sake.
+        if _is_small(data) and ttl is not None:
+            self.kv.set(key, _small(data), ttl=ttl, expected_version=expected_version)
+            return
+        before, value = self.kv.get(key), self._stored(data, ttl)
+        try:
+            self.kv.set(key, value, ttl=ttl, expected_version=expected_version)
+        except BaseException:
+            self._drop([value])
+            raise
+        self._drop([] if before is None else [before.value])
+
+    def put_all(self, values: Mapping[str, bytes | int], ttl: int) -> None:
+        """Put many values that have a deadline, the small ones many at a time."""
+        small = {key: _small(value) for key, value in values.items() if _is_small(value)}
+        items = [{"key": key, "value": value, "ttl": ttl} for key, value in small.items()]
+        for start, stop in runs([len(str(value)) for value in small.values()]):
+            for result in self.kv.set_many(items[start:stop]):
+                accepted(result)
+        for key, value in values.items():
+            if isinstance(value, bytes) and key not in small:
+                self.put(key, value, ttl)
+
+    def put_number(
+        self, key: str, number: int, ttl: int | None, *, expected_version: int | None = None
+    ) -> None:
+        """Put a number that can be counted up and down in one step."""
+        before = self.kv.get(key) if ttl is None else None
+        self.kv.set(key, number, ttl=ttl, expected_version=expected_version)
+        self._drop([] if before is None else [before.value])
+
+    def swap(self, entry: Entry, data: bytes) -> None:
+        """Put bytes in place of an entry that has been read. Its deadline stays as it is.
+
+        Raises:
+            VersionConflict: The entry has changed.
+        """
+        value = self._stored(data, None)
+        try:
+            self.kv.set(entry.key, value, ttl=KEEP, expected_version=entry.version)
+        except BaseException:
+            self._drop([value])
+            raise
+        self._drop([entry.value])
+
+    def data_of(self, entry: Entry | None) -> bytes | int | None:
+        """Return what is under an entry: bytes, or a number; None if it is gone."""
+        while entry is not None:
+            value: Any = entry.value
+            if not isinstance(value, dict):
+                return value if isinstance(value, int) else b64decode(value)
+            reader = self._blobs.get(value[_BLOB])
+            if reader is not None:
+                return reader.read()
+            seen, entry = entry.version, self.kv.get(entry.key)
+            if entry is not None and entry.version == seen:
+                return None
+        return None
+
+    def entries_of(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return the entries of many keys."""
+        found: list[Entry | None] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            part = keys[start : start + _AT_ONCE]
+            try:
+                found += map(accepted, self.kv.get_many(part))
+            except ValueTooLarge:
+                found += map(self.kv.get, part)
+        return found
+
+    def touch(self, key: str, ttl: int | None) -> bool:
+        """Give a key another deadline, or none; False if there is no such key."""
+        try:
+            entry = self.kv.remove_ttl(key) if ttl is None else self.kv.set_ttl(key, ttl)
+            if isinstance(entry.value, dict) and ttl is None:
+                self._blobs.remove_ttl(entry.value[_BLOB])
+            elif isinstance(entry.value, dict) and ttl is not None:
+                self._blobs.set_ttl(entry.value[_BLOB], ttl + _BLOB_LONGER)
+        except KeyNotFound:
+            return False
+        return True
+
+    def remove(self, keys: Sequence[str]) -> int:
+        """Remove keys, and return how many of them there were."""
+        count = 0
+        for start in range(0, len(keys), _AT_ONCE):
+            part = keys[start : start + _AT_ONCE]
+            before = self.entries_of(part)
+            count += sum(map(accepted, self.kv.delete_many(part)))
+            self._drop(entry.value for entry in before if entry is not None)
+        return count
+
+    def clear(self) -> None:
+        """Remove everything of this part of the namespace."""
+        cursor: str | None = ""
+        while cursor is not None:
+            cursor = self.kv.delete_prefix(f"{self._root}/", cursor=cursor or None).cursor
+        page = self._blobs.list(f"{self._root}/")
+        while page.blobs:
+            for blob in page.blobs:
+                self._blobs.delete(blob.name)
+            page = self._blobs.list(f"{self._root}/")
+
+    def _stored(self, data: bytes, ttl: int | None) -> Any:
+        """Return what the entry of some bytes holds, after storing a blob if they need one."""
+        if _is_small(data):
+            return _small(data)
+        name = f"{self._root}/{secrets.token_hex(16)}"
+        self._blobs.put(name, data, ttl=None if ttl is None else ttl + _BLOB_LONGER)
+        return {_BLOB: name}
+
+    def _drop(self, values: Iterable[Any]) -> None:
+        """Delete the blobs of entries that are gone."""
+        for value in values:
+            if isinstance(value, dict):
+                self._blobs.delete(value[_BLOB])
+
+
+def _is_small(value: bytes | int) -> bool:
+    return isinstance(value, int) or len(value) <= _IN_ENTRY
+
+
+def _small(value: bytes | int) -> Any:
+    """Return what the entry of a small value holds."""
+    return value if isinstance(value, int) else b64encode(value).decode()

@@ -1,0 +1,264 @@
+"""A store of LangGraph: what agents remember across threads, as entries of a namespace.
+
+Law: everything is written once, with `await`; the methods without it run the same coroutines. The reads of a
+batch see what was there before it. Its writes are one atomic batch, as long as they fit into one. Values that
+do not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.errors import KeyNotFound, Refused, Unsupported, VersionConflict
+from holdfast.extras import imported
+from holdfast.integrations.large import CHANGES, EntryChange, Large
+from holdfast.integrations.lifetimes import whole_seconds
+from holdfast.integrations.many import found, runs
+from holdfast.integrations.matching import literal, matches, meets
+from holdfast.integrations.names import Names
+from holdfast.integrations.sides import Sides
+
+with imported("langgraph", "holdfast.integrations.langgraph"):
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        PutOp,
+        SearchItem,
+        SearchOp,
+        validate_op_namespace,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from langgraph.store.base import Op, Result, TTLConfig
+
+    import holdfast.sync
+    from holdfast.model import Entry
+    from holdfast.store import Store
+
+_NAMES: Final = Names("memory", parts=2)
+"""The labels of a namespace, which have no dots, joined by dots; and a key."""
+_PAGE: Final = 1_000
+
+
+class HoldfastGraphStore(BaseStore):
+    """Keeps what graphs put into their store in a plugin's keys, and large values in its blobs.
+
+    With a store of `holdfast.open`, use the methods that begin with `a`. With one of `holdfast.sync.open`,
+    the others work too. There is no vector search: a search with a `query` raises `Unsupported`.
+
+    Args:
+        store: The store, which is open.
+        plugin: The namespaces to use in it.
+        ttl: `default_ttl` in minutes and `refresh_on_read`, as LangGraph defines them. The other settings
+            mean nothing here: expired items are never returned, and Holdfast removes them by itself.
+
+    Example:
+        `graph = builder.compile(checkpointer=HoldfastSaver(store), store=HoldfastGraphStore(store))`
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self,
+        store: Store | holdfast.sync.Store,
+        plugin: str = "langgraph",
+        *,
+        ttl: TTLConfig | None = None,
+    ) -> None:
+        super().__init__()
+        self.ttl_config = ttl
+        self._sides = Sides(store, "HoldfastGraphStore")
+        self._kv = self._sides.store.kv(plugin)
+        self._large = Large(self._kv, _stored)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Perform operations: first the reads, then the writes, of which the last of each key counts.
+
+        Raises:
+            InvalidNamespaceError: A namespace is illegal. Nothing was done.
+            Unsupported: A search has a `query`. Nothing was done.
+        """
+        return await self._sides.wait(self._performed(list(ops)))
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Perform operations as `abatch` does."""
+        return self._sides.run(self._performed(list(ops)))
+
+    async def _performed(self, ops: list[Op]) -> list[Result]:
+        for op in ops:
+            _check(op)
+        gets = [op for op in ops if isinstance(op, GetOp)]
+        items = iter(await self._gotten(gets))
+        results: list[Result] = []
+        for op in ops:
+            match op:
+                case GetOp():
+                    results.append(next(items))
+                case SearchOp():
+                    results.append(await self._searched(op))
+                case ListNamespacesOp():
+                    results.append(await self._listed(op))
+                case _:
+                    results.append(None)
+        await self._put({_key(op): op for op in ops if isinstance(op, PutOp)})
+        return results
+
+    async def _gotten(self, ops: Sequence[GetOp]) -> list[Item | None]:
+        read = await self._large.read_all(await found(self._kv, [_key(op) for op in ops]))
+        memories = [None if one is None else _Memory.of(*one) for one in read]
+        wanted = [op.refresh_ttl for op in ops]
+        await self._refresh([one for one, asked in zip(memories, wanted, strict=True) if one and asked])
+        return [None if one is None else Item(**one.fields()) for one in memories]
+
+    async def _searched(self, op: SearchOp) -> list[SearchItem]:
+        """Return the items below a namespace that meet the filter, those that were put last first."""
+        entries = [
+            entry
+            async for entry in self._below(op.namespace_prefix)
+            if not op.filter or await self._read([entry], op.filter)
+        ]
+        entries.sort(key=_put_at, reverse=True)
+        memories = await self._read(entries[op.offset : op.offset + op.limit], op.filter)
+        if op.refresh_ttl:
+            await self._refresh(memories)
+        return [SearchItem(**memory.fields()) for memory in memories]
+
+    async def _read(self, entries: Sequence[Entry], wanted: dict[str, Any] | None) -> list[_Memory]:
+        """Return the items in entries that meet a filter."""
+        read = await self._large.read_all(entries)
+        return [_Memory.of(*one) for one in read if one is not None and matches(one[1], wanted)]
+
+    async def _listed(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+        conditions = op.match_conditions or ()
+        first = next((one.path for one in conditions if one.match_type == "prefix"), ())
+        namespaces = set()
+        for beginning in _beginnings(literal(first)):
+            cursor: str | None = None
+            while True:
+                page = await self._kv.list(beginning, limit=10 * _PAGE, cursor=cursor)
+                namespaces |= {name[0] for name in await self._names(page.keys) if name is not None}
+                if (cursor := page.cursor) is None:
+                    break
+        labels = [tuple(namespace.split(".")) for namespace in namespaces]
+        chosen = [one for one in labels if all(meets(one, *condition) for condition in conditions)]
+        return sorted({one[: op.max_depth] for one in chosen})[op.offset : op.offset + op.limit]
+
+    async def _names(self, keys: Sequence[str]) -> list[tuple[str, ...] | None]:
+        names = {key: _NAMES.parts(key) for key in keys}
+        unread = [key for key, name in names.items() if name is None]
+        for key, entry in zip(unread, await found(self._kv, unread), strict=True):
+            names[key] = None if entry is None else _NAMES.parts(key, entry.value)
+        return list(names.values())
+
+    async def _below(self, namespace: Sequence[str]) -> AsyncIterator[Entry]:
+        """Yield the entries of a namespace and of those below it."""
+        for beginning in _beginnings(namespace):
+            cursor: str | None = None
+            while True:
+                page = await self._kv.list(beginning, values=True, limit=_PAGE, cursor=cursor)
+                for entry in page.entries or ():
+                    if _place(entry)[0][: len(namespace)] == tuple(namespace):
+                        yield entry
+                if (cursor := page.cursor) is None:
+                    break
+
+    async def _put(self, puts: dict[str, PutOp]) -> None:
+        changes: list[EntryChange] = []
+        try:
+            for key, op in puts.items():
+                changes += [await self._change(key, op)]
+        except Refused:
+            await self._large.forget(changes)
+            raise
+        sizes = [0 if change.packed is None else change.packed.size for change in changes]
+        for start, stop in runs(sizes, CHANGES):
+            await self._large.replace(changes[start:stop])
+
+    async def _change(self, key: str, op: PutOp) -> EntryChange:
+        if op.value is None:
+            return EntryChange(key)
+        ttl = None if op.ttl is None else whole_seconds(round(op.ttl * 60, 6))
+        packed = await self._large.pack(dict(op.value), ttl=ttl)
+        value = {"value": packed.stored} | ({} if ttl is None else {"ttl": ttl})
+        return EntryChange(key, packed, _NAMES.wrapped(value, ".".join(op.namespace), str(op.key)), ttl)
+
+    async def _refresh(self, memories: Sequence[_Memory]) -> None:
+        """Let the lifetimes of items that were read begin anew."""
+        await asyncio.gather(*(self._prolong(one.entry, one.ttl) for one in memories if one.ttl is not None))
+
+    async def _prolong(self, entry: Entry, ttl: int) -> None:
+        value = _unwrapped(entry) | {"put_at": _put_at(entry).isoformat()}
+        namespace, key = _place(entry)
+        stored = _NAMES.wrapped(value, ".".join(namespace), key)
+        await self._large.prolong(entry, ttl)
+        # An item that was put or deleted meanwhile has a lifetime of its own, or none.
+        with suppress(VersionConflict, KeyNotFound):
+            await self._kv.set(entry.key, stored, ttl=ttl, expected_version=entry.version)
+
+
+class _Memory(NamedTuple):
+    """An entry and the value of the item in it."""
+
+    entry: Entry
+    value: dict[str, Any]
+    ttl: int | None
+
+    @classmethod
+    def of(cls, entry: Entry, value: dict[str, Any]) -> _Memory:
+        return cls(entry, value, _unwrapped(entry).get("ttl"))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of an item."""
+        namespace, key = _place(self.entry)
+        times = {"created_at": self.entry.created_at, "updated_at": _put_at(self.entry)}
+        return {"namespace": namespace, "key": key, "value": self.value, **times}
+
+
+def _check(op: Op) -> None:
+    if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
+        raise ValueError(f"an operation of LangGraph's store is expected, not {type(op).__name__}")
+    validate_op_namespace(op)
+    if isinstance(op, SearchOp) and op.query:
+        raise Unsupported(
+            "HoldfastGraphStore has no vector search, so a search can't have a query: search with a namespace"
+            " and a filter, or keep these items in a store with embeddings"
+        )
+
+
+def _key(op: GetOp | PutOp) -> str:
+    return _NAMES.key(".".join(op.namespace), str(op.key))
+
+
+def _beginnings(namespace: Sequence[str]) -> list[str]:
+    """Return the beginnings of the keys in a namespace and below it."""
+    if not namespace:
+        return _NAMES.beginnings("")
+    exact, below = _NAMES.prefix(".".join(namespace)), _NAMES.beginnings(".".join([*namespace, ""]))
+    return below if exact.startswith(tuple(below)) else [exact, *below]
+
+
+def _place(entry: Entry) -> tuple[tuple[str, ...], str]:
+    namespace, key = _NAMES.parts(entry.key, entry.value) or ("", "")
+    return tuple(namespace.split(".")), key
+
+
+def _unwrapped(entry: Entry) -> dict[str, Any]:
+    value: dict[str, Any] = _NAMES.unwrapped(entry.key, entry.value)
+    return value
+
+
+def _stored(entry: Entry) -> Any:
+    return _unwrapped(entry)["value"]
+
+
+def _put_at(entry: Entry) -> datetime:
+    """Return when an item was put. A read that prolongs its life changes the entry, but not the item."""
+    put_at = _unwrapped(entry).get("put_at")
+    return entry.updated_at if put_at is None else datetime.fromisoformat(put_at)

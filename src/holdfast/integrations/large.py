@@ -1,0 +1,312 @@
+"""JSON values of any size: one that does not fit into its entry is a blob of the same plugin.
+
+Law: a blob is complete before an entry names it, and is removed only when none does. A record says of each
+blob whether an entry names it and which; it changes in the same batch as that entry. So a process that is
+killed at any point leaves a record of its blob behind. Writes of several processes to one key do not wait for
+each other: the last one stays, and a blob that it has replaced unseen is found by its record. Later writes of
+large values remove blobs that no entry has named for an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast import rules
+from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
+from holdfast.integrations.many import AT_ONCE, found
+from holdfast.integrations.swapping import MOST, pause_after
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from holdfast.handles.blobs import Blobs
+    from holdfast.handles.kv import KV
+    from holdfast.model import Entry
+
+CHANGES: Final = AT_ONCE // 5
+"""Changes in one call of `replace`; each takes up to five of the writes of a batch."""
+LARGEST: Final = 67_108_864
+"""Bytes that a value may have as JSON. It is held in memory whole."""
+_INLINE: Final = 49_152
+"""Bytes up to which a value is in its entry; what an adapter keeps beside it has the rest."""
+_UNNAMED: Final = "unnamed/"
+_NAMED: Final = "named/"
+_BLOB: Final = "#blob"
+_VALUE: Final = "#value"
+"""Marks a value that would otherwise look like the name of a blob."""
+_LONGER: Final = 60
+"""Seconds that a blob outlives its entry, whose lifetime begins when the blob is complete."""
+_GRACE: Final = timedelta(hours=1)
+_SOME: Final = 16
+"""Records that one write looks at."""
+
+
+class Packed(NamedTuple):
+    """A value as an entry holds it, and the checks that belong into the batch that writes the entry."""
+
+    stored: Any
+    size: int
+    """Bytes of `stored`."""
+    checks: list[dict[str, Any]]
+    ttl: int | None = None
+
+    def named(self, key: str) -> list[dict[str, Any]]:
+        """Return the writes that belong into that batch beside the entry's, whose key this is."""
+        return [
+            write
+            for name in _names([self.stored])
+            for write in (
+                {"key": _UNNAMED + name, "delete": True},
+                {"key": _NAMED + name, "value": key, "ttl": self.ttl},
+            )
+        ]
+
+
+class EntryChange(NamedTuple):
+    """A new value of an entry, with the packed value that is part of it; `packed` is None for a deletion."""
+
+    key: str
+    packed: Packed | None = None
+    value: Any = None
+    ttl: int | None = None
+
+
+class Large:
+    """The values of a namespace.
+
+    Args:
+        kv: The namespace. In one that has no blobs, as that of a project, large values are refused.
+        part: Returns what `pack` has made, from an entry that holds it.
+    """
+
+    def __init__(self, kv: KV, part: Callable[[Entry], Any]) -> None:
+        self._kv = kv
+        self._part = part
+        self._blobs = _blobs_beside(kv)
+
+    async def pack(self, value: Any, *, ttl: int | None = None) -> Packed:
+        """Return a value as an entry may hold it, after storing a large one as a blob.
+
+        Args:
+            value: A JSON value.
+            ttl: Seconds until the entry expires; None for never.
+
+        Raises:
+            ValidationError: It is no JSON value.
+            ValueTooLarge: It has more than 67,108,864 bytes as JSON.
+        """
+        text, size = rules.encode_value(value, most=LARGEST)
+        if size <= _INLINE or self._blobs is None:
+            return Packed({_VALUE: value} if _looks_packed(value) else value, size, [])
+        name = uuid.uuid4().hex
+        record = await self._kv.set(_UNNAMED + name, None)
+        lifetime = None if ttl is None else _longer(ttl)
+        await self._blobs.put(name, text.encode(), content_type="application/json", ttl=lifetime)
+        with suppress(HoldfastError):
+            await self._sweep(record.updated_at)
+        check = {"key": record.key, "version": record.version}
+        return Packed({_BLOB: name}, len(name), [check], lifetime)
+
+    async def pack_all(self, values: Sequence[Any]) -> list[Packed]:
+        """Return values as entries may hold them. If one is refused, none leaves a blob behind."""
+        packed: list[Packed] = []
+        try:
+            for value in values:
+                packed += [await self.pack(value)]
+        except Refused:
+            await self.drop([one.stored for one in packed])
+            raise
+        return packed
+
+    async def read(self, entry: Entry | None) -> tuple[Entry, Any] | None:
+        """Return an entry with its value; the entry is a later one if it was replaced meanwhile.
+
+        Raises:
+            KeyNotFound: The blob of the value is missing, which is not by this module's doing.
+        """
+        while entry is not None:
+            stored = self._part(entry)
+            if not _looks_packed(stored):
+                return entry, stored
+            if _VALUE in stored:
+                return entry, stored[_VALUE]
+            assert self._blobs is not None
+            reader = await self._blobs.get(stored[_BLOB])
+            if reader is not None:
+                with suppress(Busy):
+                    return entry, json.loads(await reader.read())
+            again = await self._kv.get(entry.key)
+            if again is not None and again.version == entry.version:
+                raise KeyNotFound(
+                    f"the blob {stored[_BLOB]!r}, which has the value of {entry.key!r}, is missing"
+                )
+            entry = again
+        return None
+
+    async def read_all(self, entries: Sequence[Entry | None]) -> list[tuple[Entry, Any] | None]:
+        """Return entries with their values."""
+        return [await self.read(entry) for entry in entries]
+
+    async def replace(
+        self, changes: Sequence[EntryChange], known: Sequence[Entry | None] | None = None
+    ) -> list[Entry | None]:
+        """Make at most 200 changes, all or none. A deletion is of the entry that it returns.
+
+        Args:
+            changes: The changes, of different keys.
+            known: The entries that are there, if they were read already.
+
+        Returns:
+            The entries that were there.
+        """
+        lost, before = 0, known
+        while True:
+            if before is None:
+                before = await found(self._kv, [change.key for change in changes])
+            try:
+                await self._write(changes, before)
+            except VersionConflict:
+                lost += 1
+                if lost == MOST or all(change.packed is not None for change in changes):
+                    await self.forget(changes)  # no deletion lost a race: a blob was swept, an hour after
+                    raise
+                await pause_after(lost)
+                before = None
+            except Refused:
+                await self.forget(changes)
+                raise
+            else:
+                await self.drop([self._part(entry) for entry in before if entry is not None])
+                return list(before)
+
+    async def create(self, change: EntryChange) -> bool:
+        """Make a change if there is no entry of its key, and return whether there was none."""
+        assert change.packed is not None
+        try:
+            await self._kv.batch(
+                checks=[{"key": change.key, "version": 0}, *change.packed.checks],
+                writes=[
+                    {"key": change.key, "value": change.value, "ttl": change.ttl},
+                    *change.packed.named(change.key),
+                ],
+            )
+        except (Refused, VersionConflict) as error:
+            await self.forget([change])
+            if not isinstance(error, VersionConflict):
+                raise
+            return False
+        return True
+
+    async def emptied(self, prefix: str) -> int:
+        """Remove everything below a prefix and return how many keys there were."""
+        count, cursor = 0, None
+        while True:
+            page = await self._kv.list(prefix, values=True, limit=CHANGES, cursor=cursor)
+            entries = list(page.entries or ())
+            gone = (
+                await self.replace([EntryChange(entry.key) for entry in entries], entries) if entries else []
+            )
+            count += sum(entry is not None for entry in gone)
+            if (cursor := page.cursor) is None:
+                return count
+
+    def dead(self, stored: Any) -> list[dict[str, Any]]:
+        """Return what belongs into the batch that removes or replaces a value."""
+        return [
+            write
+            for name in _names([stored])
+            for write in ({"key": _UNNAMED + name, "value": None}, {"key": _NAMED + name, "delete": True})
+        ]
+
+    async def drop(self, values: Sequence[Any]) -> None:
+        """Remove the blobs of values that no entry has any more, and then their records.
+
+        If that fails, their records stay, and a later write removes them.
+        """
+        with suppress(HoldfastError):
+            for name in _names(values):
+                assert self._blobs is not None
+                await self._blobs.delete(name)
+                await self._kv.delete_many([_UNNAMED + name, _NAMED + name])
+
+    async def forget(self, changes: Sequence[EntryChange]) -> None:
+        """Remove the blobs of changes that were refused."""
+        await self.drop([change.packed.stored for change in changes if change.packed is not None])
+
+    async def prolong(self, entry: Entry, ttl: int) -> None:
+        """Let the blob of an entry live as long as one with this lifetime from now on, if it has one."""
+        for name in _names([self._part(entry)]):
+            assert self._blobs is not None
+            with suppress(KeyNotFound):
+                await self._blobs.set_ttl(name, _longer(ttl))
+
+    async def _write(self, changes: Sequence[EntryChange], before: Sequence[Entry | None]) -> None:
+        checks: list[dict[str, Any]] = []
+        writes: list[dict[str, Any]] = []
+        for change, entry in zip(changes, before, strict=True):
+            if change.packed is not None:
+                checks += change.packed.checks
+                writes += change.packed.named(change.key)
+                writes.append({"key": change.key, "value": change.value, "ttl": change.ttl})
+            elif entry is not None:
+                checks.append({"key": change.key, "version": entry.version})
+                writes.append({"key": change.key, "delete": True})
+            writes += [] if entry is None else self.dead(self._part(entry))
+        if writes:
+            await self._kv.batch(checks=checks, writes=writes)
+
+    async def _sweep(self, now: datetime) -> None:
+        """Remove blobs that no entry has named for an hour, as far as a look at some records shows them."""
+        page = await self._kv.list(_UNNAMED, values=True, limit=_SOME)
+        records = [record for record in page.entries or () if now - record.updated_at >= _GRACE]
+        records += await self._overwritten(now)
+        for record in records:
+            # A writer that is still there relies on the version of the record.
+            await self._kv.set(record.key, None, expected_version=record.version)
+            await self.drop([{_BLOB: record.key.partition("/")[2]}])
+
+    async def _overwritten(self, now: datetime) -> list[Entry]:
+        """Return records of blobs whose entries name others, from a random part of all records."""
+        prefix = _NAMED
+        while True:
+            prefix += _digit()
+            page = await self._kv.list(prefix, values=True, limit=_SOME)
+            if page.cursor is None:
+                break
+        old = [record for record in page.entries or () if now - record.updated_at >= _GRACE]
+        entries = await found(self._kv, [record.value for record in old])
+        return [
+            record
+            for record, entry in zip(old, entries, strict=True)
+            if entry is None or record.key.removeprefix(_NAMED) not in json.dumps(entry.value)
+        ]
+
+
+def _blobs_beside(kv: KV) -> Blobs | None:
+    """Return the blobs of the plugin that a namespace belongs to, if it is a plugin's."""
+    family, _, plugin = kv.namespace.partition("/")
+    return kv.store.blobs(plugin) if family == "kv" and isinstance(kv.store, Store) else None
+
+
+def _longer(ttl: int) -> int:
+    return min(ttl + _LONGER, rules.MAX_TTL)
+
+
+def _looks_packed(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint((_BLOB, _VALUE))
+
+
+def _names(values: Sequence[Any]) -> list[str]:
+    """Return the names of the blobs among packed values."""
+    return [value[_BLOB] for value in values if _looks_packed(value) and _BLOB in value]
+
+
+def _digit() -> str:
+    return random.choice("0123456789abcdef")
