@@ -14,6 +14,7 @@ _TOKENS: Final = ("tests/edges/http/test_tokens.py",)
 _WATCH: Final = ("tests/edges/http/test_watch.py",)
 _DOOR: Final = ("tests/edges/http/test_door.py",)
 _SHORTCUT: Final = ("tests/edges/http/test_shortcut.py",)
+_BODIES: Final = ("tests/edges/http/test_bodies.py",)
 
 PLANTS: Final = (
     Plant(
@@ -74,7 +75,7 @@ PLANTS: Final = (
     ),
     Plant(
         "answers overtake each other on a connection",
-        "edges/http/connections.py",
+        "edges/http/turns.py",
         "                if not come.done():\n                    await come\n",
         "",
         ("tests/security/test_http.py", "-k", "together"),
@@ -92,6 +93,27 @@ PLANTS: Final = (
         "room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused",
         "room = True",
         _SHORTCUT,
+    ),
+    Plant(
+        "bodies that arrive together fill the memory",
+        "edges/http/connections.py",
+        "room = room and not self._bodies.crowd_out(self)",
+        "room = room and True",
+        _BODIES,
+    ),
+    Plant(
+        "bodies of which each has arrived in part wait for each other",
+        "edges/http/bodies.py",
+        "if not held or (held < self._largest and next(iter(self._holders)) is holder):",
+        "if not held:",
+        _BODIES,
+    ),
+    Plant(
+        "a refused request stays in memory",
+        "edges/nats/replies.py",
+        "back, request.back = request.back, None",
+        "back = request.back",
+        _BODIES,
     ),
     Plant(
         "the shortcut lets other machines in",

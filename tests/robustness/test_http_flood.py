@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 from nats.errors import Error as NatsError
 
-from tests.edges.running import Up, ask, holdfast_up, plain_client
+from tests.edges.running import Up, ask, plain_client, started_up
 from tests.robustness.flooding_http import KINDS, flooding
 from tests.security.test_malformed import resident
 
@@ -25,10 +25,9 @@ SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "0.3"))
 PROCESSES: Final = 2
 PATIENCE: Final = 30
 """For how many seconds an answer is waited for: a busy machine is no error."""
-GROWTH: Final = 256 * 1024 * 1024
-"""By how many bytes the service may grow. Each of 200 connections may have 256 KB that are not parsed yet and
-as much that is not sent; bodies that arrive have 32 MB at the most, twice while their pieces are joined, and
-requests that wait have 64 MB."""
+GROWTH: Final = 128 * 1024 * 1024
+"""By how many bytes the service may grow. Each of 200 connections may have 256 KB that are not parsed yet;
+all bodies that are held have 16 MB at the most, and requests of one plugin that wait have 16 MB."""
 
 
 class Quiet:
@@ -77,7 +76,7 @@ class Quiet:
 
 async def test_a_flood_over_http_harms_nobody(tmp_path: Path) -> None:
     """Beside each flood over HTTP every request of another plugin is answered, and memory is bounded."""
-    async with holdfast_up(tmp_path / "home") as up, plain_client(up.url) as client:
+    async with started_up(tmp_path / "home") as up, plain_client(up.url) as client:
         assert (await ask(client, "db.kv.quiet.set", key="k", value=0))["success"]
         before = resident(up.pid)
         for kind in KINDS:

@@ -5,6 +5,7 @@ Law: only what is needed to start it and to speak to it; nothing about pytest.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from types import SimpleNamespace
@@ -14,14 +15,21 @@ import httpx
 
 import holdfast
 from holdfast.bus.connection import Connection
+from holdfast.edges.console.door import ConsoleDoor
+from holdfast.edges.console.hour import Hour
+from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.sessions import BrowserSessions
+from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
-from holdfast.edges.http.server import http_server
+from holdfast.edges.http.server import USUAL_LIMITS, http_server
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.settings.read import read_settings
+from holdfast.edges.settings.sources import settings_in_force
 from holdfast.store import Store
 from tests.ports import free_port
 
@@ -37,12 +45,25 @@ if TYPE_CHECKING:
 class Served:
     """A store that is served at `url` over HTTP and at `bus` over NATS."""
 
-    def __init__(self, store: Store, bus: str, client: httpx.AsyncClient, api: Api, *, mcp: McpDoor) -> None:
+    def __init__(
+        self,
+        store: Store,
+        bus: str,
+        client: httpx.AsyncClient,
+        api: Api,
+        *,
+        mcp: McpDoor,
+        sessions: BrowserSessions,
+        parts: Instruments,
+    ) -> None:
         self.store = store
         self.bus = bus
         self.client = client
         self.api = api
         self.mcp = mcp
+        self.sessions = sessions
+        self.hour = parts.hour
+        self.instances = parts.instances
         self.url = str(client.base_url).rstrip("/")
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
@@ -71,9 +92,10 @@ async def served(
     open_mode: bool = True,
     engine: Engine | None = None,
     limits: HttpLimits | None = None,
+    port: int | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve a store within an `async with` block."""
-    port = free_port()
+    """Serve a store within an `async with` block, at this port or at any free one."""
+    port = port or free_port()
     opened = holdfast.open(db, clock=clock, reap=False) if engine is None else Store(engine, reap=False)
     async with (
         opened as store,
@@ -91,9 +113,30 @@ async def served(
         stack.push_async_callback(mcp.aclose)
         state = Health(store)
         state.links = [SimpleNamespace(client=connection)]  # type: ignore[list-item]
-        health = application(state, Metrics("holdfast", store))
-        door = Door(health, api=api, mcp=mcp)
-        await stack.enter_async_context(http_server(door, host="127.0.0.1", port=port))
+        metrics, sessions = Metrics("holdfast", store), BrowserSessions()
+        health = application(state, metrics)
+        settings_read = tuple(
+            settings_in_force(
+                *read_settings(environment={"XDG_DATA_HOME": "/var/lib", "HOLDFAST_SLOW_MS": "50"})
+            )
+        )
+        instances = Instances(state, metrics, store.survey().cluster, prefix="db")
+        parts = Instruments(
+            health=state,
+            metrics=metrics,
+            hour=Hour(metrics, store.now),
+            instances=instances,
+            settings=settings_read,
+        )
+        telling = asyncio.create_task(instances.run(connection))
+        stack.push_async_callback(asyncio.wait, [telling])
+        stack.callback(telling.cancel)
+        console = ConsoleDoor(guard, sessions, parts)
+        console.service = service
+        door = Door(health, api=api, mcp=mcp, console=console)
+        await stack.enter_async_context(
+            http_server(door, host="127.0.0.1", port=port, limits=limits or USUAL_LIMITS)
+        )
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
         await stack.enter_async_context(client)
-        yield Served(store, bus, client, api, mcp=mcp)
+        yield Served(store, bus, client, api, mcp=mcp, sessions=sessions, parts=parts)

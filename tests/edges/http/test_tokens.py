@@ -107,13 +107,13 @@ async def test_a_token_is_known_for_a_second(here: Served) -> None:
     tokens = here.store.tokens()
     made = await tokens.create(plugin="trivia")
     checked = TokenGuard(tokens, open_mode=False, ticks=lambda: now)
-    assert (await checked._token(made.token)).id == made.about.id
+    assert (await checked.valid(made.token)).id == made.about.id
     await tokens.revoke(made.about.id)
     now = 100.9
-    assert (await checked._token(made.token)).id == made.about.id
+    assert (await checked.valid(made.token)).id == made.about.id
     now = 101.1
     with pytest.raises(NoToken):
-        await checked._token(made.token)
+        await checked.valid(made.token)
 
 
 async def test_every_instance_knows_a_token_and_its_end(bus: str, pg_url: str) -> None:

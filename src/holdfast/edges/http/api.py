@@ -27,7 +27,7 @@ from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fie
 from holdfast.edges.http.watching import Watches, start_of
 from holdfast.edges.intake.endpoint import Endpoint
 from holdfast.edges.intake.lines import Request
-from holdfast.errors import Busy, HoldfastError, KeyNotFound, Unavailable, ValidationError, ValueTooLarge
+from holdfast.errors import HoldfastError, KeyNotFound, Unavailable, ValidationError, ValueTooLarge
 from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.http.routes import Found
     from holdfast.store import Store
-
-BODIES: Final = 32
-"""Number of bodies of the maximum size that may be received at once."""
 
 WATCHED: Final = "changes"
 """The verb that a watch needs."""
@@ -112,7 +109,6 @@ class Api:
         self._watches = Watches(store, self.limits)
         self._transfers = BlobTransfers()
         self._endpoint = Endpoint(name="http", subject="", queue_group="")
-        self._receiving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -229,7 +225,6 @@ class Api:
 
         Raises:
             ValueTooLarge: The body is larger than allowed.
-            Busy: Too many bodies are being received.
         """
         length, most = _length(scope), self.limits.body_bytes
         if length > most:
@@ -240,19 +235,13 @@ class Api:
             return _fitting(body, most)
         held = 0
         parts = []
-        try:
-            while message["type"] == "http.request":
-                body = message.get("body", b"")
-                held += len(body)
-                self._receiving += len(body)
-                if self._receiving > BODIES * most:
-                    raise Busy("too many large requests are being received", retry_after=0.5)
-                parts.append(body)
-                if held > most or not message.get("more_body"):
-                    return _fitting(b"".join(parts), most)
-                message = await receive()
-        finally:
-            self._receiving -= held
+        while message["type"] == "http.request":
+            body = message.get("body", b"")
+            held += len(body)
+            parts.append(body)
+            if held > most or not message.get("more_body"):
+                return _fitting(b"".join(parts), most)
+            message = await receive()
         return None
 
 

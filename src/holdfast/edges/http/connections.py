@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.clock import TICKS
+from holdfast.edges.http.turns import InTurn
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
+    from holdfast.edges.http.bodies import Bodies
     from holdfast.edges.http.limits import HttpLimits
+    from holdfast.edges.http.turns import ReadingTurns
 
-MOST_AHEAD: Final = 128
+MOST_AHEAD: Final = 32
 """Number of requests of a connection under way from which on no more are read."""
 PIECE: Final = 2_048
 BODY_PIECE: Final = 65_536
 """Bytes that are parsed at once, if more have arrived: of anything, and of a body of known length. The former
 may hold fifty requests."""
-READING_SECONDS: Final = 0.001
-"""Seconds for which such pieces, of all connections, are parsed in a turn of the event loop."""
 STREAM_BUFFER: Final = 65_536
 """Bytes of an endless response that the kernel may keep for a client. It doubles the number."""
 STREAM: Final = "holdfast.stream"
@@ -61,64 +59,6 @@ class QuickWay(Protocol):
         ...
 
 
-class InTurn:
-    """The turn of a request that the application answers while earlier ones are being answered.
-
-    Args:
-        cycle: The request, as uvicorn has it.
-    """
-
-    def __init__(self, cycle: Any) -> None:
-        self.cycle = cycle
-        self._come: asyncio.Future[None] | None = None
-
-    def await_in(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that begins at once, and waits for its turn before it answers."""
-        come = self._come = asyncio.get_running_loop().create_future()
-
-        async def in_turn(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_in_turn(message: Any) -> None:
-                if not come.done():
-                    await come
-                await send(message)
-
-            await app(scope, receive, send_in_turn)
-
-        return in_turn
-
-    def come(self) -> None:
-        """Let the application answer."""
-        if self._come is not None and not self._come.done():
-            self._come.set_result(None)
-
-
-class ReadingTurns:
-    """Turns of connections that have sent much, so that no request waits until all of it is parsed."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[BoundedConnection, None] = {}
-        self._scheduled = False
-
-    def wait(self, connection: BoundedConnection) -> None:
-        """Let a connection parse a piece when its turn comes."""
-        self._waiting[connection] = None
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
-
-    def _turn(self) -> None:
-        until = TICKS() + READING_SECONDS
-        while self._waiting:
-            connection = next(iter(self._waiting))
-            del self._waiting[connection]
-            connection.parse_piece()
-            if TICKS() > until:
-                break
-        self._scheduled = False
-        if self._waiting:
-            self.wait(next(iter(self._waiting)))
-
-
 class _Flow(FlowControl):
     """uvicorn's flow control, but nothing is read from a client while data of it waits to be parsed."""
 
@@ -138,16 +78,24 @@ class BoundedConnection(HttpToolsProtocol):
     Args:
         limits: The limits that operators set.
         turns: The turns of all connections.
+        bodies: The bodies that are held for all connections.
         shortcut: Answers requests without the application, where it can.
         more: The arguments of uvicorn's connection.
     """
 
     def __init__(
-        self, *, limits: HttpLimits, turns: ReadingTurns, shortcut: QuickWay | None = None, **more: Any
+        self,
+        *,
+        limits: HttpLimits,
+        turns: ReadingTurns,
+        bodies: Bodies,
+        shortcut: QuickWay | None = None,
+        **more: Any,
     ) -> None:
         super().__init__(**more)
         self._limits = limits
         self._turns = turns
+        self._bodies = bodies
         self.standing = (False, 0.0)
         """True while a request is answered, and the time of the last change. The least is closed first."""
         self._until = float("inf")
@@ -184,6 +132,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._unread = b""
+        self._bodies.release(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -195,11 +144,11 @@ class BoundedConnection(HttpToolsProtocol):
             self._parse(data)
 
     def _parse(self, data: bytes) -> None:
-        if self._idle:
-            self._idle = False
-            self._allow(self._limits.request_seconds)
+        began, self._idle = self._idle, False
         self._head += len(data)
         super().data_received(data)
+        if began and self._head > 0:  # else the head is whole, and the request has the time of a response
+            self._allow(self._limits.request_seconds)
         if self._head > self._limits.head_bytes and not self.transport.is_closing():
             self.transport.write(_TOO_LONG)
             self.transport.close()
@@ -223,16 +172,22 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused and not self._body_waits()
+        room = room and not self._bodies.crowd_out(self)
         if self._unread and room:
             self._turns.wait(self)
         self._hold_back(bool(self._unread) or not room)
 
     def parse_soon(self) -> bool:
-        """Go on with what has been received. Returns False if all of it has been parsed."""
-        if not self._unread:
+        """Go on with what has been received. Returns False if the client may send more."""
+        if not self._unread and not self._bodies.crowd_out(self):
             return False
-        self.loop.call_soon(self._read_on)
+        self._held_back = True
+        self.read_soon()
         return True
+
+    def read_soon(self) -> None:
+        """Go on in the next turn of the loop."""
+        self.loop.call_soon(self._read_on)
 
     def _body_waits(self) -> bool:
         """Return whether the application has yet to take much of a body."""
@@ -252,6 +207,12 @@ class BoundedConnection(HttpToolsProtocol):
         super().resume_writing()
         if self._held_back:
             self._read_on()
+
+    def on_message_begin(self) -> None:
+        """Forget the request before. Only one that the application answers gets a scope; see `_pass_on`."""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
@@ -275,6 +236,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _pass_on(self) -> None:
         """Let the application answer the request."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
         self.scope[STREAM] = self  # type: ignore[typeddict-unknown-key]
         self._body_left = next((int(said) for name, said in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
@@ -289,8 +254,18 @@ class BoundedConnection(HttpToolsProtocol):
         if self._quick is None:
             self._body_left -= len(body)
             super().on_body(body)
+            self._hold(len(body))
         else:
             self._quick.body += body
+
+    def _hold(self, size: int) -> None:
+        """Count a piece of the body of the latest request, unless that has been answered already."""
+        turn = self._asked[-1] if self._asked else None
+        if isinstance(turn, InTurn) and turn.cycle is self.cycle and not self.cycle.response_complete:
+            turn.held += size
+            self._bodies.hold(self, size)
+            if self._bodies.crowd_out(self):
+                self._hold_back(True)
 
     def on_message_complete(self) -> None:
         """Begin a request that takes the shortcut, now that all of it is there."""
@@ -312,7 +287,9 @@ class BoundedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
-        self._asked.popleft()
+        answered = self._asked.popleft()
+        if isinstance(answered, InTurn):
+            self._bodies.release(self, answered.held)
         self.go_on()
 
     def go_on(self) -> None:
@@ -369,12 +346,14 @@ class BoundedConnection(HttpToolsProtocol):
         The kernel would keep megabytes for such a client, so its buffer is bounded too.
         """
         self._until = float("inf")
+        self._bodies.release(self)
         wire = self.transport.get_extra_info("socket")
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
 
     def moved(self) -> None:
         """Give the client the time of a response again: it has taken or sent a whole part of a large body."""
         self._until = self.loop.time() + self._limits.answer_seconds
+        self._bodies.release(self)
 
     def cut(self) -> None:
         """End the connection at once. Closing would wait for a client that does not read."""

@@ -3,7 +3,8 @@
 Law: a request is checked here before anything else sees it. A web page in a browser on this machine must not
 read metrics or data through a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be
 known. An address in `Host` needs no such check, because no name was resolved. A page must not write either,
-so a request that a browser sends for a page of another origin is refused: there is no CORS.
+so a request that a browser sends for a page of another origin is refused: there is no CORS. Only a link to a
+page of the console may be followed from anywhere, because that page itself has no data.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ METHODS: Final = ("GET", "HEAD")
 """The methods outside the paths of verbs."""
 MCP: Final = "/mcp"
 """The path of the MCP server. Paths below it name a plugin or a project."""
+CONSOLE: Final = "/ui"
+"""The path below which the console has its pages; its first page is `/`."""
 LOOPBACK: Final = "localhost"
 KNOWN_HOSTS: Final = 64
 """Number of values of `Host` that are remembered."""
@@ -46,6 +49,7 @@ class Door:
         names: The names allowed in `Host` besides `localhost`; case is ignored.
         api: The application for the paths of verbs, if they are served.
         mcp: The application for `/mcp` and the paths below it, if it is served.
+        console: The application for `/` and the paths below `/ui`, if it is served.
     """
 
     def __init__(
@@ -55,10 +59,12 @@ class Door:
         names: Iterable[str] = (),
         api: Api | None = None,
         mcp: ASGIApp | None = None,
+        console: ASGIApp | None = None,
     ) -> None:
         self._app = app
         self._api = api
         self._mcp = mcp
+        self._console = console
         self._names = frozenset(_name(name) for name in (LOOPBACK, *names))
         self._hosts: Bounded[bytes, bool] = Bounded(KNOWN_HOSTS)
         self.shortcut = None if api is None else Shortcut(api, self.known)
@@ -66,19 +72,32 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
         path: str = scope["path"]
-        api = self._api if path.startswith(ROOT) else self._mcp if _is_mcp(path) else None
-        app: ASGIApp = api or self._app
-        refusal = self._refusal(scope, methods=None if api else METHODS)
-        await (app if refusal is None else refusal)(scope, receive, send)
+        app = self._of(path)
+        refusal = self._refusal(
+            scope,
+            methods=METHODS if app is None else None,
+            linked=app is self._console and app is not None and _followed(scope),
+        )
+        await (app or self._app if refusal is None else refusal)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, *, methods: tuple[str, ...] | None) -> PlainTextResponse | None:
+    def _of(self, path: str) -> ASGIApp | None:
+        """Return the application of a path; None for health and metrics."""
+        if path.startswith(ROOT):
+            return self._api
+        if _is_mcp(path):
+            return self._mcp
+        return self._console if _is_console(path) else None
+
+    def _refusal(
+        self, scope: Scope, *, methods: tuple[str, ...] | None, linked: bool
+    ) -> PlainTextResponse | None:
         if methods is not None and scope["method"] not in methods:
             allowed = {"Allow": ", ".join(methods)}
             return PlainTextResponse("only GET and HEAD are answered", status_code=405, headers=allowed)
         for name, said in scope["headers"]:
             if name == b"host" and not self.known(said):  # browsers always send a Host
                 return PlainTextResponse(_MISDIRECTED, status_code=421)
-            if name in OF_PAGES and not _own(scope, name, said):
+            if name in OF_PAGES and not linked and not _own(scope, name, said):
                 return PlainTextResponse("requests of web pages of other sites are refused", status_code=403)
         return None
 
@@ -93,6 +112,21 @@ class Door:
 
 def _is_mcp(path: str) -> bool:
     return path == MCP or path.startswith(f"{MCP}/")
+
+
+def _is_console(path: str) -> bool:
+    return path in ("/", CONSOLE) or path.startswith(f"{CONSOLE}/")
+
+
+def _followed(scope: Scope) -> bool:
+    """Return whether a browser follows a link in a window of its own."""
+    said = dict(scope["headers"])
+    return (
+        scope["method"] in METHODS
+        and said.get(b"sec-fetch-mode") == b"navigate"
+        and said.get(b"sec-fetch-dest") == b"document"
+        and b"origin" not in said
+    )
 
 
 def _name(host: str) -> str:

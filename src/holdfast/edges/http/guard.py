@@ -2,7 +2,8 @@
 
 Law: without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
 callers apart either. A request that a proxy passed on comes from elsewhere, whatever its connection says. A
-revoked token is refused within a second.
+revoked token is refused within a second. The cookie of a session stands for a token and allows no more than
+the token does; with it, only a page of this service may change anything.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
@@ -40,6 +41,28 @@ PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real
 """Headers that a proxy adds."""
 
 
+SAFE: Final = frozenset({"GET", "HEAD"})
+"""The methods that change nothing."""
+
+
+def cookie_name(scope: Scope) -> str:
+    """Return the name of the session's cookie. It has the port, because ports of a host share cookies."""
+    server = scope.get("server")
+    return f"holdfast-{server[1] if server else 0}"
+
+
+class SessionBook(Protocol):
+    """The sessions of browsers that have logged in."""
+
+    def find(self, cookie: str) -> str | Token | None:
+        """Return what a session stands for: a token with its secret, or an operator of this machine."""
+        ...
+
+    def end(self, cookie: str) -> None:
+        """End a session."""
+        ...
+
+
 class TokenGuard:
     """The check of who is asking.
 
@@ -55,6 +78,8 @@ class TokenGuard:
         self._tokens = tokens
         self._open = open_mode
         self._ticks = ticks
+        self.sessions: SessionBook | None = None
+        """The sessions whose cookies are accepted, if there are any."""
         self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)
         self._looking: dict[str, asyncio.Future[Token | None]] = {}
         self._second = 0
@@ -88,19 +113,49 @@ class TokenGuard:
 
         Raises:
             NoToken: The caller needs a token, or its token is not valid.
+            PermissionDenied: Another page than one of this service uses a session's cookie.
             Busy: Too many unknown tokens are being tried.
         """
-        said, passed_on = _credentials(scope)
+        said, cookies, passed_on = _credentials(scope)
+        if said is None and cookies and self.sessions is not None:
+            token = await self._of_session(scope, cookies, far=passed_on or not _near(scope["client"]))
+            if token is not None:
+                return token
         if said is None:
             if self._open and not passed_on and _near(scope["client"]):
                 return None
             raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
         if said[: len(_BEARER)].lower() != _BEARER:
             raise NoToken("send the token as Authorization: Bearer <token>")
-        return await self._token(_text(said))
+        return await self.valid(_text(said))
 
-    async def _token(self, text: str) -> Token:
-        """Return a valid token, as the store had it at most a second ago."""
+    async def _of_session(self, scope: Scope, cookies: bytes, *, far: bool) -> Token | None:
+        """Return the token that a session stands for; None if the cookies name no session.
+
+        The session of an operator who has no token holds only for connections from this machine.
+        """
+        assert self.sessions is not None
+        cookie = cookie_of(cookies, cookie_name(scope))
+        stands_for = None if cookie is None else self.sessions.find(cookie)
+        if cookie is None or stands_for is None:
+            return None
+        if scope["method"] not in SAFE and not _own_page(scope):
+            raise PermissionDenied("with a session, only a page of this service may change anything")
+        if not isinstance(stands_for, str):
+            return None if far else stands_for
+        try:
+            return await self.valid(stands_for)
+        except NoToken:
+            self.sessions.end(cookie)
+            raise NoToken("the session has ended, because its token has expired or been revoked") from None
+
+    async def valid(self, text: str) -> Token:
+        """Return a valid token, as the store had it at most a second ago.
+
+        Raises:
+            NoToken: There is no such token.
+            Busy: Too many unknown tokens are being tried.
+        """
         now = self._ticks()
         token = self._remembered(text, now)
         if token is not None:
@@ -131,15 +186,37 @@ class TokenGuard:
             raise Busy("too many unknown tokens are being tried", retry_after=1.0)
 
 
-def _credentials(scope: Scope) -> tuple[bytes | None, bool]:
-    """Return what a request shows to be let in, and whether a proxy passed it on."""
-    said, passed_on = None, False
+def _credentials(scope: Scope) -> tuple[bytes | None, bytes, bool]:
+    """Return the `Authorization` and the cookies of a request, and whether a proxy passed it on."""
+    said, cookies, passed_on = None, b"", False
     for name, value in scope["headers"]:
         if name == b"authorization":
             said = value
+        elif name == b"cookie":
+            cookies = value
         elif name in PASSED_ON:
             passed_on = True
-    return said, passed_on
+    return said, cookies, passed_on
+
+
+def cookie_of(cookies: bytes, name: str) -> str | None:
+    """Return the value of a cookie, if it is among those of a request."""
+    for one in cookies.decode("latin-1").split(";"):
+        found, _, said = one.strip().partition("=")
+        if found == name:
+            return said
+    return None
+
+
+def _own_page(scope: Scope) -> bool:
+    """Return whether a browser says that a page of this service caused a request.
+
+    The door has refused an `Origin` that is not this service. Browsers that know `Sec-Fetch-Site` send it
+    with every request over TLS or to this machine.
+    """
+    said = dict(scope["headers"])
+    site = said.get(b"sec-fetch-site")
+    return b"origin" in said if site is None else site == b"same-origin"
 
 
 def _text(said: bytes) -> str:

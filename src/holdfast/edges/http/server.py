@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from holdfast.edges.http.connections import BoundedConnection, ReadingTurns
+from holdfast.edges.http.bodies import Bodies
+from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.turns import ReadingTurns
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -68,7 +70,13 @@ async def http_server(
     """
     listener = _listen(host, port)
     shortcut = app.shortcut if isinstance(app, Door) else None
-    connection: Any = partial(BoundedConnection, limits=limits, turns=ReadingTurns(), shortcut=shortcut)
+    connection: Any = partial(
+        BoundedConnection,
+        limits=limits,
+        turns=ReadingTurns(),
+        bodies=Bodies(limits.body_bytes),
+        shortcut=shortcut,
+    )
     config = uvicorn.Config(
         app,
         http=connection,

@@ -30,7 +30,7 @@ MOST_QUICK: Final = 16_384
 """Maximum number of bytes of a body that takes the shortcut."""
 OF_PAGES: Final = frozenset({b"origin", b"sec-fetch-site"})
 """Headers that tell which page caused a browser to send a request."""
-_USUAL: Final = OF_PAGES | PASSED_ON | {b"connection", b"expect", b"transfer-encoding", b"upgrade"}
+_USUAL: Final = OF_PAGES | PASSED_ON | {b"connection", b"cookie", b"expect", b"transfer-encoding", b"upgrade"}
 """Headers with which a request takes the usual way, except for a connection that is kept."""
 
 _ROOT: Final = ROOT.encode()
@@ -60,8 +60,9 @@ class Quick:
 
     def begin(self) -> None:
         """Queue the request, which has arrived."""
+        body, self.body = self.body, b""  # the queue counts it; here it would outlive the answer
         if self._api.service is self._service:
-            self._api.begin(self._service, self._call, self.body, back=self._answer)
+            self._api.begin(self._service, self._call, body, back=self._answer)
         else:
             self._answer({}, starting_or_stopping())
 

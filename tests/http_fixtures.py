@@ -1,4 +1,4 @@
-"""A service over HTTP that is shared by the tests of a module in turn."""
+"""A service over HTTP, with the console, on a NATS server that the tests of a module share."""
 
 from __future__ import annotations
 
