@@ -114,4 +114,18 @@ PLANTS: Final = (
         "except KeyError:",
         _HTTP,
     ),
+    Plant(
+        "a space after a header makes it differ from the body",
+        "edges/mcp/door.py",
+        "sessions.answer(caller, _trimmed(scope),",
+        "sessions.answer(caller, scope,",
+        _HTTP,
+    ),
+    Plant(
+        "agents are told an address that needs another package",
+        "edges/greeting.py",
+        'if find_spec("mcp") is not None:',
+        "if find_spec is not None:",
+        ("tests/edges/test_greeting.py",),
+    ),
 )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
+import json
 import signal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from mcp import Client, MCPError
@@ -37,6 +41,11 @@ HELLO: dict[str, Any] = {
         "capabilities": {},
         "clientInfo": {"name": "raw", "version": "1"},
     },
+}
+CLIENT: dict[str, Any] = {
+    "protocolVersion": MODERN,
+    "clientInfo": {"name": "raw", "version": "1"},
+    "clientCapabilities": {},
 }
 ACCEPTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -194,6 +203,29 @@ async def test_malformed_requests_are_refused(here: Served, body: bytes, status:
         told = await post(here, body, token=token, **version)
         assert told.status_code == status, (version, told.text[:200])
     assert (await post(here, HELLO, token=token)).status_code == 200
+
+
+async def test_spaces_around_headers_mean_nothing(here: Served) -> None:
+    """A header's value is compared with the body without the spaces around it, as HTTP defines values."""
+    meta = {f"io.modelcontextprotocol/{name}": said for name, said in CLIENT.items()}
+    params = {"name": "get", "arguments": {"key": "a"}, "_meta": meta}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    headers = {
+        **ACCEPTED,
+        "authorization": f"Bearer {await token_for(here)}  ",
+        "mcp-protocol-version": f"  {MODERN}\t",
+        "mcp-method": " tools/call ",
+        "mcp-name": " get  ",
+    }
+
+    def ask() -> tuple[int, bytes]:
+        with contextlib.closing(http.client.HTTPConnection(urlsplit(here.url).netloc)) as connection:
+            connection.request("POST", "/mcp", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    status, told = await asyncio.to_thread(ask)
+    assert (status, b'"success":true' in told) == (200, True), told
 
 
 async def test_other_methods_and_paths(here: Served) -> None:

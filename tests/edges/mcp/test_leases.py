@@ -65,6 +65,13 @@ async def test_agents_on_a_file(clock: ManualClock, tmp_path: Path, mode: str) -
 
 
 @pytest.mark.unmeasured
+async def test_agents_on_postgresql(clock: ManualClock, pg_url: str) -> None:
+    """The same on PostgreSQL."""
+    async with holdfast.open(pg_url, clock=clock, reap=False) as store:
+        judge(await shared(store, clock, rounds=ROUNDS), ROUNDS)
+
+
+@pytest.mark.unmeasured
 async def test_agents_over_http(clock: ManualClock, tmp_path: Path) -> None:
     """The same with two tokens at the door of a service."""
     async with (

@@ -15,6 +15,8 @@ from mcp.client.subscriptions import ResourceUpdated
 
 import holdfast
 from holdfast.edges.cli import run
+from holdfast.edges.mcp.callers import StoreCaller
+from holdfast.edges.mcp.server import Handlers
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.mcp.agents import Agent
 
@@ -54,6 +56,30 @@ async def test_an_agent_works_over_stdio(tmp_path: Path) -> None:
         entry = await store.kv("trivia").get("a")
         assert entry is not None
         assert (entry.value, entry.last_writer) == (3, "bot:tidy")
+
+
+@pytest.mark.unmeasured
+async def test_two_servers_on_one_postgresql(tmp_path: Path, pg_url: str) -> None:
+    """Servers on PostgreSQL share locks and tables, and a subscriber of one hears of changes by the other."""
+    server = command(tmp_path, "--plugin", "trivia", "--url", pg_url)
+    async with holdfast.open(pg_url) as store:
+        tables = store.tables("trivia")
+        await tables.create_table("t", partition_key=("k", "string"))
+        await tables.put_item("t", {"k": "a", "n": 1})
+        caller = StoreCaller(store, store.kv("trivia"))
+        async with Client(server) as far, Client(Handlers(lambda ctx: caller).server()) as near:
+            one, two = Agent(far), Agent(near)
+            held = await one.call("lock_acquire", name="x")
+            assert not (await two.call("lock_acquire", name="x"))["acquired"]
+            fence = {"lock": "x", "token": held["token"] - 1}
+            assert (await two.call("put", key="a", value=1, fence=fence))["error_code"] == "FENCED"
+            assert (await one.call("table_query", table="t", partition_key="a"))["count"] == 1
+            assert (await two.call("counter_add", name="n", by=2))["value"] == 2
+            assert (await one.call("counter_read", name="n"))["value"] == 2
+            async with far.listen(resource_subscriptions=["holdfast://trivia/a"]) as events:
+                await two.call("put", key="a", value=1)
+                async with asyncio.timeout(PATIENCE):
+                    assert await anext(events) == ResourceUpdated("holdfast://trivia/a")
 
 
 NOTHING_OF_US: list[bytes] = [

@@ -16,7 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import extras
-from holdfast.edges.http.api import BODIES, respond
+from holdfast.edges.http.api import respond
+from holdfast.edges.http.bodies import BODIES
 from holdfast.edges.http.connections import STREAM
 from holdfast.edges.http.door import MCP
 from holdfast.edges.http.limits import HttpLimits
@@ -81,7 +82,7 @@ class McpDoor:
         try:
             caller = await self._caller(service, scope)
             sessions = await self._of(caller)
-            await sessions.answer(caller, scope, bodies.receive, answer.send)
+            await sessions.answer(caller, _trimmed(scope), bodies.receive, answer.send)
         except HoldfastError as error:
             service.refused(scope["path"], error)
             if not answer.began:
@@ -188,6 +189,14 @@ class _Answer:
                 self._connection.cut()
             except HoldfastError:
                 continue  # the store can't be asked now
+
+
+def _trimmed(scope: Scope) -> Scope:
+    """Return a request without the spaces after its headers' values, which the parser leaves there.
+
+    The SDK compares headers with the body of the request.
+    """
+    return {**scope, "headers": [(name, said.strip(b" \t")) for name, said in scope["headers"]]}
 
 
 def _named(path: str) -> PathOwner | None:

@@ -6,14 +6,13 @@ rate, its log line and its principal are those of the service. A token is asked 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.endpoint import Endpoint
+from holdfast.edges.intake.inside import answered
 from holdfast.edges.intake.lines import Request
 from holdfast.edges.mcp.callers import TABLE, plain
 from holdfast.edges.nats.callers import TOKEN_SIGN
@@ -25,7 +24,7 @@ from holdfast.wire.subjects import Route
 if TYPE_CHECKING:
     from holdfast.edges.http.api import Service
     from holdfast.edges.http.routes import PathOwner
-    from holdfast.errors import HoldfastError
+    from holdfast.edges.intake.inside import Back
     from holdfast.operators.tokens import Token
     from holdfast.store import Store
 
@@ -62,15 +61,11 @@ class ServedCaller:
         """Queue a call, and wait for its answer."""
         if not self.allows(verb):
             raise PermissionDenied(f"this token does not allow {verb}")
-        answer: asyncio.Future[tuple[dict[str, Any], HoldfastError | None]]
-        answer = asyncio.get_running_loop().create_future()
-        self._service.accept(self._request(verb, fields, partial(_hand_back, answer), table=table))
-        found, error = await answer
-        if error is not None:
-            raise error
-        return plain(found)
+        return plain(
+            await answered(self._service.accept, lambda back: self._request(verb, fields, back, table=table))
+        )
 
-    def _request(self, verb: str, fields: dict[str, Any], back: Any, *, table: bool) -> Request:
+    def _request(self, verb: str, fields: dict[str, Any], back: Back, *, table: bool) -> Request:
         place = self._place
         family = TABLE if table else place.family
         namespace = f"{TABLE}/{self.owner}" if table else place.namespace
@@ -90,12 +85,3 @@ class ServedCaller:
             user=self.user,
             back=back,
         )
-
-
-def _hand_back(
-    answer: asyncio.Future[tuple[dict[str, Any], HoldfastError | None]],
-    fields: dict[str, Any],
-    error: HoldfastError | None,
-) -> None:
-    if not answer.done():  # it is cancelled if the client has gone
-        answer.set_result((fields, error))
