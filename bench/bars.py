@@ -105,6 +105,11 @@ BARS: Final = (
     Bar(group="4", scenario="nats.set.1.p50", over="echo", at_most=2.5),
     Bar(group="5", scenario="embedded.set.128", over="diskcache", at_least=1.5),
     Bar(group="5", scenario="embedded.get.1", over="diskcache", at_least=0.8),
+    Bar(group="cluster", scenario="cluster.set.128", side="cluster", over="sqlite", at_least=0.65),
+    Bar(group="cluster", scenario="cluster.set.128", side="cluster", over="jetstream-kv", at_least=1.5),
+    Bar(group="cluster", scenario="cluster.set.1.p50", side="cluster", at_most=3.5),
+    Bar(group="cluster", scenario="cluster.get.1", side="cluster", over="sqlite", at_least=0.9),
+    Bar(group="cluster", scenario="cluster.fresh.1000000", side="from a snapshot", at_most=30),
     Bar(group="5", scenario="embedded.sync-get.1", side="sync", over=HOLDFAST, at_least=1 / 2.5),
     Bar(group="6", scenario="postgres.set.128", over="asyncpg", at_least=1.5),
     Bar(group="6", scenario="postgres.get.128", over="asyncpg", at_least=1.0),
@@ -124,10 +129,18 @@ BARS: Final = (
     Bar(group="house", scenario="http.get.128", over="starlette echo", at_least=0.6),
     Bar(group="house", scenario="http.set.128", over="starlette echo", at_least=0.4),
     Bar(group="blobs", scenario="blobs.put.megabytes", over="sqlite3", at_least=0.5),
-    Bar(group="blobs", scenario="blobs.get.megabytes", over="sqlite3", at_least=0.5),
+    Bar(group="blobs", scenario="blobs.copy.megabytes", over="sqlite3", at_least=0.5),
+    Bar(group="blobs", scenario="blobs.get.megabytes", over="sqlite3 + sha256", at_least=0.5),
     # What was promised before: a commit serves many callers, and one plugin does not starve another.
     Bar(group="house", scenario="group_commit", side="128 in flight", over="1 in flight", at_least=4),
     Bar(group="house", scenario="fairness.p99", side="beside a flood", over="alone", at_most=3),
+    Bar(
+        group="house",
+        scenario="namespaces.set.128",
+        side="1,000 plugins",
+        over="10 plugins",
+        at_least=0.8,
+    ),
 )
 
 FLOORS: Final = (

@@ -121,9 +121,14 @@ class NatsDoor:
 
 
 class JetStreamDoor:
-    """JetStream's key-value buckets through nats-py: one for each plugin, in files, with the quicker gets."""
+    """JetStream's key-value buckets through nats-py: one for each plugin, in files, with the quicker gets.
 
-    def __init__(self) -> None:
+    Args:
+        replicas: The number of servers that keep each bucket.
+    """
+
+    def __init__(self, *, replicas: int = 1) -> None:
+        self._replicas = replicas
         self._clients: list[Client] = []
         self._buckets: list[KeyValue] = []
 
@@ -137,7 +142,7 @@ class JetStreamDoor:
             try:
                 bucket = await context.key_value(plugin)
             except BucketNotFoundError:
-                bucket = await context.create_key_value(bucket=plugin, direct=True)
+                bucket = await context.create_key_value(bucket=plugin, direct=True, replicas=self._replicas)
             self._clients.append(client)
             self._buckets.append(bucket)
 

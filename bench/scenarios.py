@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench.bars import BARS, FLOORS, Bar
 from bench.blobs import blobs
+from bench.cluster import cluster
+from bench.cluster_days import cluster_failover, cluster_fresh
 from bench.embedded import embedded, group_commit, postgres
 from bench.fanout import watch
 from bench.floors import floors
 from bench.footprint import footprint, footprint_small, startup
 from bench.growth import growth
+from bench.namespaces import namespaces
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.upkeep import cleanup, cleanup_small, tables
@@ -36,6 +39,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         http,
         embedded,
         postgres,
+        namespaces,
         matrix,
         open_loop,
         fairness,
@@ -52,11 +56,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         where,
         growth,
         floors,
+        cluster,
+        cluster_failover,
+        cluster_fresh,
     )
 }
 
 
-FINELY: Final = frozenset({"over_nats", "http", "embedded", "postgres"})
+FINELY: Final = frozenset({"over_nats", "http", "embedded", "postgres", "namespaces"})
 """Those whose bars are ratios of sides: they run in more and shorter turns."""
 
 
@@ -77,6 +84,9 @@ def _bars(*groups: str, growing: bool) -> tuple[Bar, ...]:
 SUITES: Final = {
     "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0, bars=_bars(*"123456", growing=False)),
     "floors": Suite(("floors", "cleanup_small", "footprint_small"), seconds=1.5, bars=FLOORS),
+    "cluster": Suite(
+        ("cluster", "cluster_failover", "cluster_fresh"), seconds=1.0, bars=_bars("cluster", growing=False)
+    ),
     "growth": Suite(("growth",), seconds=2.0, bars=_bars("7", "9", growing=True)),
     "full": Suite(
         (
@@ -85,6 +95,7 @@ SUITES: Final = {
             "http",
             "embedded",
             "postgres",
+            "namespaces",
             "open_loop",
             "fairness",
             "verbs",
