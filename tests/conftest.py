@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = [
+    "tests.browser_fixtures",
     "tests.collecting",
     "tests.hanging",
+    "tests.http_fixtures",
     "tests.interrupts",
     "tests.nats_fixtures",
     "tests.patience",

@@ -21,6 +21,9 @@ LOCKS = (LOCK, *(ROOT / "tools" / f"{name}.lock" for name in ("installer", "supp
 PROJECT = ROOT / "pyproject.toml"
 ITSELF = "holdfast-kv (pyproject.toml)"
 """How the lock file names Holdfast where it, or one of its extras, asks for a package."""
+VENDORED = ROOT / "src/holdfast/edges/console/static/vendor/VENDOR.md"
+VENDOR_CELLS = ("file", "from", "version", "licence", "sha256")
+"""The columns of the list of vendored files."""
 SPEC = "1.6"
 """The version of CycloneDX that is written."""
 
@@ -66,7 +69,7 @@ def sbom() -> str:
         written = run("cyclonedx_py", *command)
     if written.returncode:
         sys.exit(f"supply: cyclonedx-bom failed with exit code {written.returncode}:\n{written.stderr}")
-    bill = with_dependencies(json.loads(written.stdout), ours)
+    bill = with_scripts(with_dependencies(json.loads(written.stdout), ours), VENDORED.read_text("utf-8"))
     return json.dumps(bill, indent=2, sort_keys=True) + "\n"
 
 
@@ -83,6 +86,40 @@ def with_dependencies(bill: dict[str, Any], ours: list[Package]) -> dict[str, An
     wants = {name: sorted(refs[one.name] for one in ours if name in one.wanted_by) for name in refs}
     edges = [{"ref": refs[name], "dependsOn": wants[name]} for name in sorted(refs)]
     return bill | {"components": parts, "dependencies": edges}
+
+
+def with_scripts(bill: dict[str, Any], listed: str) -> dict[str, Any]:
+    """Return the bill with the scripts that the console ships, from the list of vendored files."""
+    scripts = [script for line in listed.splitlines() if (script := scripted(line)) is not None]
+    itself = bill["metadata"]["component"]["bom-ref"]
+    refs = [script["bom-ref"] for script in scripts]
+    edges = [
+        edge | {"dependsOn": edge["dependsOn"] + refs} if edge["ref"] == itself else edge
+        for edge in bill["dependencies"]
+    ]
+    own = [{"ref": ref, "dependsOn": []} for ref in refs]
+    return bill | {"components": bill["components"] + scripts, "dependencies": edges + own}
+
+
+def scripted(line: str) -> dict[str, Any] | None:
+    """Return the component that a line of the list of vendored files tells of; None if it is no script."""
+    cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+    if len(cells) != len(VENDOR_CELLS) or not cells[0].endswith(".js"):
+        return None
+    told = dict(zip(VENDOR_CELLS, cells, strict=True))
+    named = re.match(r"npm package ([\w.@/-]+),", told["from"])
+    if named is None:
+        sys.exit(f"supply: {VENDORED.name} does not say from which npm package {told['file']} is.")
+    purl = f"pkg:npm/{named[1]}@{told['version']}"
+    return {
+        "bom-ref": purl,
+        "hashes": [{"alg": "SHA-256", "content": told["sha256"]}],
+        "licenses": [{"license": {"id": one}} for one in re.findall(r"([\w.-]+) \(", told["licence"])],
+        "name": named[1],
+        "purl": purl,
+        "type": "library",
+        "version": told["version"],
+    }
 
 
 def audit() -> int:

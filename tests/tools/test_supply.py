@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
 import subprocess
@@ -65,15 +66,21 @@ def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_bill_of_materials(tmp_path: Path) -> None:
-    """`./dev sbom` writes valid CycloneDX with every shipped package, its hashes and its dependencies."""
+    """`./dev sbom` writes valid CycloneDX: every shipped package and script, with hashes and edges."""
     done = dev("sbom")
     if done.returncode and "installing" in done.stderr:
         pytest.skip(f"the tool can't be installed here: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
     bill = json.loads(done.stdout)
     shipped = {one.name: one for one in SUPPLY["shipped"]((ROOT / "requirements.lock").read_text())}
-    assert {part["name"] for part in bill["components"]} == set(shipped)
-    for part in bill["components"]:
+    [script] = [part for part in bill["components"] if part["purl"].startswith("pkg:npm/")]
+    packages = [part for part in bill["components"] if part is not script]
+    assert {part["name"] for part in packages} == set(shipped)
+    held = (ROOT / "src/holdfast/edges/console/static/vendor/preact.js").read_bytes()
+    assert script["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(held).hexdigest()}]
+    assert [one["license"]["id"] for one in script["licenses"]] == ["Apache-2.0", "MIT"]
+    assert any(script["bom-ref"] in edge["dependsOn"] for edge in bill["dependencies"])
+    for part in packages:
         assert part["version"] in shipped[part["name"]].pin
         assert part["purl"].startswith(f"pkg:pypi/{part['name']}@")
     assert bill["metadata"]["component"]["name"] == "holdfast-kv"

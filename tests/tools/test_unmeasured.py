@@ -46,7 +46,7 @@ for one in (inner, outer):
     print(*sorted(line.removeprefix("def ") for line in seen if line.startswith("def ")))
 """
 
-INHERITED = """
+KIT = """
 import pytest
 
 class Kit:
@@ -54,6 +54,18 @@ class Kit:
     def test_b(self): ...
     @pytest.mark.parametrize("case", ["x", "y"])
     def test_c(self, case): ...
+
+"""
+
+CHEAPEST = """
+from kit import Kit
+
+class TestCheapest(Kit): ...
+"""
+
+INHERITED = """
+import pytest
+from kit import Kit
 
 class TestFirst(Kit): ...
 class TestSecond(Kit): ...
@@ -86,10 +98,12 @@ def test_nothing_is_measured_in_the_block(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["after after_in_a_thread before", ""]
 
 
-def test_a_test_of_all_engines_is_measured_on_one(tmp_path: Path) -> None:
-    """Every test of the kit is measured, each on one engine, and the engines take turns."""
+def test_a_test_of_all_engines_is_measured_on_two(tmp_path: Path) -> None:
+    """Every test of the kit is measured on the cheapest engine and on one of the others in turn."""
     folder = tmp_path / "conformance"
     folder.mkdir()
+    (tmp_path / "kit.py").write_text(KIT)
+    (folder / "test_memory.py").write_text(CHEAPEST)
     (folder / "test_engines.py").write_text(INHERITED)
     (folder / "conftest.py").write_text(MARKED)
     quiet = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
@@ -104,7 +118,7 @@ def test_a_test_of_all_engines_is_measured_on_one(tmp_path: Path) -> None:
             "-p",
             "no:cacheprovider",
         ],
-        env=quiet | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=quiet | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -112,5 +126,6 @@ def test_a_test_of_all_engines_is_measured_on_one(tmp_path: Path) -> None:
     )
     measured = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("measured ")]
     assert sorted(measured) == [
+        *(f"TestCheapest::{test}" for test in ("test_a", "test_b", "test_c[x]", "test_c[y]")),
         *("TestFirst::test_a", "TestFirst::test_c[x]", "TestSecond::test_b", "TestSecond::test_c[y]"),
     ]

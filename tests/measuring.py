@@ -1,0 +1,204 @@
+"""The record of the tests that coverage is measured of: those that add to what cheaper ones run already.
+
+Law: no code is left out of the report, and no new test is left out of the measurement. The record has a line
+for every file: a digest of the names of its tests, then the tests that add a line or branch. A file that the
+record does not have, or that has other tests by now, is measured whole. `./dev test --measure-all` ignores
+the record and then writes it anew, by this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import heapq
+import json
+import os
+import sqlite3
+import sys
+import time
+import zlib
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from coverage import Coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+RECORD: Final = Path(__file__).with_name("measured.txt")
+VARIABLE: Final = "HOLDFAST_MEASURE_ALL"
+"""Names the folder that a run which ignores the record leaves its costs in."""
+PROCESSES: Final = "COVERAGE_PROCESS_CONFIG"
+"""With this in its environment a new Python process measures itself."""
+WHOLE: Final = ("decide", "rules", "errors", "engines/sql/orm")
+"""The parts that have to be covered whole: each of their lines is measured in two tests, if two reach it."""
+_LEAST: Final = 0.001
+"""Seconds that even the cheapest test costs."""
+
+
+class Known(NamedTuple):
+    """What the record has of a file."""
+
+    digest: str
+    adding: frozenset[str]
+
+
+class Cost(NamedTuple):
+    """The seconds of processor that a test took, and whether it was measured."""
+
+    test: str
+    seconds: float
+    measured: bool
+
+
+def name_of(item: pytest.Item) -> str:
+    """The name of a test, the same for all its cases, such as tests/unit/test_x.py::TestKind::test_rule."""
+    return item.nodeid.partition("[")[0]
+
+
+def digest_of(names: Iterable[str]) -> str:
+    """A digest of the names of the tests of a file."""
+    return f"{zlib.crc32(' '.join(sorted(set(names))).encode()):08x}"
+
+
+def read(record: Path) -> dict[str, Known]:
+    """The record by file, empty if there is none."""
+    text = record.read_text() if record.exists() else ""
+    parts = [line.split() for line in text.replace("\n ", " ").splitlines()]
+    return {
+        file: Known(digest, frozenset(f"{file}::{test}" for test in adding))
+        for file, digest, *adding in parts
+    }
+
+
+def that_add_nothing(items: Sequence[pytest.Item], record: Mapping[str, Known]) -> Iterator[pytest.Item]:
+    """The tests of which the record knows that they add nothing."""
+    files = defaultdict(list)
+    for item in items:
+        files[name_of(item).partition("::")[0]].append(item)
+    for file, found in files.items():
+        known = record.get(file)
+        if known is not None and known.digest == digest_of(map(name_of, found)):
+            yield from (item for item in found if name_of(item) not in known.adding)
+
+
+@contextlib.contextmanager
+def noted(item: pytest.Item) -> Iterator[None]:
+    """Keep apart what a test runs, also in the processes that it starts, and note its cost."""
+    name, running = name_of(item), Coverage.current()
+    # What processes cost is known when they have been waited for, so that the time that passes stands for it.
+    clock = time.process_time if PROCESSES not in os.environ else time.perf_counter
+    began = clock()
+    if running is not None:
+        running.switch_context(name)
+    if (config := os.environ.get(PROCESSES)) is not None:
+        of_processes = json.loads(base64.b64decode(config)) | {"context": name}
+        os.environ[PROCESSES] = base64.b64encode(json.dumps(of_processes).encode()).decode()
+    try:
+        yield
+    finally:
+        if config is not None:
+            os.environ[PROCESSES] = config
+        if running is not None:
+            running.switch_context("")
+        cost = Cost(name, clock() - began, running is not None)
+        with (Path(os.environ[VARIABLE]) / f"{os.getpid()}.costs").open("a") as file:
+            print(json.dumps(cost), file=file)
+
+
+def choose(reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int) -> list[str]:
+    """Choose tests that together reach what all of them reach: the next one is the cheapest per new way.
+
+    Args:
+        reached: What each test reaches, one bit for each way from a line to the next.
+        costs: What each test costs.
+        twice: The bits that two tests shall reach, where two do.
+    """
+    once, again = 0, 0
+    for bits in reached.values():
+        again |= once & bits & twice
+        once |= bits
+
+    def price(test: str) -> float:
+        new = reached[test] & (once | again)
+        return (costs.get(test, 0.0) + _LEAST) / new.bit_count() if new else float("inf")
+
+    chosen, waiting = [], [(price(test), test) for test in sorted(reached)]
+    heapq.heapify(waiting)
+    while waiting:
+        _, test = heapq.heappop(waiting)
+        now = price(test)
+        if waiting and now > waiting[0][0]:  # others took a part of it; what costs nothing more comes first
+            if now < float("inf"):
+                heapq.heappush(waiting, (now, test))
+        elif now < float("inf"):
+            chosen.append(test)
+            once, again = once & ~reached[test], again & (once | ~reached[test])
+    return chosen
+
+
+class Reached:
+    """What the tests of a run reached, from the data of coverage."""
+
+    def __init__(self) -> None:
+        self._bits: dict[tuple[str, int, int], int] = {}
+        self.tests: dict[str, int] = defaultdict(int)
+        self.twice = 0
+
+    def add(self, data: Path) -> None:
+        """Add what a file of data holds."""
+        query = (
+            "SELECT context.context, file.path, fromno, tono FROM arc"
+            " JOIN context ON context.id = context_id JOIN file ON file.id = file_id"
+        )
+        with contextlib.closing(sqlite3.connect(data)) as connection:
+            for test, *way in connection.execute(query):
+                self.tests[test] |= 1 << self._number(*way)
+
+    def _number(self, file: str, start: int, end: int) -> int:
+        number = self._bits.setdefault((file, start, end), len(self._bits))
+        _, _, inside = file.rpartition("src/holdfast/")
+        if any(inside == f"{part}.py" or inside.startswith(f"{part}/") for part in WHOLE):
+            self.twice |= 1 << number
+        return number
+
+
+def lines_of(costs: Sequence[Cost], adding: Iterable[str]) -> list[str]:
+    """The record of the files that have a measured test."""
+    names, chosen = defaultdict(set), set(adding)
+    for cost in costs:
+        names[cost.test.partition("::")[0]].add(cost.test)
+    measured = {cost.test.partition("::")[0] for cost in costs if cost.measured}
+    return [_line(file, names[file], names[file] & chosen) for file in sorted(measured)]
+
+
+def _line(file: str, names: Iterable[str], adding: Iterable[str]) -> str:
+    adding = sorted(test.removeprefix(f"{file}::") for test in adding)
+    return "\n    ".join([f"{file} {digest_of(names)}", *adding])
+
+
+def main(folder: Path, *files: str) -> None:
+    """Write the record from the costs in a folder and the data of coverage."""
+    costs = [
+        Cost(*json.loads(line)) for file in folder.glob("*.costs") for line in file.read_text().splitlines()
+    ]
+    seconds: dict[str, float] = defaultdict(float)
+    for cost in costs:
+        seconds[cost.test] += cost.seconds if cost.measured else 0.0
+    reached = Reached()
+    for file in files:
+        reached.add(Path(file))
+    free = reached.tests.pop("", 0)  # runs whatever is measured, such as the definitions
+    tests = {test: bits & ~free for test, bits in reached.tests.items()}
+    adding = choose(tests, seconds, twice=reached.twice)
+    RECORD.write_text("\n".join(lines_of(costs, adding)) + "\n")
+    took, all_took = sum(seconds[test] for test in adding), sum(seconds.values())
+    print(f"measured from now on: {len(adding)} of {len(tests)} tests, {took:.0f} of {all_took:.0f} s")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,118 @@
+"""Coverage is measured of the tests that add to the others, and of every test that is not known yet."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests import measuring
+from tests.measuring import Cost, Known, choose, digest_of, lines_of, read, that_add_nothing
+from tests.tools.front_door import front_door
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+FILE = "tests/unit/test_x.py"
+
+
+def _items(*names: str) -> list[Any]:
+    return [SimpleNamespace(nodeid=f"{FILE}::{name}") for name in names]
+
+
+def _known(names: list[str], adding: list[str]) -> dict[str, Known]:
+    return {FILE: Known(digest_of(f"{FILE}::{name}" for name in names), frozenset(adding))}
+
+
+def _left_out(names: list[str], record: dict[str, Known]) -> list[str]:
+    return [item.nodeid.partition("::")[2] for item in that_add_nothing(_items(*names), record)]
+
+
+def test_a_test_that_is_known_to_add_nothing_is_left_out() -> None:
+    """All cases of a test that adds something are measured, and no case of one that adds nothing."""
+    record = _known(["test_a", "test_b"], [f"{FILE}::test_a"])
+    assert _left_out(["test_a[x]", "test_a[y]", "test_b[x]", "test_b[y]"], record) == [
+        "test_b[x]",
+        "test_b[y]",
+    ]
+
+
+def test_a_file_that_changed_is_measured_whole() -> None:
+    """A new, renamed or removed test has its whole file measured, until the record is written anew."""
+    record = _known(["test_a", "test_b"], [f"{FILE}::test_a"])
+    for names in (["test_a", "test_b", "test_new"], ["test_a", "test_renamed"], ["test_b"]):
+        assert _left_out(names, record) == []
+    assert _left_out(["test_a", "test_b"], {}) == []
+
+
+def test_cheap_tests_come_first() -> None:
+    """Together the chosen tests reach what all reach, and a dear test is chosen only for what is its own."""
+    reached = {"dear": 0b0111, "cheap": 0b0011, "same": 0b0011, "alone": 0b1000, "nothing": 0}
+    costs = {"dear": 5.0, "cheap": 1.0, "same": 2.0, "alone": 9.0}
+    assert choose(reached, costs, twice=0) == ["cheap", "dear", "alone"]
+    assert choose({"dear": 0b0011, "cheap": 0b0011}, costs, twice=0) == ["cheap"]
+
+
+def test_what_must_be_covered_whole_is_reached_twice() -> None:
+    """A second test is chosen for it, if there is one."""
+    reached = {"first": 0b01, "second": 0b01, "third": 0b01, "only": 0b10}
+    costs = {"first": 1.0, "second": 2.0, "third": 3.0, "only": 1.0}
+    assert sorted(choose(reached, costs, twice=0b11)) == ["first", "only", "second"]
+
+
+def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """A file has a line if one of its tests was measured, also when none of them adds anything."""
+    costs = [
+        Cost(f"{FILE}::test_a", 1.0, measured=True),
+        Cost(f"{FILE}::TestKind::test_b", 1.0, measured=True),
+        Cost("tests/docs/test_y.py::test_c", 1.0, measured=False),
+        Cost("tests/wire/test_z.py::test_d", 1.0, measured=True),
+    ]
+    record = tmp_path / "measured.txt"
+    record.write_text("\n".join(lines_of(costs, [f"{FILE}::TestKind::test_b"])))
+    assert read(record) == {
+        FILE: Known(digest_of([costs[0].test, costs[1].test]), frozenset({f"{FILE}::TestKind::test_b"})),
+        "tests/wire/test_z.py": Known(digest_of([costs[3].test]), frozenset()),
+    }
+    assert read(tmp_path / "none") == {}
+
+
+def test_the_record_is_made_from_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ways that run without any test make no test worth measuring."""
+    with closing(sqlite3.connect(tmp_path / "data")) as data, data:
+        data.execute("CREATE TABLE context (id, context)")
+        data.execute("CREATE TABLE file (id, path)")
+        data.execute("CREATE TABLE arc (file_id, context_id, fromno, tono)")
+        data.execute("INSERT INTO file VALUES (1, 'src/holdfast/rules.py')")
+        names = ["", f"{FILE}::test_a", f"{FILE}::test_b"]
+        data.executemany("INSERT INTO context VALUES (?, ?)", enumerate(names))
+        data.executemany("INSERT INTO arc VALUES (1, ?, ?, 9)", [(0, 1), (1, 1), (1, 2), (2, 1)])
+    costs = [Cost(f"{FILE}::test_a", 1.0, measured=True), Cost(f"{FILE}::test_b", 0.1, measured=True)]
+    (tmp_path / "1.costs").write_text("\n".join(json.dumps(cost) for cost in costs))
+    monkeypatch.setattr(measuring, "RECORD", tmp_path / "measured.txt")
+    measuring.main(tmp_path, str(tmp_path / "data"))
+    assert (tmp_path / "measured.txt").read_text().split()[2:] == ["test_a"]
+
+
+def test_measuring_all_writes_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`./dev test --measure-all` runs the whole suite, notes costs, and renews the record if it passed."""
+    door, ran = front_door(tmp_path), []
+    monkeypatch.setenv("HOLDFAST_MEASURE_ALL", "replaced and restored")
+    monkeypatch.setattr(door, "ensure", door.PRIVATE.mkdir)
+    monkeypatch.setattr(door, "coverage_gaps", lambda report: [])
+
+    def run(*command: str) -> int:
+        ran.append(command)
+        door.COVERAGE.write_text('{"files": {}}')
+        return 0
+
+    monkeypatch.setattr(door, "run", run)
+    assert door.test(["--measure-all"]) == 0
+    assert [command[0] for command in ran] == ["pytest", "python"]
+    assert "--measure-all" not in ran[0]
+    assert ran[1][1:] == ("-m", "tests.measuring", str(door.COSTS), ".coverage")
+    assert door.COSTS.is_dir()
