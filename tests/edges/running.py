@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 
+from tests.forking import Forked, fork
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -30,8 +31,59 @@ PATIENCE = 60.0
 LAST_LINE = "Ctrl-C stops."
 
 
+class ForkedProcess:
+    """A `holdfast` that was forked, with what of an asyncio process is used here."""
+
+    def __init__(self, forked: Forked, stdout: asyncio.StreamReader) -> None:
+        self.stdout = stdout
+        self.pid = forked.pid
+        self.send_signal = forked.send_signal
+        self._forked = forked
+
+    @classmethod
+    async def start(cls, arguments: list[str], env: dict[str, str], cwd: Path, stderr: int) -> ForkedProcess:
+        """Fork it; what it prints can be read."""
+        reader, writer = os.pipe()
+        try:
+            forked = fork("holdfast", arguments, env=env, cwd=cwd, streams=(0, writer, stderr))
+        finally:
+            os.close(writer)
+        stdout = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reader, "rb", buffering=0)
+        )
+        return cls(forked, stdout)
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or None as long as it runs."""
+        return self._forked.poll()
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        if self._forked.poll() is None:
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(self._forked, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(self._forked)
+        return self._forked.wait()
+
+    async def communicate(self) -> tuple[bytes, None]:
+        """Wait for its end; what else it printed."""
+        rest = await self.stdout.read()
+        await self.wait()
+        return rest, None
+
+
 class Up:
-    """The process, where it listens, and what it said."""
+    """The process, where it listens, and what it said.
+
+    It is forked; an interpreter is started only for a subclass that says so or that calls another command.
+    """
+
+    started = False
 
     def __init__(self, home: Path, arguments: tuple[object, ...], variables: dict[str, str]) -> None:
         self.home = home
@@ -40,7 +92,8 @@ class Up:
         self.said: list[str] = []
         self._arguments = arguments
         self._variables = variables
-        self._process: Process | None = None
+        self._process: Process | ForkedProcess | None = None
+        self.module = "holdfast"
 
     @property
     def pid(self) -> int:
@@ -61,14 +114,7 @@ class Up:
     async def start(self) -> None:
         """Start it, and wait until it has said what there is to say."""
         self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "stderr").open("wb") as errors:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command(),
-                env=self._environment(),
-                cwd=self.home,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-            )
+        self._process = await self._run()
         assert self._process.stdout is not None
         self.said = []
         while LAST_LINE not in self.said:
@@ -78,12 +124,20 @@ class Up:
 
     async def ended(self) -> tuple[int, str]:
         """Start it, though it can't be: its exit code, and the last line that it complained with."""
-        with self.home.joinpath("stderr").open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *self._command(), env=self._environment(), cwd=self.home, stderr=errors
-            )
-        code = await asyncio.wait_for(process.wait(), PATIENCE)
+        process = await self._run()
+        await asyncio.wait_for(process.communicate(), PATIENCE)
+        assert process.returncode is not None
+        code = process.returncode
         return code, self.complaints.splitlines()[-1]
+
+    async def _run(self) -> Process | ForkedProcess:
+        command, env = self._command(), self._environment()
+        with (self.home / "stderr").open("wb") as errors:
+            if not self.started and command[:3] == [sys.executable, "-m", "holdfast"]:
+                return await ForkedProcess.start(command[3:], env, self.home, errors.fileno())
+            return await asyncio.create_subprocess_exec(
+                *command, env=env, cwd=self.home, stdout=asyncio.subprocess.PIPE, stderr=errors
+            )
 
     async def stop(self, number: int = signal.SIGINT) -> int:
         """Tell it to stop, and wait: its exit code."""
@@ -106,7 +160,7 @@ class Up:
 
     def _command(self) -> list[str]:
         ports = ["--nats-port", str(self.nats_port), "--http-port", str(self.http_port)]
-        return [sys.executable, "-m", "holdfast", "up", *ports, *map(str, self._arguments)]
+        return [sys.executable, "-m", self.module, "up", *ports, *map(str, self._arguments)]
 
     def _environment(self) -> dict[str, str]:
         unwanted = ("HOLDFAST_", "NATS_", "PYTHONDONTWRITEBYTECODE")
@@ -114,6 +168,12 @@ class Up:
         # A busy machine may take longer than the usual second to begin with a request.
         own = {"XDG_DATA_HOME": str(self.home), "HOLDFAST_DEADLINE_MS": "60000"}
         return kept | own | self._variables
+
+
+class StartedUp(Up):
+    """One that an interpreter is started for: its memory and its speed are those that users see."""
+
+    started = True
 
 
 @contextlib.asynccontextmanager
@@ -125,7 +185,23 @@ async def holdfast_up(home: Path, *arguments: object, **variables: str) -> Async
         *arguments: What else it is called with.
         **variables: What else is in its environment.
     """
-    up = Up(home, arguments, variables)
+    async with _running(Up(home, arguments, variables)) as up:
+        yield up
+
+
+@contextlib.asynccontextmanager
+async def started_up(
+    home: Path, *arguments: object, module: str = "holdfast", **variables: str
+) -> AsyncIterator[Up]:
+    """The same, with an interpreter that is started for it, and that may run another module."""
+    started = StartedUp(home, arguments, variables)
+    started.module = module
+    async with _running(started) as up:
+        yield up
+
+
+@contextlib.asynccontextmanager
+async def _running(up: Up) -> AsyncIterator[Up]:
     await up.start()
     try:
         yield up

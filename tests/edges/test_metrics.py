@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast.edges.intake.request_log import Operation
 from holdfast.edges.monitoring.metrics import VERBS, Metrics
+from holdfast.engine import ClusterFigures
 from holdfast.handles.recipes.retry import Retry
+from holdfast.operators.holdings import Survey
 from holdfast.pace import IN_COMPANY
 from tests.edges.measuring import measured
 from tests.edges.running import ask
@@ -295,8 +297,10 @@ async def test_buckets_are_cumulative(tmp_path: Path) -> None:
     assert buckets["+Inf"] == "4.0"
 
 
-async def test_the_reference_lists_every_metric(tmp_path: Path) -> None:
+async def test_the_reference_lists_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page names every metric of ours with its type and labels' meaning, and none that is not there."""
+    figures = ClusterFigures(nodes=1, skew=0.0, behind={0: 0}, leads={0: True}, stopped={0: False})
+    monkeypatch.setattr(Survey, "cluster", lambda survey: figures)
     async with holdfast.open(tmp_path / "state.db", reap=False) as store:
         text = (await Metrics("holdfast", store).exposition()).decode()
     shown = dict(re.findall(r"^# TYPE (holdfast_\S+) (\S+)$", text, re.MULTILINE))

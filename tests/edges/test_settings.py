@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast.edges.cli.commands.up import up
+from holdfast.edges.configured import defaults_of, settings_of
 from holdfast.edges.nats.service import Settings
-from holdfast.edges.serve import defaults_of, settings_of
 from holdfast.edges.settings import pages
 from holdfast.edges.settings.read import read_config, shown
 from holdfast.edges.settings.table import SETTINGS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges import serve
+from holdfast.edges.opening import opened
 from holdfast.edges.settings.read import read_config
 from tests.edges.running import Up
 
@@ -41,7 +41,7 @@ def _spoil(path: Path) -> None:
 
 async def _open(path: Path, **settings: Any) -> None:
     config = read_config(environment={}, db=str(path), data_dir=str(path.parent), **settings)
-    async with serve._opened(config, print) as store:
+    async with opened(config, print, asyncio.Event()) as store:
         await store.ready()
 
 
@@ -76,6 +76,6 @@ async def test_other_engines_look_after_themselves(tmp_path: Path, caplog: pytes
     """A store that is no file is served at once."""
     caplog.set_level(logging.INFO)
     config = read_config(environment={}, db="memory://", data_dir=str(tmp_path))
-    async with serve._opened(config, print) as store:
+    async with opened(config, print, asyncio.Event()) as store:
         await store.ready()
     assert "was checked" not in caplog.text

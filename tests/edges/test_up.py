@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.server_config import SERVICE, Permissions
-from tests.edges.running import PATIENCE, Up, ask, holdfast_up, plain_client, until_status
+from tests.edges.running import PATIENCE, Up, ask, holdfast_up, plain_client, started_up, until_status
 from tests.nats import nats_server
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ async def test_a_plain_client_is_served_and_the_data_survives(tmp_path: Path) ->
     assert up.said[1] == f"Data  {tmp_path / 'holdfast' / 'holdfast.db'} (keys: 2, namespaces: 1)"
 
 
+@pytest.mark.unmeasured
 async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> None:
     """The URL, the data and the HTTP address are printed, and the one command to try does what it says."""
     async with holdfast_up(tmp_path) as up:
@@ -64,6 +65,7 @@ async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> No
         assert f"NATS  {up.url}\n" in said
         assert "\nOpen  any process on this machine can read, write and administer all data, and take" in said
         assert f"HTTP  http://127.0.0.1:{up.http_port}/" in said
+        assert f"\nMCP   http://127.0.0.1:{up.http_port}/mcp, for agents with the token" in said
         tried = re.search(r"^Try +(holdfast .+)$", said, re.MULTILINE)
         asked = re.search(r"request (\S+) with (\{.*\})", said)
         assert tried is not None
@@ -78,6 +80,7 @@ async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> No
     assert found["value"] == "hello"
 
 
+@pytest.mark.unmeasured
 async def test_everything_that_was_accepted_is_answered(tmp_path: Path) -> None:
     """On SIGTERM requests that reached the service are executed and answered before it ends with code 0."""
     async with holdfast_up(tmp_path) as up, plain_client(up.url) as client:
@@ -159,6 +162,7 @@ async def until_logged(up: Up, pattern: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.unmeasured
 async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
     """A service that has lost its server ends as soon as it is told to, with code 0."""
     async with nats_server() as server, holdfast_up(tmp_path, "--nats", server.url) as up:
@@ -167,6 +171,7 @@ async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
         assert await asyncio.wait_for(up.stop(signal.SIGTERM), 10) == 0
 
 
+@pytest.mark.unmeasured
 async def test_plugins_are_kept_apart_with_a_generated_configuration(tmp_path: Path) -> None:
     """With `nats_config` and the service's seed, each plugin on the bus reaches its own keys alone."""
     permissions = Permissions(["trivia", "quotes"], mode="permissions", own_connection=["trivia"])
@@ -186,8 +191,11 @@ async def test_plugins_are_kept_apart_with_a_generated_configuration(tmp_path: P
     assert [reply["version"] for reply in written] == list(range(1, 21))
     assert found == {"success": True, "exists": False}
     assert stats["defaults"] == {"quota_bytes": 1_000_000_000, "rate_limit": 5_000}
+    denied = [line["message"] for line in up.log if "instances" in line["message"]]
+    assert not denied, "the service may tell its other instances how it is"
 
 
+@pytest.mark.unmeasured
 async def test_a_default_quota_holds_over_nats(tmp_path: Path) -> None:
     """What a plugin has kept counts, the refusal says what to do, and clients see the default."""
     large = "x" * 20_000
@@ -212,6 +220,7 @@ async def test_a_default_quota_holds_over_nats(tmp_path: Path) -> None:
     assert seen.parts.letters == stats["parts"]["letters"]
 
 
+@pytest.mark.unmeasured
 async def test_the_log_is_json_without_values(tmp_path: Path) -> None:
     """Away from a terminal each line is JSON with the fields of its record, and never with a value."""
     async with holdfast_up(tmp_path, "--log-level", "debug") as up:
@@ -269,12 +278,14 @@ async def test_a_file_in_the_form_of_older_programs_is_read(tmp_path: Path) -> N
     assert {line["logger"] for line in up.log} == {"holdfast.service"}
 
 
+@pytest.mark.unmeasured
 async def test_a_server_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
     """A file that a setting names and that can't be read is one line with the setting."""
     code, line = await Up(tmp_path, ("--nats-config", "none.conf"), {}).ended()
     assert (code, line) == (2, "holdfast: nats_config: none.conf can't be read")
 
 
+@pytest.mark.unmeasured
 async def test_http_can_be_turned_off(tmp_path: Path) -> None:
     """With port 0 nothing is served over HTTP, and nothing said of it."""
     up = Up(tmp_path, (), {})
@@ -284,15 +295,17 @@ async def test_http_can_be_turned_off(tmp_path: Path) -> None:
     assert not any(line.startswith("HTTP") for line in up.said)
 
 
+@pytest.mark.unmeasured
 async def test_it_is_small_when_idle(tmp_path: Path) -> None:
     """The whole service, after its first requests, stays below 100 MB of resident memory."""
-    async with holdfast_up(tmp_path) as up:
+    async with started_up(tmp_path) as up:
         _, text = await up.http("/metrics")
     found = re.search(r"^process_resident_memory_bytes (\S+)$", text, re.MULTILINE)
     assert found is not None
     assert float(found[1]) < MEGABYTES * 1024 * 1024
 
 
+@pytest.mark.unmeasured
 async def test_a_setting_says_how_many_plugins_have_metrics_of_their_own(tmp_path: Path) -> None:
     """With `metrics_plugins` so many plugins are shown by name, and all requests of the others together."""
     async with holdfast_up(tmp_path, HOLDFAST_METRICS_PLUGINS="2") as up:

@@ -1,7 +1,8 @@
 """The message that `holdfast up` prints once everything runs: data, addresses, and a command to try.
 
-Law: the command works as printed in the shell that started `up`, and no secret is printed. Where a secret is
-needed, the command names the file or the variable that holds it.
+Law: the command works as printed in the shell that started `up`, and no lasting secret is printed. Where one
+is needed, the command names the file or the variable that holds it. The link to the console has a secret that
+works once, and is printed only on a terminal.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,6 +18,7 @@ from urllib.parse import quote as escaped
 from urllib.parse import urlencode
 
 from holdfast import masking
+from holdfast.edges.http.door import MCP
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.edges.settings.read import open_mode, shown, variable_of
 
@@ -42,16 +45,30 @@ class Caller(NamedTuple):
 
 
 def greeting(
-    config: Config, url: str, namespaces: Sequence[Stats], *, no_key: HoldfastError | None = None
+    config: Config,
+    url: str,
+    namespaces: Sequence[Stats],
+    *,
+    no_key: HoldfastError | None = None,
+    once: str | None = None,
 ) -> Iterator[str]:
     """Yield the lines to print for a service at this NATS URL.
 
-    `no_key` is the reason why audited writes are refused, if they are.
+    `no_key` is the reason why audited writes are refused, if they are. `once` is the secret of a link to the
+    console, if a person reads the lines.
     """
     keys = sum(stats.keys for stats in namespaces)
     yield "Holdfast is up."
-    yield f"Data  {shown(config.db)} (keys: {keys}, namespaces: {len(namespaces)})"
+    where = (
+        shown(config.db)
+        if config.cluster is None
+        else f"{config.cluster}, with a replica in {config.data_dir}"
+    )
+    yield f"Data  {where} (keys: {keys}, namespaces: {len(namespaces)})"
     yield f"NATS  {masking.shown(url)}"
+    if config.cluster is not None:
+        log = quote(f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}")
+        yield f"      ({program()} cluster status --url {log} shows the cluster)"
     if no_key is not None:
         yield f"Key   audited writes are refused: {no_key.message}"
     exposed = open_mode(config)
@@ -60,6 +77,7 @@ def greeting(
         yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
     if config.http_port:
         yield from _http(config, open_mode=exposed is not None)
+        yield from _console(config, open_mode=exposed is not None, once=once)
     yield from _to_try(config, url)
     yield "Ctrl-C stops."
 
@@ -67,11 +85,34 @@ def greeting(
 def _http(config: Config, *, open_mode: bool) -> Iterator[str]:
     """Yield where HTTP is served, and who needs a token there."""
     scheme = "https" if config.http_tls_cert else "http"
-    yield f"HTTP  {scheme}://{config.http_host}:{config.http_port}/v1, /readyz and /metrics"
+    address = f"{scheme}://{config.http_host}:{config.http_port}"
+    yield f"HTTP  {address}/v1, /readyz and /metrics"
     near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
     yield f"      ({near}: {program()} token create)"
     if not config.http_tls_cert and not is_loopback(config.http_host):
         yield "      (without TLS, so tokens and data can be read on the network: see http_tls_cert)"
+    if find_spec("mcp") is not None:
+        yield f"MCP   {address}{MCP}, {_agents(open_mode=open_mode)}"
+
+
+def _console(config: Config, *, open_mode: bool, once: str | None) -> Iterator[str]:
+    """Yield where the console is, and how to log in there."""
+    if not config.console:
+        return
+    near = is_loopback(config.http_host)
+    address = f"{'https' if config.http_tls_cert else 'http'}://{config.http_host}:{config.http_port}/"
+    if once is None or open_mode or not near:
+        login = "it needs no login on this machine" if open_mode and near else "log in with a token"
+        yield f"Look  {address} ({login})"
+    else:
+        yield f"Look  {address}ui/login?once={once}"
+        yield "      (this link works once, within ten minutes and on this machine; after that use a token)"
+
+
+def _agents(*, open_mode: bool) -> str:
+    """Return for whom the address of the MCP server is."""
+    with_token = "for agents with the token of a plugin or project"
+    return f"{with_token}; {MCP}/kv/{PLUGIN} needs none on this machine" if open_mode else with_token
 
 
 def _to_try(config: Config, url: str) -> Iterator[str]:

@@ -13,50 +13,50 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 import holdfast
-from holdfast import private
-from holdfast.audit.keyring import FileKeyring
+from holdfast.edges.configured import http_limits_of, settings_of
+from holdfast.edges.console.door import ConsoleDoor
+from holdfast.edges.console.hour import Hour
+from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.sessions import BrowserSessions
+from holdfast.edges.console.visits import Instruments
+from holdfast.edges.following import MovesFollower, ServedStore, open_served
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
-from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server, tls_context
-from holdfast.edges.intake.lines import Limits
 from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
+from holdfast.edges.nats.cluster_server import cluster_config, in_cluster, joined, server_name
 from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.nats.service import NatsService
 from holdfast.edges.settings.addresses import public_url
-from holdfast.edges.settings.read import keys_of, open_mode, shown
-from holdfast.errors import DatabaseError, HoldfastError, ValidationError
-from holdfast.registry import engine_for
-from holdfast.store import Store
+from holdfast.edges.settings.read import open_mode, shown
+from holdfast.edges.settings.sources import settings_in_force
+from holdfast.errors import HoldfastError, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 
     from holdfast.edges.settings.table import Config
 
-__all__ = ["mappings", "serve", "settings_of", "shown"]
+__all__ = ["mappings", "serve", "shown"]
 
-QUOTA_BYTES: Final = 1_000_000_000
-RATE_LIMIT: Final = 5_000
-"""The default quota and rate of a namespace, where the NATS server isolates plugins."""
 PAUSE: Final = 1.0
 """Seconds to wait before restarting a NATS server that exited."""
 
@@ -67,35 +67,83 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
-    """Serve a store until SIGINT or SIGTERM.
+async def serve(
+    config: Config, *, sources: Mapping[str, str] | None = None, say: Callable[[str], None] = _say
+) -> None:
+    """Serve a store until SIGINT or SIGTERM, also at the place to which it moves meanwhile.
+
+    Args:
+        config: The settings.
+        sources: The source of each setting that was given, which the console shows.
+        say: Prints a line for the person who started it.
 
     Raises:
         HoldfastError: The store cannot be opened or another process writes to it, a port is taken, or NATS
             cannot be reached.
     """
     logs.configure(config.log_level, config.service_log_level)
+    config = in_cluster(config)
     _log.info("starting")
     stop = _stop_signal()
-    async with contextlib.AsyncExitStack() as outliving, _opened(config, say) as store:
+    async with _log_kept(config, say, stop) as own, contextlib.AsyncExitStack() as lasting:
+        served: ServedStore | None = await open_served(config, say, stop)
+        found = [] if own is None else [own]
+
+        async def nats() -> str:
+            if not found:
+                found.append(await lasting.enter_async_context(_bus(config)))
+            return found[0]
+
+        sessions = BrowserSessions()
+        while served is not None:
+            following = MovesFollower(served, say, stop)
+            await _serve(served, following, nats, sources=sources or {}, sessions=sessions, say=say)
+            served = following.next
+    _log.info("stopped")
+    say("Holdfast has stopped. The data stays.")
+
+
+async def _serve(
+    served: ServedStore,
+    following: MovesFollower,
+    nats: Callable[[], Awaitable[str]],
+    *,
+    sources: Mapping[str, str],
+    sessions: BrowserSessions,
+    say: Callable[[str], None],
+) -> None:
+    """Serve one store until the service is to stop, or the store has moved and the next one is open.
+
+    `nats` returns the address of NATS. A NATS server of our own is started when it is first asked for.
+    """
+    config, store = served.config, served.store
+    async with contextlib.AsyncExitStack() as outliving, served.stack:
         health = Health(store)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
         limits = http_limits_of(config)
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
+        hour = Hour(metrics, store.now)
+        settings = tuple(settings_in_force(config, sources))
+        prefix = config.subject_prefixes[0]
+        instances = Instances(health, metrics, store.survey().cluster, prefix=prefix)
+        parts = Instruments(health=health, metrics=metrics, hour=hour, instances=instances, settings=settings)
+        console = ConsoleDoor(guard, sessions, parts) if config.console else None
         if config.http_port:
             names = (config.http_host, *config.http_hosts)
-            app = Door(application(health, metrics), names=names, api=api, mcp=mcp)
+            app = Door(application(health, metrics), names=names, api=api, mcp=mcp, console=console)
             tls = tls_context(config.http_tls_cert, config.http_tls_key) if config.http_tls_cert else None
-            served = http_server(app, host=config.http_host, port=config.http_port, tls=tls, limits=limits)
-            await outliving.enter_async_context(served)
-        url = await outliving.enter_async_context(_bus(config))
+            listening = http_server(app, host=config.http_host, port=config.http_port, tls=tls, limits=limits)
+            await outliving.enter_async_context(listening)
+        url = await nats()
         links = health.links = metrics.links = [
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
         async with (
             _services(config, store, links, url=url, metrics=metrics) as service,
-            _answering(api, mcp, service),
+            _answering(api, mcp, console, service),
+            _task(hour.run(), name="holdfast hour"),
+            _task(instances.run(links[0].client), name="holdfast instances"),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
         ):
@@ -104,109 +152,29 @@ async def serve(config: Config, *, say: Callable[[str], None] = _say) -> None:
                 config.kv_cleanup_interval_seconds,
             )
             store.announce(public_url(config, url))
-            for line in greeting(config, url, await store.namespaces(), no_key=await store.key_trouble()):
+            once = sessions.link() if config.console and sys.stdout.isatty() else None
+            said = greeting(
+                config, url, await store.namespaces(), no_key=await store.key_trouble(), once=once
+            )
+            for line in said:
                 say(line)
             _spare_the_collector()
-            await stop.wait()
-            health.stopping = True
-    _log.info("stopped")
-    say("Holdfast has stopped. The data stays.")
-
-
-def settings_of(config: Config) -> Settings:
-    """Return the settings of the NATS service."""
-    return Settings(
-        prefixes=config.subject_prefixes,
-        reply_mode=config.reply_mode,
-        payload_dialect=config.payload_dialect,
-        request_users=config.request_users,
-        events=config.events,
-        deadline_ms=config.deadline_ms,
-        slow_seconds=config.slow_ms / 1000,
-        slow_walk_seconds=config.slow_list_ms / 1000,
-        slow_kept=config.slow_log_size,
-        rate=config.rate_limit,
-        strict_fields=config.strict_fields,
-        limits=Limits(
-            waiting=config.max_waiting,
-            waiting_bytes=config.max_waiting_bytes,
-            all_waiting_bytes=config.max_all_waiting_bytes,
-            under_way=config.max_under_way,
-            all_under_way=config.max_all_under_way,
-        ),
-    )
-
-
-def http_limits_of(config: Config) -> HttpLimits:
-    """Return the limits of the HTTP door."""
-    return HttpLimits(
-        body_bytes=config.http_max_body_bytes,
-        head_bytes=config.http_max_head_bytes,
-        connections=config.http_max_connections,
-        watches=config.http_max_watches,
-        request_seconds=config.http_request_seconds,
-        idle_seconds=config.http_idle_seconds,
-        answer_seconds=config.http_answer_seconds,
-    )
-
-
-def defaults_of(config: Config) -> holdfast.Policy | None:
-    """Return the default limits for policies that set none; by default no limits in open mode."""
-    apart = config.reply_mode != "open"
-    quota, rate = config.default_quota_bytes, config.default_rate_limit
-    if quota is None and apart:
-        quota = QUOTA_BYTES
-    if rate is None and apart:
-        rate = RATE_LIMIT
-    if not quota and not rate:
-        return None
-    return holdfast.Policy(quota_bytes=quota or None, rate_limit=rate or None)
+            _share_the_interpreter()
+            await following.wait()
+            health.stopping = following.next is None
 
 
 @contextlib.asynccontextmanager
-async def _opened(config: Config, say: Callable[[str], None]) -> AsyncIterator[holdfast.Store]:
-    """Open the store and check that it accepts writes."""
-    if "://" not in config.db:
-        _make_folder(Path(config.db).parent)
-    engine = engine_for(config.db, keys_of(config))
-    if isinstance(engine.keys, FileKeyring):
-        engine.keys.tell = say
-    interval, defaults = config.kv_cleanup_interval_seconds, defaults_of(config)
-    async with Store(engine, sweep_interval=interval, defaults=defaults) as store:
-        if not store.capabilities.batching:
-            raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
-        await store.ready()
-        await _require_sound(store, config)
-        _log.info("cleanup of expired entries started")
-        yield store
-    _log.info("cleanup of expired entries stopped")
-
-
-async def _require_sound(store: holdfast.Store, config: Config) -> None:
-    """Check for corruption within the configured time, and refuse to serve a corrupt store."""
-    seconds, where = config.startup_check_seconds, shown(config.db)
-    found = await store.examine(seconds=seconds) if seconds else None
-    if found is None:
+async def _log_kept(
+    config: Config, say: Callable[[str], None], stop: asyncio.Event
+) -> AsyncIterator[str | None]:
+    """Run the NATS server that keeps a cluster's log, on a machine that is part of one. Yield its address."""
+    if config.cluster is None:
+        yield None
         return
-    if found.troubles:
-        raise DatabaseError(
-            f"{where} is corrupt: {found.troubles[0]}. Run holdfast doctor --deep --url {quote(where)} to "
-            "see all that is wrong, and restore a backup. To serve it as is, set startup_check_seconds to 0"
-        )
-    if not found.complete:
-        _log.info(
-            "checked %s for %g s and skipped the rest; holdfast doctor --deep checks all of it",
-            where,
-            seconds,
-        )
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        private.make_folder(folder)
-    except OSError as error:
-        reason = (error.strerror or "it can't be used").lower()
-        raise ValidationError(f"db: the folder {folder} can't be created: {reason}", field="db") from None
+    async with _bus(config) as url:
+        await joined(config, say, stop)
+        yield url
 
 
 @contextlib.asynccontextmanager
@@ -216,8 +184,10 @@ async def _bus(config: Config) -> AsyncIterator[str]:
         yield config.nats
         return
     told = mappings(config) if config.nats_config is None else _readable(config.nats_config)
-    folder = Path(config.data_dir) / "nats"
-    async with NatsServer(folder, port=config.nats_port, config=told) as server:
+    folder, name = Path(config.data_dir) / "nats", None
+    if config.cluster is not None:
+        told, name = cluster_config(config, folder, told), server_name(config, folder)
+    async with NatsServer(folder, port=config.nats_port, config=told, name=name) as server:
         keeper = asyncio.create_task(_keep(server), name="holdfast nats-server")
         try:
             yield server.url
@@ -301,13 +271,19 @@ async def _services(
 
 
 @contextlib.asynccontextmanager
-async def _answering(api: Api, mcp: McpDoor, service: NatsService) -> AsyncIterator[None]:
+async def _answering(
+    api: Api, mcp: McpDoor, console: ConsoleDoor | None, service: NatsService
+) -> AsyncIterator[None]:
     """Pass requests over HTTP on to a service."""
     api.service = mcp.service = service
+    if console is not None:
+        console.service = service
     try:
         yield
     finally:
         api.service = None
+        if console is not None:
+            console.service = None
         await mcp.aclose()
 
 
@@ -350,6 +326,15 @@ def _spare_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _share_the_interpreter() -> None:
+    """Let threads take turns in the interpreter after half a millisecond instead of five.
+
+    During a set, the loop and the thread that commits release the interpreter some ten times, for the file
+    and for sockets. Beside a thread that reads a long list, they would wait for five milliseconds each time.
+    """
+    sys.setswitchinterval(0.0005)
 
 
 def _stop_signal() -> asyncio.Event:

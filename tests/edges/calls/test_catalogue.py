@@ -68,7 +68,7 @@ async def test_requests_and_replies_are_as_declared(nats_server: NatsServer, tmp
             assert list(verb.shape.unknown(request)) == [], (family, name)
             reply = await caller.ask(subject(family, name), request)
             assert reply.pop("success") is True, (family, name, reply)
-            letter = reply.get("letter", letter)
+            letter = reply["letter"] if name == "escalate" else letter
             msgspec.convert(reply, verb.reply)
 
 
@@ -123,7 +123,7 @@ async def test_every_field_that_is_read_is_declared(tmp_path: Path) -> None:
         for family, name, fields in SCRIPT:
             noted = Noted(filled(fields, path=str(tmp_path / "copy"), letter=letter))
             reply = await called(store, family, FAMILIES[family][name], noted)
-            letter = reply.get("letter", letter)
+            letter = reply["letter"] if name == "escalate" else letter
             seen.setdefault((family, name), set()).update(noted.names)
     seen["admin", "rescue"].add("number")  # asked for instead of a path
     for (family, name), names in seen.items():

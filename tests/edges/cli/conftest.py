@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import docstring_parser
 import pytest
-from cyclopts import App, ArgumentCollection
 
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.edges import cli as command_line
 from tests.edges.nats.ground import serving
+from tests.forking import fork
 from tests.nats import nats_server
-from tests.unmeasured import unmeasured
+from tests.parsing import quick_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,29 +36,8 @@ PROGRAM = [sys.executable, "-m", "holdfast"]
 
 @pytest.fixture(scope="session", autouse=True)
 def parser() -> Iterator[None]:
-    """Have the library that parses commands do less: the tests wait for it longer than for our own code.
-
-    It parses each docstring once and makes the script of each shell's completion once: both never change.
-    Coverage is not measured while it reads the signature of a command, since that calls nothing of ours.
-    """
-    made: dict[str | None, str] = {}
-    make, assemble = App.generate_completion, App.assemble_argument_collection
-
-    def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
-        if shell not in made:
-            made[shell] = make(self, prog_name=prog_name, shell=shell)
-        return made[shell]
-
-    def assemble_argument_collection(self: App, **options: Any) -> ArgumentCollection:
-        with unmeasured():
-            return assemble(self, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            docstring_parser, "parse_from_object", functools.cache(docstring_parser.parse_from_object)
-        )
-        patch.setattr(App, "generate_completion", generate_completion)
-        patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
+    """Have the library that parses commands do less."""
+    with quick_parser():
         yield
 
 
@@ -113,8 +91,21 @@ class Program:
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
 
-    def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+    def __call__(self, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, in a process that is forked."""
+        words = [*map(str, arguments)]
+        with contextlib.ExitStack() as stack:
+            given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+            given.write(stdin.encode())
+            given.seek(0)
+            streams = (given.fileno(), out.fileno(), err.fileno())
+            code = fork("holdfast", words, env=self.environment, streams=streams).wait(timeout=60)
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+
+    def run(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, in an interpreter that is started for it."""
         return subprocess.run(
             [*PROGRAM, *map(str, arguments)],
             env=self.environment,

@@ -318,4 +318,4 @@ def _over_nats(cli: Cli, url: str, out: Path) -> None:
     assert len(out.read_text(encoding="utf-8").splitlines()) == 3
     assert "where the service runs" in cli("audit", "verify", "--file", out, *on).err
     assert "ttl_default\t60\n" in cli.did("namespace", "show", *on).out
-    assert cli.did("namespace", "list", *on).out.startswith("kv/jobs\t1\t2\t2\t")
+    assert cli.did("namespace", "list", *on).out.startswith("kv/jobs\t1\t2\t1\t")

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import docstring_parser
 import msgspec
 import pytest
+from cyclopts import App
 
 from holdfast.edges.cli.app import app
 from holdfast.edges.cli.commands.commands import known_commands, shown_command
 from holdfast.edges.cli.exit_codes import EXIT_CODES
+from tests.parsing import ASSEMBLE
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
@@ -45,6 +47,7 @@ def test_each_docstring_is_parsed_once(cli: Cli, monkeypatch: pytest.MonkeyPatch
         return parse(thing)
 
     monkeypatch.setattr(docstring_parser, "parse_from_object", counting)
+    monkeypatch.setattr(App, "assemble_argument_collection", ASSEMBLE)
     cli.did("commands", "--json")
     assert len(parsed) > 50
     assert set(parsed.values()) == {1}
@@ -68,8 +71,8 @@ def test_a_command_says_what_it_takes(told: dict[str, dict[str, Any]]) -> None:
 def test_a_command_says_whether_it_destroys(told: dict[str, dict[str, Any]]) -> None:
     """A command that may delete destroys, and asks before it does; one that reads or only writes does not."""
     destroying = {name for name, one in told.items() if one["destroys"]}
-    assert {"delete", "batch", "table delete", "flag clear", "blob delete"} <= destroying
-    assert destroying.isdisjoint({"get", "set", "list", "restore", "stats", "export", "commands"})
+    assert {"delete", "batch", "table delete", "flag clear", "blob delete", "copy", "restore"} <= destroying
+    assert destroying.isdisjoint({"get", "set", "list", "backup", "stats", "export", "commands"})
 
 
 def test_people_get_a_table(cli: Cli, told: dict[str, dict[str, Any]]) -> None:

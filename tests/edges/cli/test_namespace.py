@@ -37,11 +37,12 @@ def test_show(cli: Cli) -> None:
 
 def test_set_every_field(cli: Cli) -> None:
     """Each field of a policy has an option, and a switch has its opposite."""
-    numbers = [name for name in FIELDS if name not in ("ttl_required", "trash", "audit")]
+    numbers = [name for name in FIELDS if name not in ("ttl_required", "trash", "audit", "reveal")]
     asked = dict.fromkeys(numbers, 60) | {"max_value_bytes": 65_536}
     options = [word for name in numbers for word in (f"--{name.replace('_', '-')}", str(asked[name]))]
+    options += ["--reveal", "never"]
     told = cli.did("namespace", "set", *options, "--ttl-required", "--trash", "--audit", "--json").json
-    expected = asked | dict.fromkeys(("ttl_required", "trash", "audit"), True)
+    expected = asked | dict.fromkeys(("ttl_required", "trash", "audit"), True) | {"reveal": "never"}
     assert told == {"namespace": "kv/jobs", "policy": expected}
     off = cli.did("namespace", "set", "--no-ttl-required", "--no-trash", "--no-audit", "--json").json[
         "policy"

@@ -38,15 +38,15 @@ def test_heavy_libraries_are_not_imported(program: Program, url: str) -> None:
 
 def test_exit_codes_of_the_process(program: Program) -> None:
     """Scripts see the outcome: data on stdout, the reason on stderr, the kind of failure in the exit code."""
-    missing = program("get", "k")
+    missing = program.run("get", "k")
     assert (missing.returncode, missing.stdout) == (3, "")
     assert missing.stderr == "holdfast: there is no key 'k'\n"
-    stored = program("set", "k", "-", input='{"from":"stdin"}')
+    stored = program.run("set", "k", "-", input='{"from":"stdin"}')
     assert (stored.returncode, stored.stdout, stored.stderr) == (0, "1\n", "")
-    conflict = program("set", "k", "1", "--if-version", "0", "--json")
+    conflict = program.run("set", "k", "1", "--if-version", "0", "--json")
     assert (conflict.returncode, conflict.stdout) == (4, "")
     assert json.loads(conflict.stderr)["current"]["value"] == {"from": "stdin"}
-    usage = program("set", "k")
+    usage = program.run("set", "k")
     assert (usage.returncode, usage.stdout) == (2, "")
     assert "holdfast set --help" in usage.stderr
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.edges.cli.conftest import Cli, Program
+    from tests.forking import Forked
 
 PROMPT = b"holdfast jobs>"
 BEGUN = b"\x1b[?2004h"
@@ -52,7 +53,7 @@ NASTY = (
 class Seat:
     """Somebody at a prompt."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+    def __init__(self, process: Forked, terminal: int) -> None:
         self.process = process
         self._terminal = terminal
         self._shown = b""

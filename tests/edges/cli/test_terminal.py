@@ -8,13 +8,13 @@ import os
 import pty
 import re
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
-from tests.edges.cli.conftest import PROGRAM, fill
+from tests.edges.cli.conftest import fill
+from tests.forking import Forked, fork
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Program
@@ -27,13 +27,11 @@ class Terminal:
         self._program = program
         self._variables = {"TERM": "xterm", "COLUMNS": str(columns), **variables}
 
-    def start(self, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+    def start(self, *arguments: str) -> tuple[Forked, int]:
         """Begin a command, and give the end of the terminal at which one reads."""
         reader, writer = pty.openpty()
         environment = self._program.environment | self._variables
-        process = subprocess.Popen(
-            [*PROGRAM, *arguments], env=environment, stdin=writer, stdout=writer, stderr=writer
-        )
+        process = fork("holdfast", arguments, env=environment, streams=(writer, writer, writer))
         os.close(writer)
         return process, reader
 
@@ -91,35 +89,36 @@ DRAWING = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 """What rich itself tells a terminal, to set colours and to move about."""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "list",
-        "list --long",
-        "list --json",
-        "get KEY",
-        "get TEXT --raw",
-        "get KEY --long",
-        "get KEY --json",
-        "get KEY --long --json",
-        "history KEY",
-        "history KEY --json",
-        "trash list",
-        "trash list --json",
-        "audit log",
-        "audit log --json",
-        "audit export",
-        "export",
-    ],
+COMMANDS = (
+    "list",
+    "list --long",
+    "list --json",
+    "get KEY",
+    "get TEXT --raw",
+    "get KEY --long",
+    "get KEY --json",
+    "get KEY --long --json",
+    "history KEY",
+    "history KEY --json",
+    "trash list",
+    "trash list --json",
+    "audit log",
+    "audit log --json",
+    "audit export",
+    "export",
 )
-def test_nothing_commands_the_terminal(program: Program, url: str, command: str) -> None:
+
+
+@pytest.mark.unmeasured
+def test_nothing_commands_the_terminal(program: Program, url: str) -> None:
     """Keys, values and writers show as they are and do nothing, whatever a plugin wrote."""
     key = f"k{NASTY}"
     asyncio.run(_written(url, key))
-    arguments = [{"KEY": key, "TEXT": "text"}.get(word, word) for word in command.split()]
-    shown = DRAWING.sub("", Terminal(program, columns=400).show(*arguments))
-    assert HARMFUL.search(shown.replace("\r\n", "\n")) is None
-    assert "\\u202e" in shown
+    for command in COMMANDS:
+        arguments = [{"KEY": key, "TEXT": "text"}.get(word, word) for word in command.split()]
+        shown = DRAWING.sub("", Terminal(program, columns=400).show(*arguments))
+        assert HARMFUL.search(shown.replace("\r\n", "\n")) is None, command
+        assert "\\u202e" in shown, command
 
 
 async def _written(url: str, key: str) -> None:

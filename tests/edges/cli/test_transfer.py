@@ -158,6 +158,7 @@ def test_a_dry_run_changes_nothing(cli: Cli, url: str) -> None:
         "written": 1,
         "expired": 1,
         "skipped": 0,
+        "policy_set": False,
     }
     assert cli.did("stats", "--plugin", "jobs", "--json").json["version"] == 0
     bad = cli("import", "-", "--dry-run", stdin=lines([HEADER, "x", entry_line(1), "y"]))

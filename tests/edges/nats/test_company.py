@@ -1,4 +1,4 @@
-"""A plugin beside another one whose requests are expensive: it waits for one of them at the most."""
+"""A plugin beside another one whose requests are expensive: it does not wait for them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from holdfast.engines.memory import MemoryEngine
 from tests.edges.nats.ground import PATIENCE, Gated, calling, serving, until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.edges.nats.server import NatsServer
     from holdfast.engine import Scan, Scanned
 
@@ -72,3 +74,23 @@ async def test_a_set_waits_for_one_expensive_call_at_the_most(nats_server: NatsS
         assert all(other.fields["success"] for other in others)
         assert answer.position <= 2
         assert engine.groups == [1] * (FLOOD + 1)
+
+
+async def test_a_set_is_answered_while_an_expensive_call_is_decided(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """On a real file, a set that arrives right after calls of a thousand writes is answered before them."""
+    async with (
+        serving(nats_server.url, storage=str(tmp_path / "store.db"), settings=SETTINGS),
+        calling(nats_server.url) as caller,
+        asyncio.timeout(PATIENCE),
+    ):
+        await caller.ask("db.kv.quiet.set", {"key": "k", "value": 1})
+        begun = {
+            "first": await caller.begin("db.kv.flood.set_many", {"items": ITEMS}),
+            "second": await caller.begin("db.kv.flood.set_many", {"items": ITEMS}),
+            "quiet": await caller.begin("db.kv.quiet.set", {"key": "k", "value": 2}),
+        }
+        answers = dict(zip(begun, await asyncio.gather(*begun.values()), strict=True))
+    assert all(answer.fields["success"] for answer in answers.values())
+    assert sorted(answers, key=lambda name: answers[name].position) == ["quiet", "first", "second"]

@@ -128,7 +128,7 @@ async def test_the_dialects_escalate(caller: Caller, ear: Ear) -> None:
         ({"request": {"key": "k"}}, "MISSING_FIELD", "value"),
         ({"request": {"key": "", "value": 1}}, "VALIDATION_ERROR", "key"),
         ({"request": {"key": "k", "value": 1}}, "MISSING_FIELD", "request.request_id"),
-        ({"request": SET | {"value": "x" * 600_000}}, "VALUE_TOO_LARGE", "value"),
+        ({"request": SET | {"value": "x" * 700_000}}, "VALUE_TOO_LARGE", "value"),
         ({"verb": "set_many", "request": {"items": []}}, "VALIDATION_ERROR", "request"),
         ({"error_code": None}, "MISSING_FIELD", "error_code"),
         ({"error_code": "NO_SUCH"}, "VALIDATION_ERROR", "error_code"),

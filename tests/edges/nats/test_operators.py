@@ -25,9 +25,10 @@ WEB = {"namespace": "semantic/acme/web"}
 
 async def test_a_policy_says_who_set_it(caller: Caller, running: Running) -> None:
     """Every field of a policy can be set and read; the audit names the operator, or whom the request says."""
-    policy = {"audit": True, "ttl_default": 60, "ttl_min": 1, "ttl_max": 100, "ttl_required": True}
+    policy: dict[str, object] = {"audit": True, "ttl_default": 60, "ttl_min": 1, "ttl_max": 100}
     policy |= {"trash": True, "trash_retention": 9, "journal_retention": 9, "audit_retention": 9}
     policy |= {"quota_keys": 9, "quota_bytes": 9_000, "max_value_bytes": 90_000, "rate_limit": 9}
+    policy |= {"reveal": "never", "ttl_required": True}
     of = {"namespace": "kv/trivia"}
     assert await caller.ask("db.admin.set_policy", {**of, "policy": policy}) == {
         "success": True,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.edges.nats import service
-from holdfast.edges.nats.service import MOST_SINGLE
+from holdfast.edges.intake import large
+from holdfast.edges.intake.large import LONG, MOST_SINGLE
 from holdfast.wire import dialects, payload
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def test_control_a_service_that_reads_all(
     caller: Caller, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the limit the request is read, and only then refused."""
-    monkeypatch.setattr(service, "MOST_SINGLE", 10**9)
+    monkeypatch.setattr(large, "MOST_SINGLE", 10**9)
     refused = await caller.ask("db.kv.trivia.set", {"key": "k", "value": "x" * MOST_SINGLE})
     assert refused["error_code"] == "VALUE_TOO_LARGE"
     assert max(read) > MOST_SINGLE
@@ -73,3 +74,23 @@ async def test_a_value_at_the_limit_of_a_policy_fits(caller: Caller) -> None:
     assert (await caller.ask("db.kv.trivia.set", told))["success"]
     assert (await caller.ask("db.kv.trivia.get", {"key": "k" * 255}))["value"] == large
     assert (await caller.ask("db.kv.trivia.get_many", {"keys": ["k" * 255]}))["results"][0]["value"] == large
+
+
+async def test_no_garbage_is_collected_while_a_long_request_is_started(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of a value are not searched for garbage, and collecting goes on after each request."""
+    collects: dict[int, bool] = {}
+    fields_of = payload.fields_of
+
+    def noted(data: bytes) -> dict[str, Any]:
+        collects[len(data)] = gc.isenabled()
+        return fields_of(data)
+
+    monkeypatch.setattr(dialects, "fields_of", noted)
+    await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1})
+    await caller.ask("db.kv.trivia.set", {"key": "k", "value": [[]] * LONG})
+    assert (await caller.ask("db.kv.trivia.set", {"key": 1, "value": "x" * LONG}))["success"] is False
+    assert [collected for size, collected in collects.items() if size > LONG] == [False, False]
+    assert {collected for size, collected in collects.items() if size <= LONG} == {True}
+    assert gc.isenabled()

@@ -20,8 +20,11 @@ from tests.edges.nats.ground import PATIENCE, Answer, Gated, calling, serving, u
 REQUESTS = 500
 
 
-async def test_everything_accepted_is_answered(nats_server: NatsServer) -> None:
+async def test_everything_accepted_is_answered(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """stop() returns when all that was taken has been executed and answered, and no sooner."""
+    monkeypatch.setattr(draining, "ANSWERING", PATIENCE)
     engine = Gated()
     settings = Settings(limits=Limits(under_way=16), deadline_ms=60_000)
     async with (
@@ -46,6 +49,37 @@ async def test_everything_accepted_is_answered(nats_server: NatsServer) -> None:
         assert all(answer.fields["success"] for answer in answers)
         assert engine.executed == REQUESTS
         assert (running.service.waiting, running.service.under_way) == (0, 0)
+
+
+async def test_what_waits_for_too_long_is_refused(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flood of accepted requests holds up the end for a bounded time: the rest is refused, and not done."""
+    monkeypatch.setattr(draining, "ANSWERING", 0.05)
+    engine = Gated()
+    settings = Settings(limits=Limits(under_way=16), deadline_ms=60_000)
+    async with (
+        serving(nats_server.url, engine=engine, settings=settings) as running,
+        calling(nats_server.url) as caller,
+    ):
+        engine.gate.clear()
+        begun = [
+            await caller.begin("db.kv.trivia.set", {"key": f"k{number}", "value": number})
+            for number in range(REQUESTS)
+        ]
+        await caller.client.flush()
+        stopping = asyncio.create_task(running.service.stop())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+            assert not stopping.done()
+            engine.gate.set()
+            await stopping
+            answers = await asyncio.gather(*begun)
+        done = [answer.fields["success"] for answer in answers]
+        assert done == [True] * 16 + [False] * (REQUESTS - 16)
+        assert {answer.fields["error_code"] for answer in answers[16:]} == {"UNAVAILABLE"}
+        assert (engine.executed, running.service.waiting, running.service.under_way) == (16, 0, 0)
+        assert f"before executing {REQUESTS - 16} requests" in caplog.text
 
 
 async def test_the_last_change_is_told(nats_server: NatsServer) -> None:

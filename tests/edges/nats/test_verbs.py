@@ -292,3 +292,12 @@ async def test_a_fence_refuses_the_last_holder(ask: Trivia) -> None:
     await ask("batch", writes=[{"guard": "l"}])
     refused = await ask("set", key="k", value=2, fence={"lock": "l", "token": first})
     assert (refused["success"], refused["error_code"]) == (False, "FENCED")
+
+
+async def test_every_reveal_is_answered_anew(caller: Caller) -> None:
+    """A reveal is a read: sent again with the same request id, it shows the entry as it is by then."""
+    asked = {"key": "a", "why": "OPS-1", "request_id": "r"}
+    for value in (1, 2):
+        await caller.ask("db.kv.trivia.set", {"key": "a", "value": value})
+        answer = await caller.ask("db.kv.trivia.reveal", asked)
+        assert (answer["success"], answer["value"]) == (True, value)

@@ -49,11 +49,14 @@ def messages(reply: dict[str, Any]) -> list[str]:
 
 
 async def refusals(caller: Caller, verb: str, *, semantic: bool) -> list[str]:
-    """What a caller is told who sends a verb with odd values for its fields."""
+    """What a caller is told who sends a verb with odd values for its fields.
+
+    Each field is given every odd value, by one half of the verbs or by the other.
+    """
     asked: list[tuple[str, dict[str, Any] | bytes]] = []
     spell = camel if semantic else str
     for name in FIELDS:
-        for odd in ODD:
+        for odd in ODD[VERBS.index(verb) % 2 :: 2]:
             given = {**USUAL, name: odd, "semantics": odd if name == "semantics" else {"purpose": "x"}}
             fields = {spell(each): value for each, value in given.items()}
             put = "put" if verb == "set" else verb

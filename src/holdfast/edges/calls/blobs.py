@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
 
 SHARED: Final = (
-    *("list", "changes", "history", "stats", "ready", "get_ttl"),
+    *("reveal", "list", "changes", "history", "stats", "ready", "get_ttl"),
     *("set_ttl", "remove_ttl", "restore", "delete", "delete_many", "delete_prefix"),
 )
 """The verbs that blobs share with keys."""

@@ -34,6 +34,12 @@ Truncated = Annotated[bool, Meta(description="Whether there is more.")]
 NextCursor = Annotated[str | None, Meta(description="Goes on after this page; `null` at the end.")]
 Next = Annotated[int | None, Meta(description="The `after` of the following call; `null` at the end.")]
 
+Why = Annotated[
+    str,
+    Meta(description="Why a person looks at the value, at most 500 characters; the audit records it."),
+]
+Viewer = Annotated[str, Meta(description="Who looks at the value; the name in the subject if not given.")]
+
 
 class CallFields(Struct, kw_only=True):
     """The fields of every call."""

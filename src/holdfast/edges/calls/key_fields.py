@@ -29,6 +29,8 @@ from holdfast.edges.calls.fields import (
     Ttl,
     TtlSeconds,
     Version,
+    Viewer,
+    Why,
     WriteFields,
 )
 from holdfast.model import Change, Semantics
@@ -42,6 +44,13 @@ class KeyFields(CallFields, kw_only=True):
     """A call about one key."""
 
     key: Key
+
+
+class RevealFields(KeyFields, kw_only=True):
+    """The fields of `reveal`."""
+
+    why: Why | UnsetType = UNSET
+    last_writer: Viewer | UnsetType = UNSET
 
 
 class GetManyFields(CallFields, kw_only=True):

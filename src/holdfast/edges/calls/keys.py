@@ -42,6 +42,7 @@ from holdfast.edges.calls.key_fields import (
     KeyFields,
     ListFields,
     ListReply,
+    RevealFields,
     SetFields,
     SetManyFields,
     SetManyReply,
@@ -52,6 +53,7 @@ from holdfast.edges.calls.key_fields import (
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles.key_calls import WRITES, provenance
 from holdfast.handles.keys import selected
+from holdfast.handles.reveals import revealed
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after
 from holdfast.verbs.cursors import cursor_after
@@ -71,6 +73,17 @@ async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     key = kv.verbs.key(required(fields, "key"))
     row, _ = await kv.store.get_at(kv.namespace, key)
     return row_fields(key, row)
+
+
+async def _reveal(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry to a person. The command checks the policy, and records it in the audit."""
+    command = kv.verbs.reveal(
+        required(fields, "key"),
+        why=fields.get("why"),
+        writer=fields.get("last_writer"),
+        deadline=fields.get("deadline"),
+    )
+    return row_fields(command.key, await revealed(kv.store.execute, command, command.key))
 
 
 async def _exists(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +231,14 @@ VERBS: Final = catalogue(
         fields=KeyFields,
         reply=ExistsReply,
         answer=_exists,
+    ),
+    Verb(
+        name="reveal",
+        help="Return an entry to a person, who says why; the audit records it.",
+        fields=RevealFields,
+        reply=EntryReply,
+        answer=_reveal,
+        writes=True,
     ),
     Verb(
         name="get_ttl",

@@ -22,6 +22,8 @@ from holdfast.edges.calls.fields import (
     NextCursor,
     Purpose,
     Truncated,
+    Viewer,
+    Why,
     WriteFields,
 )
 from holdfast.model import Letter, Policy, Semantics, SlowRequest, Stats, TrashEntry
@@ -55,6 +57,9 @@ class AuditFields(NamespaceFields, kw_only=True):
 
     after: After | UnsetType = UNSET
     limit: Limit | UnsetType = UNSET
+    reverse: Annotated[
+        bool | UnsetType, Meta(description="Return the newest first, those before the number `after`.")
+    ] = UNSET
     prefix: Prefix | UnsetType = UNSET
     last_writer: LastWriter | UnsetType = UNSET
     op: Annotated[str | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
@@ -123,6 +128,13 @@ class LetterFields(NamespaceFields, kw_only=True):
     """A call about one dead letter."""
 
     number: Annotated[int, Meta(description="The number of the letter.")]
+
+
+class RevealLetterFields(LetterFields, kw_only=True):
+    """The fields of `deadletter_reveal`."""
+
+    why: Why | UnsetType = UNSET
+    last_writer: Viewer | UnsetType = UNSET
 
 
 class RescueFields(CallFields, kw_only=True):
@@ -221,6 +233,12 @@ class DeadlettersReply(Struct, kw_only=True, forbid_unknown_fields=True):
     letters: Annotated[list[Letter], Meta(description="Letters, oldest first.")]
     count: Count
     next: Next
+
+
+class RevealedLetterReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to `deadletter_reveal`."""
+
+    letter: Annotated[Letter | None, Meta(description="The letter; `null` if there is none.")]
 
 
 class RetriedReply(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -34,6 +34,8 @@ from holdfast.edges.calls.operator_fields import (
     RemovedReply,
     RescueFields,
     RetriedReply,
+    RevealedLetterReply,
+    RevealLetterFields,
     SetPolicyFields,
     SlowlogFields,
     SlowlogReply,
@@ -138,6 +140,7 @@ async def _audit(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     page = await store.audit(required(fields, "namespace")).log(
         after=fields.get("after", 0),
         limit=fields.get("limit"),
+        reverse=fields.get("reverse", False),
         prefix=fields.get("prefix", ""),
         writer=fields.get("last_writer"),
         op=fields.get("op"),
@@ -164,6 +167,17 @@ async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any
     letters = store.letters(required(fields, "namespace"))
     page = await letters.list(after=fields.get("after", 0), limit=fields.get("limit"))
     return {"letters": page.letters, "count": len(page.letters), "next": page.next}
+
+
+async def _deadletter_reveal(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    letters = store.letters(required(fields, "namespace"), principal=fields["principal"])
+    letter = await letters.reveal(
+        required(fields, "number"),
+        fields.get("why"),
+        writer=fields.get("last_writer") or OPERATOR.lower(),
+        deadline=fields.get("deadline"),
+    )
+    return {"letter": letter}
 
 
 async def _deadletter_retry(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,6 +266,13 @@ VERBS: Final = catalogue(
         "List the dead letters of a namespace, oldest first.",
         DeadlettersFields,
         DeadlettersReply,
+    ),
+    _verb(
+        _deadletter_reveal,
+        "Return a dead letter to a person, who says why; the audit records it.",
+        RevealLetterFields,
+        RevealedLetterReply,
+        writes=True,
     ),
     _verb(
         _deadletter_retry,

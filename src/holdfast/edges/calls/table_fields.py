@@ -16,6 +16,8 @@ from holdfast.edges.calls.fields import (
     ExpectedVersion,
     Limit,
     Since,
+    Viewer,
+    Why,
     WriteFields,
 )
 
@@ -124,6 +126,13 @@ class GetItemFields(ItemKeyFields, kw_only=True):
     """The fields of `get_item`."""
 
     projection: Projection | UnsetType = UNSET
+
+
+class RevealItemFields(ItemKeyFields, kw_only=True):
+    """The fields of `reveal_item`."""
+
+    why: Why | UnsetType = UNSET
+    last_writer: Viewer | UnsetType = UNSET
 
 
 class WalkFields(TableCallFields, kw_only=True):

@@ -92,6 +92,12 @@ VERBS: Final = catalogue(
     _verb("list_tables", "List the tables of the plugin.", CallFields, to.TablesReply),
     _verb("put_item", "Put an item.", of.PutItemFields, to.WrittenItemReply),
     _verb("get_item", "Return an item by its key.", of.GetItemFields, to.ItemReply),
+    _verb(
+        "reveal_item",
+        "Return an item to a person, who says why; the audit records it.",
+        of.RevealItemFields,
+        to.ItemReply,
+    ),
     _verb("update_item", "Change attributes of an item.", of.UpdateItemFields, to.WrittenItemReply),
     _verb("delete_item", "Remove an item.", of.ItemWriteFields, to.DeletedItemReply, destroys=True),
     _verb("query", "Return items of a partition, in order.", of.QueryFields, to.ItemPageReply, walks=True),

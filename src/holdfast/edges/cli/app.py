@@ -59,6 +59,7 @@ _commands(
     {
         "get": "get:get",
         "exists": "get:exists",
+        "reveal": "reveal:reveal",
         "set put": "keys:set_value",
         "delete rm": "keys:delete",
         "incr": "keys:incr",
@@ -91,7 +92,14 @@ _commands(
 )
 _commands(
     MOVE,
-    {"export": "transfer:export_entries", "import": "transfer:import_entries", "rescue": "rescue:rescue"},
+    {
+        "backup": "backup:backup",
+        "copy": "copy:copy",
+        "diff": "diff:diff",
+        "export": "transfer:export_entries",
+        "import": "transfer:import_entries",
+        "rescue": "rescue:rescue",
+    },
 )
 _commands(
     OWN,
@@ -142,6 +150,7 @@ table.command("holdfast.edges.cli.commands.table:describe", name="describe")
 table.command("holdfast.edges.cli.commands.table:sweep", name="sweep")
 table.command("holdfast.edges.cli.commands.table_items:put", name="put")
 table.command("holdfast.edges.cli.commands.table_items:get", name="get")
+table.command("holdfast.edges.cli.commands.reveal:reveal_item", name="reveal")
 table.command("holdfast.edges.cli.commands.table_items:update", name="update")
 table.command("holdfast.edges.cli.commands.table_items:delete", name="delete")
 table.command("holdfast.edges.cli.commands.table_pages:query", name="query")
@@ -157,6 +166,7 @@ index.command("holdfast.edges.cli.commands.table_pages:query_index", name="query
 app.command(blob := App(name="blob", group=BLOBS, help="Bytes of any size, from and to files."))
 blob.command("holdfast.edges.cli.commands.blob:put", name="put")
 blob.command("holdfast.edges.cli.commands.blob:get", name="get")
+blob.command("holdfast.edges.cli.commands.reveal:reveal_blob", name="reveal")
 blob.command("holdfast.edges.cli.commands.blob:head", name="head")
 blob.command("holdfast.edges.cli.commands.blob:list_blobs", name="list", alias="ls")
 blob.command("holdfast.edges.cli.commands.blob:delete", name="delete")
@@ -207,6 +217,13 @@ app.command(token := App(name="token", group=OPERATE, help="Tokens that let call
 token.command("holdfast.edges.cli.commands.token:create", name="create")
 token.command("holdfast.edges.cli.commands.token:list_tokens", name="list", alias="ls")
 token.command("holdfast.edges.cli.commands.token:revoke", name="revoke")
+
+app.command(cluster := App(name="cluster", group=OPERATE, help="The nodes, log and snapshots of a cluster."))
+cluster.command("holdfast.edges.cli.commands.cluster:status", name="status")
+cluster.command("holdfast.edges.cli.commands.cluster:verify", name="verify")
+cluster.command("holdfast.edges.cli.commands.cluster:snapshot", name="snapshot")
+cluster.command("holdfast.edges.cli.commands.cluster:grow", name="grow")
+cluster.command("holdfast.edges.cli.commands.cluster:remove", name="remove")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
 config.command("holdfast.edges.cli.commands.config_init:init", name="init")

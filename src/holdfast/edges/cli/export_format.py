@@ -30,12 +30,14 @@ _IN_MEMORY: Final = 16 * 1024 * 1024
 """Maximum number of bytes of entries that are sorted in memory."""
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: the namespace of the entries and the time of the export."""
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first line: the namespace, the time of the export, the namespace's policy and its tables."""
 
     holdfast: int
     namespace: str
     exported_at: datetime
+    policy: dict[str, Any] | None = None
+    tables: list[dict[str, Any]] | None = None
 
     @classmethod
     def read(cls, line: bytes) -> Header:

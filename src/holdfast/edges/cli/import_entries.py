@@ -35,6 +35,7 @@ class ImportCounts(msgspec.Struct, kw_only=True):
     written: int = 0
     expired: int = 0
     skipped: int = 0
+    policy_set: bool = False
 
 
 class Importer:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 from holdfast.rules import MAX_KEY_CHARACTERS
 from holdfast.wire.blobs import with_data
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_READ: Final = 131_072
 """Largest request, in bytes, that is decoded again for a log line. For others only the subject is used."""
+LONG: Final = 4_096
+"""Size in bytes above which a field is not decoded for a log line: a value of 64 KB takes milliseconds."""
 SHOWN: Final = 10
 """Maximum number of keys that a line names for a request about several."""
 _SEVERAL: Final = ("keys", "items", "writes")
@@ -38,20 +42,43 @@ def asked(request: Request) -> dict[str, Any]:
     }
     if len(request.payload) > MOST_READ and not request.head:
         return told
+    payload, count = _shortened(request.payload)
     try:
-        fields = with_data(request.head, b"") if request.head else route.dialect.fields(request.payload)
+        fields = with_data(request.head, b"") if request.head else route.dialect.fields(payload)
     except HoldfastError:
         return told
     told["request_id"] = _text(fields.get("request_id"))
     if route.family == "table":
         return told
     told |= _keys(route, fields)
+    if count:
+        told["count"] = count
     if route.verb == "set" or not _TTL.isdisjoint(fields):
         told["ttl"] = _ttl(fields)
     return told
 
 
 _TTL: Final = frozenset({"ttl", "ttl_seconds"})
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _shortened(payload: bytes) -> tuple[bytes, int]:
+    """Return a payload without long fields, and the number of keys or items if only the first are left."""
+    if len(payload) <= LONG:
+        return payload, 0
+    try:
+        members, count = _MEMBERS(payload), 0
+        for name, member in members.items():
+            if len(bytes(member)) > LONG:
+                members[name] = msgspec.Raw(b"null")
+                if name in _SEVERAL:
+                    several = _LIST(member)
+                    count = len(several)
+                    members[name] = msgspec.Raw(msgspec.json.encode(several[:SHOWN]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return payload[:LONG], 0
+    return msgspec.json.encode(members), count
 
 
 def _keys(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:

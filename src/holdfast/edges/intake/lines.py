@@ -152,6 +152,18 @@ class Intake:
         line.under_way += 1 + (len(request.payload) >> LARGE)
         self._under_way += 1
 
+    def withdraw(self) -> list[Request]:
+        """Remove and return every pending request. Those under way go on."""
+        withdrawn = [request for line in self._lines.values() for request in line.waiting]
+        self._turns.clear()
+        self._waiting = self._bytes = 0
+        for owner, line in list(self._lines.items()):
+            line.waiting.clear()
+            line.waiting_bytes, line.queued = 0, False
+            if not line.under_way:
+                self._leave(owner)
+        return withdrawn
+
     async def drained(self) -> None:
         """Wait until no request is pending or under way."""
         while self._lines:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
 LINES: Final = 20
+SLOW_LINES: Final = 5
 ALL_LINES: Final = 500
-"""Maximum number of lines per second, for one plugin and kind, and for all together."""
+"""Maximum number of lines per second: for one plugin and kind, for one plugin and verb about slow requests,
+and for all together. When a service is overloaded, nearly all requests are slow, and lines about them would
+take a tenth of its time."""
 OTHERS: Final = "others"
 """The collective name of plugins beyond the number whose dropped lines are counted separately."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
@@ -112,7 +115,7 @@ class Observer:
     def _tell_slow(self, request: Request, seconds: float, error: HoldfastError | None) -> None:
         verb, owner = request.route.verb, request.route.owner
         self.slow_log.slow += 1
-        if not self._lines.may_be_written(owner, verb, "slow"):
+        if not self._lines.may_be_written(owner, verb, "slow", most=SLOW_LINES):
             return
         told = asked(request)
         self.slow_log.keep(request, seconds, asked=told, error=error)
@@ -159,21 +162,25 @@ class _Lines:
 
     def __init__(self) -> None:
         self._second = 0
-        self._written: Counter[tuple[str, ...]] = Counter()
+        self._written: dict[tuple[str, ...], int] = {}
+        self._total = 0
         self._left_out: Counter[str] = Counter()
 
-    def may_be_written(self, owner: str, *kind: str) -> bool:
+    def may_be_written(self, owner: str, *kind: str, most: int = LINES) -> bool:
         """Return whether one more line of this kind may be written."""
         second = int(time.monotonic())
         if second != self._second:
             self._second = second
             self._tell_what_was_left_out()
             self._written.clear()
-        if self._written[owner, *kind] >= LINES or self._written.total() >= ALL_LINES:
+            self._total = 0
+        written = self._written.get((owner, *kind), 0)
+        if written >= most or self._total >= ALL_LINES:
             known = owner in self._left_out or len(self._left_out) < ALL_LINES
             self._left_out[owner if known else OTHERS] += 1
             return False
-        self._written[owner, *kind] += 1
+        self._written[owner, *kind] = written + 1
+        self._total += 1
         return True
 
     def _tell_what_was_left_out(self) -> None:

@@ -80,6 +80,11 @@ class Durations:
             tally.total = self._sums[verb] = max(tally.total, self._sums.get(verb, 0.0))
         return sums
 
+    def counts(self) -> list[int]:
+        """Return how many requests there were in each bucket, of all verbs and plugins."""
+        tallies = [*self._hidden.values(), *(tally for *_, tally in self.each())]
+        return [sum(bucket) for bucket in zip(*(tally.counts for tally in tallies), strict=True)]
+
     def _totals(self) -> dict[str, int]:
         totals = dict.fromkeys(self._labels.named, 0)
         for plugin, _, tally in self.each():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.monitoring.counters import Families
     from holdfast.edges.monitoring.plugin_labels import Labels
+    from holdfast.engine import ClusterFigures
     from holdfast.operators.holdings import Holding, Survey
     from holdfast.rows import Record
     from holdfast.store import Store
@@ -95,13 +96,16 @@ class Gauges:
         self._store = store
         self._labels = labels
         self._seen = Snapshot()
+        self._cluster: ClusterFigures | None = None
         self.locks = Locks()
 
     async def look(self) -> None:
         """Read the storage again; values that cannot be read are not shown."""
         try:
+            survey = self._store.survey()
+            self._cluster = survey.cluster()
             async with asyncio.timeout(PATIENCE):
-                self._seen = await self._look(self._store.survey())
+                self._seen = await self._look(survey)
         except (HoldfastError, TimeoutError):
             self._seen = Snapshot()
 
@@ -136,6 +140,9 @@ class Gauges:
             seen.overdue,
         )
 
+        if self._cluster is not None:
+            yield from _of_cluster(make, self._cluster)
+
     async def _look(self, survey: Survey) -> Snapshot:
         seen = Snapshot(store_up=True, overdue=await self._store.overdue())
         async for part in survey.holdings():
@@ -166,6 +173,20 @@ class Gauges:
             _count(seen.audit_records, label, one.audit.kept)
             if one.audit.age is not None:
                 seen.audit_ages[label] = max(one.audit.age, seen.audit_ages.get(label, 0.0))
+
+
+def _of_cluster(make: Families, figures: ClusterFigures) -> Iterator[str]:
+    """Yield the families of a node of a cluster."""
+    yield make.gauge("cluster_nodes", "Nodes of the cluster that answer, this one included.", figures.nodes)
+    yield make.gauge(
+        "cluster_clock_skew_seconds", "Seconds by which the clocks of the nodes differ.", figures.skew
+    )
+    for name, words, values in (
+        ("cluster_behind_messages", "Messages of the log that this node has not applied.", figures.behind),
+        ("cluster_leads", "1 if this node wrote last.", figures.leads),
+        ("cluster_stopped", "1 if this node does not serve the shard.", figures.stopped),
+    ):
+        yield make.gauges(name, words, ("shard",), {(str(shard),): one for shard, one in values.items()})
 
 
 def _count(sums: Sums, labels: tuple[str, ...], amount: float) -> None:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
-from holdfast.commands import Escalate, Kept
+from holdfast.commands import Kept
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
 from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters
-from holdfast.edges.monitoring.durations import OWN_BOUNDS, Durations
+from holdfast.edges.monitoring.durations import BOUNDS, OWN_BOUNDS, Durations
 from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.errors import VersionConflict
 from holdfast.families import has_keys
+from holdfast.letter_commands import Escalate
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -55,6 +56,23 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int] = {}
     reconnects: int = 0
     connected: int = 0
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals since the start: counts of durations by bucket, errors, commits and their commands.
+
+    `waiting` and `under_way` are numbers of requests now, and `lag` is the delay of the last expiries in
+    seconds.
+    """
+
+    bounds: tuple[float, ...]
+    durations: list[int]
+    errors: int
+    commits: int
+    commands: int
+    waiting: int
+    under_way: int
+    lag: float
 
 
 class Metrics:
@@ -152,6 +170,24 @@ class Metrics:
     def unknown_fields(self, owner: str, count: int) -> None:
         """See `OperationCounter.unknown_fields`."""
         self._unknown.add(self._labels.of(owner), by=count)
+
+    def glance(self) -> Glance:
+        """Return totals of all plugins, without a look into the storage."""
+        traffic = self._now_under_way()
+        return Glance(
+            bounds=BOUNDS,
+            durations=self._durations.counts(),
+            errors=sum(count for _, count in self._errors.items()),
+            commits=sum(self._group_sizes.counts),
+            commands=int(self._group_sizes.total),
+            waiting=traffic.requests_waiting + traffic.commands_waiting,
+            under_way=traffic.under_way,
+            lag=self._lag,
+        )
+
+    def refusals(self) -> list[tuple[tuple[str, ...], int]]:
+        """Return the number of refused requests by plugin and error code."""
+        return self._errors.items()
 
     async def exposition(self) -> bytes:
         """Return all metrics as text."""

@@ -69,7 +69,10 @@ class Answers:
         if request.reply:
             error = self._reply(request, fields, error)
         elif request.back is not None:
-            request.back(fields, error)
+            # An error leads to the request by way of its traceback: nothing may lead from there to the error,
+            # since requests are not garbage-collected.
+            back, request.back = request.back, None
+            back(fields, error)
         request.endpoint.count(seconds, None if error is None else error.code)
         self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
 
@@ -97,7 +100,7 @@ class Answers:
         self, request: Request, fields: dict[str, Any], error: HoldfastError | None
     ) -> HoldfastError | None:
         """Reply with fields or an error. Returns the error that the caller receives."""
-        if request.route.family == "blob" and "data" in fields:
+        if "data" in fields and request.route.family == "blob":
             self._reply_bytes(request, fields)
             return None
         dialect, most = request.route.dialect, request.client.max_payload - HEADROOM
@@ -136,7 +139,7 @@ class Answers:
     ) -> None:
         now = self._now()
         if now != self._told:  # replies within one millisecond share a header
-            self._told, self._head = now, block(_time(now))
+            self._told, self._head = now, b"NATS/1.0\r\nHoldfast-Time: %d\r\n\r\n" % now
         head = self._head
         if error is not None or warning:
             head = block(_time(now) | _warning(warning) | _complaint(error, dialect))

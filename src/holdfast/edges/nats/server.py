@@ -58,13 +58,20 @@ class NatsServer:
         port: The port to listen on; None picks a free one and keeps it across restarts.
         config: The text of a configuration, or a file with it. The server reads a file again at every start
             and reload. Without a configuration every local user may connect.
+        name: The server's name; by default a new one at every start. The servers of a cluster know each other
+            by their names, so there it has to stay the same.
 
     Raises:
         ValidationError: The port is out of range.
     """
 
     def __init__(
-        self, folder: Path, *, port: int | None = DEFAULT_PORT, config: str | Path | None = None
+        self,
+        folder: Path,
+        *,
+        port: int | None = DEFAULT_PORT,
+        config: str | Path | None = None,
+        name: str | None = None,
     ) -> None:
         if port is not None and not 1 <= port <= _MAX_PORT:
             raise ValidationError(f"port must be from 1 to {_MAX_PORT}, not {port}", field="port")
@@ -72,6 +79,7 @@ class NatsServer:
         self._lock: int | None = None
         self._port = port
         self._config = config
+        self._name = name
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:
@@ -162,7 +170,7 @@ class NatsServer:
             self._lock = lock
 
     async def _spawn(self, program: Path) -> Process:
-        name = f"holdfast-{secrets.token_hex(8)}"
+        name = self._name or f"holdfast-{secrets.token_hex(8)}"
         self._private("nats-server.name", name)
         # The name is not passed as a flag: a server started with one refuses to reload its configuration.
         file = self._private("nats-server.conf", f'{self._settings()}\nserver_name: "{name}"\n')

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
 from holdfast.edges.calls import FAMILIES, keys
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.deadlines import deadline_of
+from holdfast.edges.intake.large import LONG, starting
 from holdfast.edges.intake.lines import Intake, Limits, Request
 from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.intake.slow import KEPT
 from holdfast.edges.nats.callers import Callers
 from holdfast.edges.nats.discovery import Micro
-from holdfast.edges.nats.draining import drain, flush
+from holdfast.edges.nats.draining import answered, drain, flush
 from holdfast.edges.nats.gets import Gets
 from holdfast.edges.nats.replies import Answers
 from holdfast.edges.nats.reply_guard import reply_guard
 from holdfast.edges.nats.subscriptions import Listening
 from holdfast.edges.nats.users import user_of
-from holdfast.errors import Busy, HoldfastError, InvalidSubject, ValueTooLarge
+from holdfast.errors import Busy, HoldfastError, InvalidSubject
 from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
@@ -59,10 +59,6 @@ _log = logging.getLogger("holdfast.service")
 
 GET: Final = keys.VERBS["get"]
 """The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
-MOST_SINGLE: Final = rules.MAX_RAISED_VALUE_BYTES + 131_072
-"""Maximum size of a request about a single key. A value at its limit fits in any encoding."""
-SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
-"""The verbs of keys whose requests may be larger."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,16 +158,19 @@ class NatsService:
             self._subscriptions[way.client].append(heard_at)
 
     async def stop(self) -> None:
-        """Accept no more requests, answer those already accepted, and stop."""
-        await drain(self._subscriptions.values())
+        """Accept no more requests, answer those already accepted, and stop.
+
+        In a flood, those that still wait after some seconds are refused; see `draining`.
+        """
+        flooded = await drain(self._subscriptions)
         self._subscriptions.clear()
         if self._beside is None:
-            await self._intake.drained()
+            await answered(self._intake, self._finish)
         while self._tasks:
             await asyncio.wait(self._tasks)
         await flush(self._clients)  # the event of a last write may come after its answer
         self._store.unlisten(self._answers.publish_changes)
-        await flush(self._clients)
+        await flush(client for client in self._clients if client not in flooded)
         _log.info("the service has stopped")
 
     @property
@@ -263,7 +262,11 @@ class NatsService:
     def _begin(self, request: Request) -> bool:
         """Start a request. Returns True if it is under way, False if it has been answered."""
         try:
-            under_way = self._dispatch(request)
+            if len(request.payload) <= LONG:
+                under_way = self._dispatch(request)
+            else:
+                with starting(request):
+                    under_way = self._dispatch(request)
         except Exception as error:
             self._finish(request, error)
         else:
@@ -277,8 +280,6 @@ class NatsService:
 
     def _dispatch(self, request: Request) -> bool:
         route = request.route
-        if len(request.payload) > MOST_SINGLE:
-            _require_several(request)
         fields = (
             with_data(request.head, request.payload)
             if request.head
@@ -382,15 +383,6 @@ class NatsService:
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
             self._answers.send(message.reply, self._micro.answer(message.subject))
-
-
-def _require_several(request: Request) -> None:
-    """Reject a large request about a single key before decoding it, which would delay many others."""
-    route, size = request.route, len(request.payload)
-    if route.family not in ("table", "admin") and route.verb not in SEVERAL:
-        raise ValueTooLarge(
-            f"the request has {size} bytes; one about a single key has at most {MOST_SINGLE}", field="value"
-        )
 
 
 def _forget_verb(request: Request) -> str:

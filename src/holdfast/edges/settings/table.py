@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.edges.settings.cluster_table import LAST, ClusterSettings
 from holdfast.edges.settings.parts import (
     About,
     Amount,
@@ -28,7 +29,7 @@ from holdfast.edges.settings.parts import (
 from holdfast.wire.subjects import MOST_LINKS
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(ClusterSettings, frozen=True, kw_only=True):
     """All settings, checked and complete."""
 
     db: Annotated[
@@ -75,7 +76,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             otherwise="expired items are deleted only when a caller sweeps the table",
         ),
     ] = None
-
     audit_key: Annotated[
         str | None,
         About(
@@ -94,7 +94,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "it is first needed",
         ),
     ] = None
-
     nats: Annotated[
         str | None,
         About(
@@ -227,10 +226,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     slow_log_size: Annotated[
         int,
         Meta(ge=0, le=10_000),
-        About(
-            "service.slow_log_size",
-            "Number of slow operations that `holdfast slowlog` keeps. 0 turns it off.",
-        ),
+        About("service.slow_log_size", "Slow operations that `holdfast slowlog` keeps. 0 turns it off."),
     ] = 128
     rate_limit: Annotated[
         Annotated[float, Meta(gt=0, le=1e9)] | None,
@@ -357,6 +353,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "exempt.",
         ),
     ] = 30.0
+    console: Annotated[
+        bool,
+        About("http.console", "Serve the console at `/` and `/ui` of the HTTP port.", flag=True),
+    ] = True
     metrics_prefix: Annotated[
         MetricName,
         About(
@@ -388,7 +388,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 def _settings() -> dict[str, Setting]:
     table = {}
-    for field in msgspec.structs.fields(Config):
+    for field in sorted(msgspec.structs.fields(Config), key=lambda one: one.name in LAST):
         about = next(one for one in field.type.__metadata__ if isinstance(one, About))
         default = None if field.default is msgspec.NODEFAULT else field.default
         table[field.name] = Setting(name=field.name, kind=field.type, default=default, about=about)

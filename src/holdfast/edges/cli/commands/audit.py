@@ -76,6 +76,7 @@ async def log(
     *,
     after: Annotated[int, Parameter(converter=number)] = 0,
     limit: Annotated[int, Parameter(converter=number)] = LIMIT,
+    reverse: bool = False,
     wanted: RecordFilters = ANY,
     target: Target = HERE,
 ) -> None:
@@ -87,12 +88,15 @@ async def log(
         Start after the record with this number.
     limit
         Return at most this many; 1,000 if not given.
+    reverse
+        Begin with the newest record; --after then goes on before the record with this number.
     """
     if type(limit) is not int or limit < 1:
         raise holdfast.ValidationError("limit must be a whole number from 1", field="limit")
     count, more = 0, None
     async with target.look(keys=True) as store:
-        async for page in _pages(store, target.namespace(store, namespace), wanted, after, limit):
+        name = target.namespace(store, namespace)
+        async for page in _pages(store, name, wanted, after, limit, reverse=reverse):
             count, more = count + len(page.records), page.next
             if target.json:
                 for record in page.records:
@@ -254,14 +258,20 @@ async def _bound(target: Place) -> int | None:
 
 
 async def _pages(
-    store: holdfast.Store, namespace: str, wanted: RecordFilters, after: int, limit: int | None
+    store: holdfast.Store,
+    namespace: str,
+    wanted: RecordFilters,
+    after: int,
+    limit: int | None,
+    *,
+    reverse: bool = False,
 ) -> AsyncIterator[AuditPage]:
     """Yield pages of records until there are no more, or until the limit is reached."""
     audit, left = store.audit(namespace), limit
     following: int | None = after
     while following is not None and left != 0:
         size = LIMIT if left is None else min(left, LIMIT)
-        page = await audit.log(after=following, limit=size, **asdict(wanted))
+        page = await audit.log(after=following, limit=size, reverse=reverse, **asdict(wanted))
         yield page
         following = page.next
         left = None if left is None else left - len(page.records)

@@ -122,16 +122,28 @@ async def get(
         Replace the file if it exists.
     """
     start, end = _bounds(part)
+    require_output(output, force=force)
+    async with owner.look() as store:
+        reader = await owner.blobs(store).get(name, start=start, end=end)
+        await write_blob(name, reader, output, force=force)
+
+
+def require_output(output: str | None, *, force: bool) -> None:
+    """Refuse to write bytes to a terminal, or over a file."""
     require_free(output, force=force, field="output")
     if output is None and on_terminal():
         raise holdfast.ValidationError("bytes don't belong on a terminal: give --output FILE", field="output")
-    async with owner.look() as store:
-        reader = await owner.blobs(store).get(name, start=start, end=end)
-        if reader is None:
-            raise _absent(name)
-        with opened_output(output, force=force) as file:
-            async for piece in reader:
-                await asyncio.to_thread(file.write, piece)
+
+
+async def write_blob(
+    name: str, reader: holdfast.BlobReader | None, output: str | None, *, force: bool
+) -> None:
+    """Write the bytes of a blob to a file or to stdout."""
+    if reader is None:
+        raise _absent(name)
+    with opened_output(output, force=force) as file:
+        async for piece in reader:
+            await asyncio.to_thread(file.write, piece)
 
 
 async def head(name: Name, /, *, owner: BlobOwner = HERE) -> None:

@@ -5,19 +5,13 @@ Law: settings are read as `holdfast up` reads them. Credentials are not shown.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from holdfast import masking
 from holdfast.edges.cli.output import document, rows
-from holdfast.edges.settings.read import read_settings, shown
-from holdfast.edges.settings.table import SETTINGS
-
-_SECRET: Final = frozenset({"audit_key", "nats_password", "nats_token"})
-_ADDRESSES: Final = frozenset({"db", "nats"})
-_PATHS: Final = frozenset({"nats_creds", "nats_nkey", "nats_tls_key"})
-DEFAULT: Final = "default"
+from holdfast.edges.settings.read import read_settings
+from holdfast.edges.settings.sources import settings_in_force
 
 
 def show(
@@ -36,12 +30,8 @@ def show(
     """
     settings, sources = read_settings(config=config)
     found = [
-        {
-            "setting": name,
-            "value": _masked(name, getattr(settings, name)),
-            "source": sources.get(name, DEFAULT),
-        }
-        for name in SETTINGS
+        {name: one[name] for name in ("setting", "value", "source")}
+        for one in settings_in_force(settings, sources)
     ]
     if json:
         document({"settings": found})
@@ -50,16 +40,6 @@ def show(
         ("setting", "value", "source"),
         ((one["setting"], _cell(one["value"]), one["source"]) for one in found),
     )
-
-
-def _masked(name: str, value: Any) -> Any:
-    if value is None:
-        return None
-    if name in _SECRET:
-        return masking.MASK
-    if name in _ADDRESSES:
-        return shown(value) if name == "db" else masking.shown(value)
-    return masking.shown_path(value) if name in _PATHS else value
 
 
 def _cell(value: Any) -> str | None:

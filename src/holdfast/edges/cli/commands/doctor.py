@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.edges.cli import checks, exposure
+from holdfast.edges.cli import checks, cluster_checks, exposure
 from holdfast.edges.cli.checks import Finding
 from holdfast.edges.cli.deep import deep as looked_into
 from holdfast.edges.cli.exit_codes import ERROR, OK
@@ -107,6 +107,10 @@ async def _findings(
         yield checks.sync(folder)
         if schema.file.exists():
             yield exposure.files(schema.file)
+    if url.startswith(cluster_checks.SCHEME):
+        for finding in await cluster_checks.cluster(url):
+            yield finding
+        return
     async for finding in _of_store(url, schema, keys, deep=deep):
         yield finding
     address = nats or (url if url.startswith(_BUS) else None)

@@ -28,10 +28,20 @@ async def get(key: str, /, *, long: bool = False, raw: bool = False, target: Tar
     raw
         Print a string without JSON quotes.
     """
-    if raw and (long or target.json):
-        raise holdfast.ValidationError("--raw excludes --long and --json", field="raw")
+    require_one_form(target, long=long, raw=raw)
     async with target.look() as store:
         entry = await target.keys(store).get(key)
+    print_entry(key, entry, target, long=long, raw=raw)
+
+
+def require_one_form(target: Target, *, long: bool, raw: bool) -> None:
+    """Refuse options that ask for the entry in two forms."""
+    if raw and (long or target.json):
+        raise holdfast.ValidationError("--raw excludes --long and --json", field="raw")
+
+
+def print_entry(key: str, entry: holdfast.Entry | None, target: Target, *, long: bool, raw: bool) -> None:
+    """Print an entry in the form that the options ask for."""
     if entry is None:
         raise holdfast.KeyNotFound(f"there is no key {key!a}", field="key")
     if raw:

@@ -134,10 +134,34 @@ async def incr(
         document(entry.value)
 
 
+@destroys
 async def restore(
-    key: Key, /, *, ttl: Ttl = None, origin: WriteOptions = UNNAMED, target: Target = HERE
+    key_or_file: str,
+    /,
+    *,
+    ttl: Ttl = None,
+    yes: Yes = False,
+    origin: WriteOptions = UNNAMED,
+    target: Target = HERE,
 ) -> None:
-    """Restore a key from the trash, and print the entry's new version."""
+    """Restore a key from the trash and print the entry's new version, or restore a whole store from a backup.
+
+    The argument is a file if no namespace is given and `holdfast backup` wrote the file. The store then holds
+    what the backup holds and nothing else, and what it held before is lost. The whole file is checked first,
+    and a restore that is interrupted changes nothing. No other process may have the store open.
+
+    Parameters
+    ----------
+    key_or_file
+        The key, or the file of a backup.
+    """
+    # late: it takes a while, and most restores are of keys
+    from holdfast.edges.cli.commands.backup import is_backup, restore_backup
+
+    if not target.named and is_backup(key_or_file):
+        await restore_backup(key_or_file, yes=yes, target=target)
+        return
+    key = key_or_file
     async with target.open() as store:
         entry = await target.keys(store).restore(key, ttl=ttl, **origin.fields)
     print_stored(entry, target)

@@ -5,7 +5,7 @@ Law: a policy is shown and set field by field; the values and meanings of fields
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -100,6 +100,7 @@ async def set_policy(
     journal_retention: MaybeSeconds = None,
     audit: Annotated[bool | None, Parameter(negative="--no-audit")] = None,
     audit_retention: MaybeSeconds = None,
+    reveal: Literal["open", "audited", "never"] | None = None,
     clear: tuple[str, ...] = (),
     yes: Yes = False,
     target: Target = HERE,
@@ -139,6 +140,8 @@ async def set_policy(
         Record changes in the audit.
     audit_retention
         How long audit records are kept; for ever if not given.
+    reveal
+        How the console shows values to people: without a reason, with one that the audit records, or never.
     clear
         Unset one of these fields; may be given several times.
     """

@@ -82,6 +82,11 @@ async def get(
         tables = owner.tables(store)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.get_item(table, *key, projection=show or None)
+    print_item(table, item, owner, long=long)
+
+
+def print_item(table: str, item: holdfast.Item | None, owner: Owner, *, long: bool) -> None:
+    """Print an item in the form that the options ask for."""
     if item is None:
         no_item(table)
     if not long and not owner.json:

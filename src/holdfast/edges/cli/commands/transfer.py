@@ -11,8 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
+import msgspec
 from cyclopts import Parameter
 
 import holdfast
@@ -20,37 +21,50 @@ from holdfast import families, private
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
 from holdfast.edges.cli.export_format import FORMAT, Header, sorting
-from holdfast.edges.cli.import_entries import Importer
+from holdfast.edges.cli.export_tables import TableCounts, TableImporter, definitions, item_lines
+from holdfast.edges.cli.import_entries import ImportCounts, Importer
 from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
 
 
 async def export_entries(
-    *, prefix: str = "", out: str | None = None, force: bool = False, target: Target = HERE
+    *,
+    prefix: str = "",
+    tables: bool = False,
+    out: str | None = None,
+    force: bool = False,
+    target: Target = HERE,
 ) -> None:
     """Write the entries of a namespace as JSON Lines, ordered by version. Expired ones are left out.
+
+    The first line has the namespace's policy, if it has one. To copy a whole store, see backup and copy.
 
     Parameters
     ----------
     prefix
         Prefix of the keys; all if not given.
+    tables
+        Write the plugin's tables with their definitions, indexes and items, instead of its keys.
     out
         The file to write instead of stdout; it appears when it is complete, and only its owner can read it.
     force
         Replace the file if it exists.
     """
     require_free(out, force=force)
+    if tables:
+        await _export_tables(out, force=force, target=target)
+        return
     async with target.look() as store:
         keys = target.keys(store)
         total = await _count(store, keys, prefix)
         with sorting() as sorter:
-            with _progress("export", total) as advance:
+            with progress("export", total) as advance:
                 async for page in pages(keys, prefix, limit=None, cursor=None, values=True, follow=True):
                     for entry in page.entries or ():
                         sorter.add(entry)
                     advance(page.count)
-            header = Header(holdfast=FORMAT, namespace=keys.namespace, exported_at=moment(store.now()))
+            header = await _header(store, keys.namespace)
             with opened_output(out, force=force) as file:
                 file.write(header.line())
                 file.writelines(sorter.lines())
@@ -70,8 +84,9 @@ async def import_entries(
 ) -> None:
     """Write the entries of an export into a namespace.
 
-    They keep their versions if the namespace was never written to, else they get new ones. Entries that have
-    expired since are left out. Without --plugin or --tenant it is the namespace that they were exported from.
+    They keep their versions if the namespace was never written to, else they get new ones; items of tables
+    always get new ones. Entries that have expired since are left out. A namespace without a policy gets that
+    of the export. Without --plugin or --tenant it is the namespace that they were exported from.
 
     Parameters
     ----------
@@ -84,6 +99,9 @@ async def import_entries(
     """
     with _input(file) as lines:
         header = Header.read(next(lines, b""))
+        if header.tables is not None:
+            await _import_tables(file, lines, header, dry_run=dry_run, target=target)
+            return
         async with target.open() as store:
             keys = target.keys(store) if target.named else _exported_from(store, header.namespace)
             version = (await store.stats(keys.namespace)).version
@@ -97,13 +115,101 @@ async def import_entries(
             )
             if not intake.tally.keeps_versions and not target.json:
                 say(f"{keys.namespace} has been written to before, so the entries get new versions")
-            with _progress("import", _size(file), in_bytes=True) as advance:
+            intake.tally.policy_set = await _set_policy(store, keys.namespace, header, dry_run=dry_run)
+            with progress("import", _size(file), in_bytes=True) as advance:
                 for number, line in enumerate(lines, start=2):
                     if line.strip():
                         await intake.take(number, line)
                     advance(len(line))
             await intake.finish()
     _report(intake, target)
+
+
+async def _export_tables(out: str | None, *, force: bool, target: Target) -> None:
+    async with target.look() as store:
+        plugin = _plugin(target)
+        handle, name = store.tables(plugin), families.tables(plugin)
+        described = await definitions(handle)
+        header = await _header(store, name, tables=described)
+        with opened_output(out, force=force) as file, progress("export", None) as advance:
+            file.write(header.line())
+            items = 0
+            async for lines in item_lines(handle, described):
+                file.writelines(lines)
+                items += len(lines)
+                advance(len(lines))
+    if out is not None and target.json:
+        document({"namespace": name, "tables": len(described), "items": items, "file": out})
+    elif out is not None:
+        say(f"exported {_items(items)} of {_tables(len(described))} of {name} to {out}")
+
+
+async def _import_tables(
+    name: str, lines: Iterator[bytes], header: Header, *, dry_run: bool, target: Target
+) -> None:
+    plugin = target.chosen.plugin if target.named else header.namespace.rpartition("/")[2]
+    if not plugin:
+        raise holdfast.ValidationError("tables belong to a plugin: give --plugin NAME", field="plugin")
+    namespace = families.tables(plugin)
+    async with target.open() as store:
+        tally = TableCounts(namespace=namespace, dry_run=dry_run)
+        tally.policy_set = await _set_policy(store, namespace, header, dry_run=dry_run)
+        intake = TableImporter(store.tables(plugin), header.tables or [], tally)
+        await intake.begin()
+        with progress("import", _size(name), in_bytes=True) as advance:
+            for number, line in enumerate(lines, start=2):
+                if line.strip():
+                    await intake.take(number, line)
+                advance(len(line))
+        await intake.finish()
+    if target.json:
+        document(tally)
+        return
+    done = "would be imported" if dry_run else "imported"
+    say(f"{_items(tally.written)} {done} into {namespace}, new tables: {tally.tables}{_and_policy(tally)}")
+
+
+async def _header(
+    store: holdfast.Store, namespace: str, *, tables: list[dict[str, Any]] | None = None
+) -> Header:
+    policy = msgspec.to_builtins(await store.policy(namespace))
+    return Header(
+        holdfast=FORMAT,
+        namespace=namespace,
+        exported_at=moment(store.now()),
+        policy={name: value for name, value in policy.items() if value is not None} or None,
+        tables=tables,
+    )
+
+
+async def _set_policy(store: holdfast.Store, namespace: str, header: Header, *, dry_run: bool) -> bool:
+    """Set the policy of the export if the namespace has none. Returns whether it is or would be set."""
+    if header.policy is None or await store.policy(namespace) != holdfast.Policy():
+        return False
+    if not dry_run:
+        await store.set_policy(namespace, header.policy)
+    return True
+
+
+def _plugin(target: Target) -> str:
+    plugin = target.chosen.plugin
+    if not plugin:
+        raise holdfast.MissingField(
+            "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
+        )
+    return plugin
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count} items"
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count} tables"
+
+
+def _and_policy(tally: ImportCounts | TableCounts) -> str:
+    return ", with its policy" if tally.policy_set else ""
 
 
 async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
@@ -132,7 +238,9 @@ def _report(intake: Importer, target: Target) -> None:
         if count
     ]
     say(
-        f"{_entries(tally.written)} {done} into {tally.namespace}" + "".join(f", {part}" for part in left_out)
+        f"{_entries(tally.written)} {done} into {tally.namespace}"
+        + "".join(f", {part}" for part in left_out)
+        + _and_policy(tally)
     )
 
 
@@ -220,7 +328,7 @@ class _Screen:
 
 
 @contextlib.contextmanager
-def _progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """Yield a function that counts entries or bytes, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda count: None

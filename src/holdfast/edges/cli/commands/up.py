@@ -10,10 +10,11 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from holdfast import extras
-from holdfast.edges.settings.read import read_config
+from holdfast.edges.settings.read import read_settings
 from holdfast.edges.settings.table import SETTINGS
 
 LOGIN = Group("Logging in to NATS", sort_key=5)
+CLUSTER = Group("Being part of a cluster", sort_key=4)
 
 
 def _flag(name: str, group: Group | None = None) -> Parameter:
@@ -27,6 +28,11 @@ def _flag(name: str, group: Group | None = None) -> Parameter:
     return Parameter(help=words) if group is None else Parameter(help=words, group=group)
 
 
+def _switch(name: str) -> Parameter:
+    """Return a flag that is on unless its opposite is given."""
+    return Parameter(help=SETTINGS[name].about.help, negative=f"--no-{name}")
+
+
 def up(
     *,
     db: Annotated[str | None, _flag("db")] = None,
@@ -34,7 +40,12 @@ def up(
     nats_port: Annotated[int | None, _flag("nats_port")] = None,
     nats_config: Annotated[str | None, _flag("nats_config")] = None,
     http_port: Annotated[int | None, _flag("http_port")] = None,
+    console: Annotated[bool | None, _switch("console")] = None,
     data_dir: Annotated[str | None, _flag("data_dir")] = None,
+    cluster: Annotated[str | None, _flag("cluster", CLUSTER)] = None,
+    peers: Annotated[str | None, _flag("peers", CLUSTER)] = None,
+    cluster_host: Annotated[str | None, _flag("cluster_host", CLUSTER)] = None,
+    cluster_port: Annotated[int | None, _flag("cluster_port", CLUSTER)] = None,
     config: str | None = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     nats_user: Annotated[str | None, _flag("nats_user", LOGIN)] = None,
@@ -63,4 +74,5 @@ def up(
         import uvloop
 
         from holdfast.edges.serve import serve
-    uvloop.run(serve(read_config(**flags)))
+    settings, sources = read_settings(**flags)
+    uvloop.run(serve(settings, sources=sources))

@@ -1,0 +1,54 @@
+"""Requests with long payloads, whose decoding takes milliseconds of the event loop.
+
+Law: a request that is too large for its verb is refused before it is decoded. None of the objects that a
+payload is decoded to is garbage before the request has been started, so none is looked for.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from holdfast import rules
+from holdfast.errors import ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.edges.intake.lines import Request
+
+LONG: Final = 16_384
+"""Size in bytes above which a payload is long."""
+MOST_SINGLE: Final = rules.MAX_RAISED_VALUE_BYTES + 131_072
+"""Maximum size of a request about a single key. A value at its limit fits in any encoding."""
+SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
+"""The verbs of keys whose requests may be larger."""
+
+
+@contextmanager
+def starting(request: Request) -> Iterator[None]:
+    """Start a request with a long payload within this context: without garbage collection.
+
+    A value of 64 KB may hold 20,000 lists. Collecting garbage while they are made doubles the time.
+
+    Raises:
+        ValueTooLarge: The request is too large for one about a single key.
+    """
+    if len(request.payload) > MOST_SINGLE:
+        _require_several(request)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _require_several(request: Request) -> None:
+    route, size = request.route, len(request.payload)
+    if route.family not in ("table", "admin") and route.verb not in SEVERAL:
+        raise ValueTooLarge(
+            f"the request has {size} bytes; one about a single key has at most {MOST_SINGLE}", field="value"
+        )

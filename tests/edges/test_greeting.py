@@ -1,0 +1,36 @@
+"""The message of `holdfast up`: it names every address at which the service answers, and no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.edges import greeting
+from holdfast.edges.settings.read import read_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def agents_line(tmp_path: Path, **settings: Any) -> list[str]:
+    """The lines for agents of a service with these settings."""
+    given = {"db": str(tmp_path / "state.db"), "nats": "nats://127.0.0.1:4222", **settings}
+    config = read_config(environment={}, **given)
+    return [line for line in greeting.greeting(config, str(config.nats), []) if line.startswith("MCP")]
+
+
+def test_agents_are_told_their_address(tmp_path: Path) -> None:
+    """The address is that of the HTTP port, with the path that needs no token where there is one."""
+    [line] = agents_line(tmp_path, reply_mode="open", http_port=8420)
+    assert line.startswith("MCP   http://127.0.0.1:8420/mcp, ")
+    assert "/mcp/kv/demo needs none" in line
+    [line] = agents_line(tmp_path, reply_mode="permissions", http_port=8420)
+    assert line == "MCP   http://127.0.0.1:8420/mcp, for agents with the token of a plugin or project"
+
+
+def test_agents_are_told_nothing_that_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without HTTP, or without the extra, no address is named."""
+    assert agents_line(tmp_path, http_port=0) == []
+    monkeypatch.setattr(greeting, "find_spec", lambda name: None)
+    assert agents_line(tmp_path, http_port=8420) == []
