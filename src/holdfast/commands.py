@@ -36,9 +36,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The caller of a command, with its request id and spec_ref.
 
     `repeatable` means that the caller chose the request id, so the reply is remembered. `deadline` is a time
-    of the store, in milliseconds since 1970. The command must not take effect after it, because its caller
-    has given up. `principal` is the authenticated caller, whatever `writer` says; if unset, it is the program
-    that has opened the store. Neither is part of the request itself: a retry may carry other values.
+    of the store in milliseconds, after which the command must not take effect. `principal` is the
+    authenticated caller; if unset, the program that has opened the store. A retry may carry others of both.
     """
 
     writer: str
@@ -60,9 +59,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     """An operation in one namespace.
 
-    A `weighed` command is refused if the values stored under its keys are too large for one request. A
-    `limited` command counts towards the rate limit of its namespace. The size of a `bulky` command is that of
-    bytes which are passed on unread, so that it takes the event loop little time.
+    A `weighed` command is refused if the values under its keys are too large for one request. A `limited`
+    one counts towards the rate limit. A `bulky` one has bytes that are passed on unread, in little time.
     """
 
     weighed: ClassVar[bool] = False
@@ -251,44 +249,17 @@ class Many(WriteCommand, frozen=True, kw_only=True):
         return all(item.removes for item in self.items)
 
 
-class Escalate(WriteCommand, frozen=True, kw_only=True, gc=False):
-    """Keep an abandoned request as a dead letter, which is JSON text, and record that in the journal.
+class Reveal(WriteCommand, frozen=True, kw_only=True, gc=False):
+    """Read a key for a person who gives a reason, and record that in the audit."""
 
-    `request` is the id of that request, `key` its key, and `value` the JSON text that it would have stored,
-    if any. The origin is that of the escalation, which is a request of its own.
-    """
-
-    request: str
     key: str
-    letter: str
-    code: str
-    attempts: int
-    value: str | None = None
-
-    @property
-    def cost(self) -> int:
-        """Approximate size in bytes."""
-        return len(self.letter) + LEAST_COST
-
-
-class DropLetter(WriteCommand, frozen=True, kw_only=True, gc=False):
-    """Remove a dead letter."""
-
-    limited: ClassVar[bool] = False
-
-    number: int
-
-    @property
-    def removes(self) -> bool:
-        """True if this only removes."""
-        return True
+    why: str | None = None
 
 
 class Load(WriteCommand, frozen=True, kw_only=True):
     """Store entries with their whole envelope, as another store held them.
 
-    With `keep_versions`, an entry keeps its version if that is greater than the namespace's last one, and the
-    namespace continues from there. Otherwise the entry gets a new version.
+    With `keep_versions`, an entry keeps a version that is greater than the namespace's last one.
     """
 
     entries: tuple[tuple[str, Row], ...]

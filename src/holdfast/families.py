@@ -59,9 +59,10 @@ def has_blobs(namespace: str) -> bool:
     return namespace.startswith("blob/")
 
 
+@lru_cache(maxsize=_KNOWN)
 def has_keys(namespace: str) -> bool:
     """Return whether the entries of a namespace are keys with JSON values."""
-    return not has_tables(namespace) and not has_blobs(namespace)
+    return not namespace.startswith(("table/", "blob/"))
 
 
 def owner(namespace: str) -> str:

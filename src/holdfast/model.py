@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -367,6 +367,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         journal_retention: Seconds for which the journal keeps a change.
         audit: Whether changes are audited; by default, those of the semantic family are.
         audit_retention: Seconds for which the audit keeps a record; for ever if None.
+        reveal: How the console shows values to people: `open`, `audited` (with a reason, which the audit
+            records; the default) or `never`.
     """
 
     quota_keys: int | None = None
@@ -382,3 +384,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     journal_retention: int | None = None
     audit: bool | None = None
     audit_retention: int | None = None
+    reveal: Literal["open", "audited", "never"] | None = None

@@ -47,8 +47,9 @@ def open(
 
     Args:
         url: A path, `sqlite:///relative` or `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` or
-            `memory://`, which keep nothing; `postgresql://…`; `nats://…` or `http://…` for a running
-            service; a scheme that was registered with `register_engine`.
+            `memory://`, which keep nothing; `postgresql://…`; `cluster://host,host,host/name` for a node of
+            a cluster; `nats://…` or `http://…` for a running service; a scheme that was registered with
+            `register_engine`.
         clock: The clock to use instead of the machine's, for tests.
         writer: Name of the writer if a call does not give one.
         sweep_interval: Longest time in seconds until expired entries are removed.
@@ -81,6 +82,8 @@ def keyring_for(audit_key: str | Path | None) -> Keyring | None:
 
 def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     """Return the engine that serves a URL, not started. `keys` sign its audit."""
+    if not isinstance(url, str | Path):
+        raise ValidationError(f"url must be a string or a path, not a {type(url).__name__}", field="url")
     text = str(url)
     if not text:
         raise ValidationError("url is empty: name a file, or memory:// to keep nothing", field="url")
@@ -200,6 +203,14 @@ def _http(url: str, rest: str, keys: Keyring | None) -> Engine:
     return HttpEngine(http_address(url))
 
 
+def _cluster(url: str, rest: str, keys: Keyring | None) -> Engine:
+    # late: a program uses one engine
+    from holdfast.engines.cluster import ClusterEngine
+    from holdfast.engines.cluster.address import cluster_address
+
+    return ClusterEngine(cluster_address(url), keys)
+
+
 ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
@@ -208,6 +219,7 @@ ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
     "tls": _remote,
     "http": _http,
     "https": _http,
+    "cluster": _cluster,
 }
 """All built-in engines by URL scheme."""
 

@@ -37,6 +37,8 @@ FORM: Final = 2
 """The current form of records and heads."""
 ROTATED: Final = "rotated"
 """The op of the record from which on another key signs. Its `key` is the name of the retired one."""
+REVEALED: Final = "revealed"
+"""The op of the record of a person who looked at a value. Its `spec_ref` is the reason."""
 
 # A value is JSON and never begins like this, so no value's hash can be the signature of a record.
 _RECORD: Final = b"holdfast audit record 2\n"

@@ -113,6 +113,15 @@ class Keyring:
     def refresh(self) -> None:
         """Load keys that were added at their source."""
 
+    def lines(self) -> list[bytes]:
+        """Return all secrets as a key file holds them, for a backup whose owner asks for them."""
+        self.refresh()
+        return [(RETIRED if name in self._retired else b"") + one for name, one in self._secrets.items()]
+
+    def adopt(self, lines: Sequence[bytes]) -> bool:
+        """Keep the secrets of another keyring, the newest last. Returns whether there is a file for them."""
+        return False
+
     def retire(self, names: Iterable[str]) -> list[str]:
         """Mark keys as retired for good, if they are stored in a file. Returns the newly retired ones."""
         return []
@@ -214,6 +223,15 @@ class FileKeyring(Keyring):
                 _write(self.path, marked)
                 self._use(marked)
         return fresh
+
+    def adopt(self, lines: Sequence[bytes]) -> bool:
+        """See `Keyring.adopt`."""
+        with _usable(self.path):
+            own = read_keys(self.path) if self.path.exists() else []
+            private.make_folder(self.path.parent)
+            _write(self.path, [*(one for one in own if one not in lines), *lines])
+            self.refresh()
+        return True
 
     def _cure(self, name: str) -> str:
         command = f"install -m 600 COPY_OF_THE_KEY {self.place}"

@@ -108,6 +108,11 @@ class Connection:
         return self._session is not None
 
     @property
+    def server_version(self) -> str:
+        """The version of the server that is connected; empty if there is none."""
+        return "" if self._session is None else self._session.info.version
+
+    @property
     def unreadable(self) -> int:
         """The number of messages that could not be read and were dropped."""
         return self._unreadable + sum(one.unreadable for one in self._sessions())
@@ -191,7 +196,7 @@ class Connection:
         Raises:
             Lost: The connection is gone.
         """
-        for session in self._left:
+        for session in [*self._left]:  # one may be gone before its answer comes
             await session.ping()
         if self._session is None or not await self._session.ping():
             raise Lost("the connection is gone")

@@ -5,6 +5,7 @@
     ├── LoginRefused       the server refused this user's login
     ├── Untrusted          the server's certificate is not trusted
     ├── ServerComplaint    an error that the server reported, in its words
+    ├── NoResponders       no one listens to the subject of a request
     └── Lost               the connection is gone
 
 Law: users of the bus translate these into Holdfast's errors; none of them reaches a caller.
@@ -39,6 +40,10 @@ class Untrusted(BusError):
 
 class ServerComplaint(BusError):
     """An error that the server reported, in its words."""
+
+
+class NoResponders(BusError):
+    """No one listens to the subject of a request."""
 
 
 class Lost(BusError):

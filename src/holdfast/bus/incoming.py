@@ -30,8 +30,11 @@ READ_BYTES: Final = 32_768
 BULK_BYTES: Final = 1024 * 1024
 """The number of bytes to read in a turn of a single message that is larger than `READ_BYTES`."""
 MESSAGES: Final = 32
-"""The number of messages that a session with a rest delivers in a turn. To refuse one takes up to 50 µs, so
-that a whole piece of 300 would hold up other tasks for 10 ms."""
+FEW: Final = 4
+LONGEST: Final = 0.0005
+"""The number of messages that a session with a rest delivers in a turn, a few at a time until they have taken
+this many seconds. To refuse one takes 10 to 70 µs, so that a whole piece of 300 would hold up other tasks for
+10 ms."""
 
 
 class Incoming(Outgoing):
@@ -72,15 +75,20 @@ class Incoming(Outgoing):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next piece."""
+        if self._reader.needed > READ_BYTES or self._bulk is not None:
+            self._piece = self._chosen()
+        return self._piece
+
+    def _chosen(self) -> memoryview:
+        """Return a buffer as large as the missing part of a large message, or the usual buffer."""
         missing = self._reader.missing
         if missing <= READ_BYTES:
-            self._piece, self._bulk = self._buffer, None
-        else:
-            size = min(missing, BULK_BYTES)
-            if self._bulk is None or len(self._bulk) < size:
-                self._bulk = memoryview(bytearray(size))
-            self._piece = self._bulk[:size]
-        return self._piece
+            self._bulk = None
+            return self._buffer
+        size = min(missing, BULK_BYTES)
+        if self._bulk is None or len(self._bulk) < size:
+            self._bulk = memoryview(bytearray(size))
+        return self._bulk[:size]
 
     def _receive(self, data: bytes, *, full: bool) -> None:
         """Deliver the messages of a piece. If the piece is full, there may be more to read."""
@@ -92,7 +100,10 @@ class Incoming(Outgoing):
         self._deliver(events)
         if full and not self.over:
             self._pause(time.perf_counter() - began)
-        self._push_soon()
+        if not self._pushing:
+            # Tasks that these messages wake run before this callback, so that it sends their output, too.
+            self._pushing = True
+            self._loop.call_soon(self._push)
 
     def _deliver(self, events: Iterable[Event]) -> None:
         takers = self._takers
@@ -124,19 +135,19 @@ class Incoming(Outgoing):
         if self.over:
             self._undelivered = []
             return
-        began = time.perf_counter() if rest else 0.0
-        events, self._undelivered = self._undelivered[:MESSAGES], self._undelivered[MESSAGES:]
-        self._deliver(events)
-        pause = rest * (time.perf_counter() - began) if rest else 0.0
+        began, took, count = time.perf_counter(), 0.0, 0
+        events = self._undelivered
+        while count < MESSAGES and took < LONGEST and not self.over:
+            self._deliver(events[count : count + FEW])
+            count += FEW
+            took = time.perf_counter() - began
+        self._undelivered = events[count:]
+        pause = rest * took
         if self._undelivered:
             self._after(pause, partial(self._deliver_next, rest))
         else:
             self._after(pause, self._resume)
-        self._push_soon()
-
-    def _push_soon(self) -> None:
         if not self._pushing:
-            # Tasks that these messages wake run before this callback, so that it sends their output, too.
             self._pushing = True
             self._loop.call_soon(self._push)
 

@@ -73,27 +73,26 @@ class Outgoing:
     def _send(self, most: int = AT_ONCE) -> None:
         self._pushing = self._hurry = False
         self._waited = 0
-        if self._paused or self.over or not self._unsent:
+        unsent, transport = self._unsent, self._transport
+        if not unsent or self._paused or self.over or transport is None or transport.is_closing():
             return
-        assert self._transport is not None
-        if self._transport.is_closing():
+        self._owed = 0
+        if self._unsent_bytes > most and len(unsent) > 1:
+            self._send_first(transport, most)
             return
-        unsent, self._unsent = self._unsent, []
-        self._owed = kept = 0
-        if self._unsent_bytes > most:
-            unsent, kept = self._first(unsent, most)
-        self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
-        self._unsent_bytes = self._transport.get_write_buffer_size() + kept
-        if kept and not self._paused:
+        self._unsent = []
+        transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        self._unsent_bytes = transport.get_write_buffer_size()
+
+    def _send_first(self, transport: asyncio.Transport, most: int) -> None:
+        """Write the first commands, of about `most` bytes, and the others in the next turn."""
+        unsent, size, number = self._unsent, 0, 0
+        while size < most and number < len(unsent):
+            size += len(unsent[number])
+            number += 1
+        self._unsent = unsent[number:]
+        transport.write(b"".join(unsent[:number]))
+        self._unsent_bytes = transport.get_write_buffer_size() + sum(map(len, self._unsent))
+        if self._unsent and not self._paused:
             self._pushing = self._hurry = True
             self._loop.call_soon(self._push)
-
-    def _first(self, unsent: list[bytes], most: int) -> tuple[list[bytes], int]:
-        """Take the first commands, of about `most` bytes. Keep the others and return their size, too."""
-        size = 0
-        for number, command in enumerate(unsent, 1):
-            size += len(command)
-            if size >= most:
-                self._unsent = unsent[number:]
-                return unsent[:number], sum(map(len, self._unsent))
-        return unsent, 0

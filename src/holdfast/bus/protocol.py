@@ -77,21 +77,26 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     max_payload: Annotated[int, Meta(ge=1, le=LARGEST_MESSAGE)] = USUAL_PAYLOAD
     connect_urls: list[str] | None = None
     ldm: bool = False
+    version: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Reader:
-    """Parses a server's stream, in whatever pieces it arrives."""
+    """Parses a server's stream, in whatever pieces it arrives.
+
+    `needed` is the size of a message of which a part has arrived, if that part tells it. `held` is the size
+    of that part.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._needed = 0
+        self.needed = 0
         self.held = 0
         self.unreadable = 0
 
     @property
     def missing(self) -> int:
         """The number of bytes still missing from a started message; 0 if there is none."""
-        return self._needed - self.held if self._needed else 0
+        return self.needed - self.held if self.needed else 0
 
     def feed(self, data: bytes) -> list[Event]:
         """Parse the next piece of the stream and return the events that it completes.
@@ -101,7 +106,7 @@ class Reader:
         if self.held:
             self._pieces.append(data)
             self.held += len(data)
-            if self.held < self._needed:
+            if self.held < self.needed:
                 return []
             data = b"".join(self._pieces)
         found: list[Event] = []
@@ -143,7 +148,7 @@ class Reader:
                 continue
             body, after = start + head, start + size
             if after > last:
-                self._needed = after + 2 - position
+                self.needed = after + 2 - position
                 return data[position:]
             if not data.startswith(_CRLF, after):
                 raise ProtocolError("the server sent a message that does not end where it should")
@@ -158,7 +163,7 @@ class Reader:
     def _unfinished(self, line: bytes) -> bytes:
         if len(line) > LONGEST_LINE:
             raise ProtocolError("the server sent a line without an end")
-        self._needed = 0
+        self.needed = 0
         return line
 
 

@@ -24,6 +24,7 @@ from holdfast.bus.errors import BusError
 from holdfast.compat.client import DatabaseClient
 from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.sql.address import writable
 from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, DatabaseError, HoldfastError, Unavailable, ValidationError
@@ -218,7 +219,7 @@ class BotDatabase:
         elif scheme.partition("+")[0] == "postgresql":
             # The driver gets the address unchanged, because SQLAlchemy reads some parameters differently.
             engine = create_async_engine(
-                "postgresql+asyncpg://", connect_args={"dsn": f"postgresql://{rest}"}
+                "postgresql+asyncpg://", connect_args={"dsn": writable(f"postgresql://{rest}")}
             )
         else:
             raise ValueError(f"the database must be in SQLite or PostgreSQL, not at a {scheme}:// address")

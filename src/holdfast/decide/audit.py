@@ -192,7 +192,8 @@ def head_now(draft: Draft) -> Head:
 
 def _previous(head: Head, version: int) -> str:
     """Return the `previous` of a record. Versions only grow, unless the namespace has lost its row."""
-    anew = head.version is not msgspec.UNSET and version <= head.version
+    # Version 0 is that of policies before the first write: there may be several.
+    anew = head.version is not msgspec.UNSET and head.version > 0 and version <= head.version
     return ANEW if anew and not head.broken else head.last
 
 

@@ -12,10 +12,11 @@ from msgspec import UNSET
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.commands import Batch, Fence, Many, WriteCommand
-from holdfast.decide import blobs, items, key_needs, keys, letters, tables, upkeep
+from holdfast.decide import blobs, items, key_needs, keys, letters, reveals, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
-from holdfast.decide.draft import Draft, Needs, Paused
+from holdfast.decide.draft import Draft, Needs, Paused, Suspended
 from holdfast.decide.requests import once, request_address
+from holdfast.decide.slices import begun
 from holdfast.errors import Fenced
 from holdfast.rows import GUARD, Address
 from holdfast.tables.commands import TransactWrite, WriteItems
@@ -51,11 +52,11 @@ def _weigh(draft: Draft, command: Command) -> None:
 
 
 _NEEDS: dict[type, Any] = key_needs.NEEDS | letters.NEEDS | upkeep.NEEDS | tables.NEEDS | items.NEEDS
-_NEEDS |= blobs.NEEDS
+_NEEDS |= blobs.NEEDS | reveals.NEEDS
 _APPLY: dict[type, Any] = keys.APPLY | letters.APPLY | upkeep.APPLY | tables.APPLY | items.APPLY
-_APPLY |= blobs.APPLY
+_APPLY |= blobs.APPLY | reveals.APPLY
 _APPLY.update({kind: _weighed(_APPLY[kind]) for kind in (Batch, Many, TransactWrite, WriteItems)})
-_FURTHER: dict[type, Any] = key_needs.FURTHER | upkeep.FURTHER | items.FURTHER
+_FURTHER: dict[type, Any] = key_needs.FURTHER | upkeep.FURTHER | items.FURTHER | reveals.FURTHER
 
 
 def needs(commands: Iterable[Command]) -> Needs:
@@ -131,6 +132,8 @@ class Decision:
             except Paused:
                 draft.charged = None
                 break
+            except Suspended:
+                return count  # the undo log stays, for a refusal of the command as a whole
             count += 1
             if draft.charged is not None:
                 spent += draft.charged.spent
@@ -163,7 +166,7 @@ def _apply(draft: Draft, command: Command) -> Result:
 
 
 def _apply_fenced(draft: Draft, command: WriteCommand) -> Result:
-    if command.origin.fence is not None:
+    if command.origin.fence is not None and not (begun(draft, 0) or begun(draft, 1)):
         _check_fence(draft, command.origin.fence)
     result: Result = _APPLY[type(command)](draft, command)
     return result

@@ -5,6 +5,7 @@ Law: a draft knows rows and versions but no verbs. Only the outcome leaves it. L
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Result
 
 
-class Needs:
+class Needs(msgspec.Struct, eq=False):
     """The data to load: namespaces, and rows with a flag that says whether the value is needed.
 
     `runs` holds, by namespace, for how many plain entries past their deadline the totals are needed. `trims`
@@ -34,12 +35,11 @@ class Needs:
     expired, and then the trash needs its value. `Row.size` is always set.
     """
 
-    def __init__(self) -> None:
-        self.namespaces: set[str] = set()
-        self.rows: dict[Address, bool] = {}
-        self.runs: dict[str, int] = {}
-        self.trims: set[tuple[str, int]] = set()
-        self.counts: set[str] = set()
+    namespaces: set[str] = set()
+    rows: dict[Address, bool] = {}
+    runs: dict[str, int] = {}
+    trims: set[tuple[str, int]] = set()
+    counts: set[str] = set()
 
     @property
     def sums(self) -> bool:
@@ -120,10 +120,14 @@ Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
 class Paused(Exception):
-    """Raised when a slice of work ends in the middle of a command."""
+    """Raised when a slice of work ends in the middle of a command, which is then undone."""
 
 
-class Draft:
+class Suspended(Exception):
+    """Raised when a slice of work ends between two parts of a command. What was done so far stays."""
+
+
+class Draft(msgspec.Struct, eq=False):
     """A group in progress. `name` and `now` belong to the current command; `keys` sign the audit.
 
     `namespace` is that of the current command and is changed in place. `heads` are the audit heads that were
@@ -133,33 +137,32 @@ class Draft:
     commands.
     """
 
+    _loaded: Loaded
+    _group_now: int
+    keys: SigningKeys
+    _defaults: Policy | None = None
+    name: str = ""
+    namespace: Namespace = msgspec.field(default_factory=partial(Namespace, name=""))
+    now: int = 0
+    heads: dict[str, tuple[Row, Head]] = {}
+    command: Command | None = None
+    charged: Account | None = None
+    expired: bool = False
+    slices: dict[tuple[int, int], Any] = {}
+    updates: dict[int, tuple[Command, Any]] = {}
+    _deadline: int | None = None
+    _rows: dict[Address, Row | None] = {}
+    _namespaces: dict[str, Namespace] = {}
+    _journal: list[Record] = []
+    _trims: dict[str, int] = {}
+    _runs: list[Run] = []
+    _items: Items | None = None
+    _began: int = 0
+    _undo: list[tuple[Address, bool, Row | None]] = []
     _wants: frozenset[tuple[str, str]] = frozenset()
     _looks: frozenset[Address] = frozenset()
     _blind: frozenset[Address] = frozenset()
-
-    def __init__(self, loaded: Loaded, now: int, keys: SigningKeys, defaults: Policy | None = None) -> None:
-        self.name = ""
-        self.namespace = Namespace(name="")
-        self.now = now
-        self.keys = keys
-        self._defaults = defaults
-        self._group_now = now
-        self._deadline: int | None = None
-        self._loaded = loaded
-        self._rows: dict[Address, Row | None] = {}
-        self._namespaces: dict[str, Namespace] = {}
-        self._journal: list[Record] = []
-        self._trims: dict[str, int] = {}
-        self._runs: list[Run] = []
-        self.heads: dict[str, tuple[Row, Head]] = {}
-        self._items: Items | None = None
-        self.command: Command | None = None
-        self.charged: Account | None = None
-        self.expired = False
-        self.slices: dict[tuple[int, int], Any] = {}
-        self.updates: dict[int, tuple[Command, Any]] = {}
-        self._began = 0
-        self._undo: list[tuple[Address, bool, Row | None]] = []
+    _suspended: tuple[Namespace, int, int] | None = None  # the state before the suspended command
 
     @property
     def named(self) -> dict[int, tuple[Any, ...]]:
@@ -208,10 +211,15 @@ class Draft:
 
         Raises:
             Paused: The slice of work is over; the command was undone.
+            Suspended: The slice of work is over. The next attempt must be at the same command, and goes on
+                with it.
         """
         self._enter(command.namespace)
-        namespace = msgspec.structs.replace(self.namespace)
-        undo, journal = len(self._undo), len(self._journal)
+        if self._suspended is None:
+            namespace = msgspec.structs.replace(self.namespace)
+            undo, journal = len(self._undo), len(self._journal)
+        else:
+            (namespace, undo, journal), self._suspended = self._suspended, None
         if command is self.command:
             self._began = undo
         try:
@@ -226,6 +234,9 @@ class Draft:
             if isinstance(refusal, Paused):
                 raise
             return refusal
+        except Suspended:
+            self._suspended = namespace, undo, journal
+            raise
 
     def require_time(self, deadline: int) -> None:
         """Refuse a command whose caller has given up.
@@ -289,16 +300,12 @@ class Draft:
     def record(self, record: Record) -> None:
         """Add a record to the journal."""
         self._journal.append(record)
-        # `record_weight`, inlined for speed: every write gets here
-        detail = 0 if record.detail is None else len(record.detail.encode())
-        self.namespace.journal_bytes += (
-            len(record.key)
-            + len(record.last_writer or "")
-            + len(record.request_id or "")
-            + len(record.purpose or "")
-            + detail
-            + OVERHEAD
-        )
+        # `record_weight`, inlined for speed: every write gets here, and only few have a purpose or a detail
+        if record.purpose is None and record.detail is None:
+            names = f"{record.key}{record.last_writer or ''}{record.request_id or ''}"
+            self.namespace.journal_bytes += len(names) + OVERHEAD
+        else:
+            self.namespace.journal_bytes += record_weight(record)
 
     @property
     def overdue(self) -> Overdue:

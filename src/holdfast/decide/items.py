@@ -32,6 +32,7 @@ from holdfast.tables.commands import (
     ItemDone,
     ItemsDone,
     PutItem,
+    RevealItem,
     SetItemTtl,
     Transacted,
     TransactWrite,
@@ -52,12 +53,13 @@ if TYPE_CHECKING:
     from holdfast.tables.updates import Update
 
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
+OnItem: TypeAlias = ItemWrite | RevealItem
 
 
 class ItemSlot:
     """The item of a command: its table, its address, and the existing row."""
 
-    def __init__(self, draft: Draft, command: ItemWrite) -> None:
+    def __init__(self, draft: Draft, command: OnItem) -> None:
         self.schema = table_of(draft, command.table)
         self.key, self.named = _named(self.schema, command, draft.named)
         self.address = Address(draft.name, self.schema.item_space, self.key)
@@ -189,7 +191,7 @@ def count_item(draft: Draft, key: bytes | str, row: Row, *, adds: int) -> None:
 
 
 def _named(
-    schema: TableSchema, command: ItemWrite, known: dict[int, tuple[Any, ...]]
+    schema: TableSchema, command: OnItem, known: dict[int, tuple[Any, ...]]
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the key of a command's item, and the attributes it gives that the table uses.
 
@@ -322,22 +324,23 @@ def _record(
     audit(draft, record, place.row, after, spec_ref=origin.spec_ref)
 
 
-def _needs_table(wanted: Needs, command: Any) -> None:
+def needs_table(wanted: Needs, command: Any) -> None:
+    """Request the definition of a command's table."""
     wanted.row(schema_address(command.namespace, command.table), value=True)
 
 
 def _needs_tables(wanted: Needs, command: TransactWrite | WriteItems) -> None:
     for write in command.writes:
-        _needs_table(wanted, write)
+        needs_table(wanted, write)
 
 
 def _needs_due(wanted: Needs, command: ExpireItems) -> None:
-    _needs_table(wanted, command)
+    needs_table(wanted, command)
     for key in command.keys:
         wanted.row(Address(command.namespace, command.space, key), value=True)
 
 
-def _need_item(more: Needs, command: ItemWrite, loaded: Loaded) -> None:
+def need_item(more: Needs, command: OnItem, loaded: Loaded) -> None:
     """Request the item, now that its table is known. A wrong key is reported when the command is applied."""
     found = loaded.rows.get(schema_address(command.namespace, command.table))
     if found is None:
@@ -352,19 +355,19 @@ def _need_item(more: Needs, command: ItemWrite, loaded: Loaded) -> None:
 
 def _need_items(more: Needs, command: TransactWrite | WriteItems, loaded: Loaded) -> None:
     for write in command.writes:
-        _need_item(more, write, loaded)
+        need_item(more, write, loaded)
 
 
 _SINGLE: Final = (PutItem, UpdateItem, DeleteItem, SetItemTtl, CheckItem)
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
-    **dict.fromkeys(_SINGLE, _needs_table),
+    **dict.fromkeys(_SINGLE, needs_table),
     TransactWrite: _needs_tables,
     WriteItems: _needs_tables,
     ExpireItems: _needs_due,
 }
 FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
-    **dict.fromkeys(_SINGLE, _need_item),
+    **dict.fromkeys(_SINGLE, need_item),
     TransactWrite: _need_items,
     WriteItems: _need_items,
 }

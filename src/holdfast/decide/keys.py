@@ -36,6 +36,7 @@ from holdfast.commands import (
 )
 from holdfast.decide.entries import deadline, live, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, check_value
+from holdfast.decide.slices import begun, each
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
@@ -194,7 +195,8 @@ def _guard(draft: Draft, command: Guard) -> Stored:
 
 
 def _batch(draft: Draft, command: Batch) -> Versions:
-    conflicts = [conflict for check in command.checks if (conflict := _failed(draft, check)) is not None]
+    found = () if begun(draft, 1) else each(draft, 0, command.checks, _failed)
+    conflicts = [conflict for conflict in found if conflict is not None]
     if conflicts:
         named = ", ".join(repr(conflict.key) for conflict in conflicts[:5])
         raise VersionConflict(
@@ -202,7 +204,7 @@ def _batch(draft: Draft, command: Batch) -> Versions:
             current=conflicts[0].current,
             conflicts=conflicts,
         )
-    made = [_version_and_purpose(APPLY[type(write)](draft, write)) for write in command.writes]
+    made = each(draft, 1, command.writes, _version_and_purpose)
     return Versions(tuple(version for version, _ in made), tuple(purpose for _, purpose in made))
 
 
@@ -236,15 +238,20 @@ def _load(draft: Draft, command: Load) -> Written:
     return Written(count)
 
 
-def _version_and_purpose(result: Stored | Deleted) -> tuple[int | None, str | None]:
+def _version_and_purpose(draft: Draft, write: Set | Delete | Incr | Guard) -> tuple[int | None, str | None]:
+    """Apply one of the writes of a batch. Returns its version and the purpose of the entry."""
+    result = APPLY[type(write)](draft, write)
     if isinstance(result, Stored):
         return result.row.version, purpose_of(result.row.semantics)
     return result.version, result.purpose
 
 
 def _many(draft: Draft, command: Many) -> Results:
-    items: list[Any] = [draft.attempt(APPLY[type(item)], item) for item in command.items]
-    return Results(tuple(items))
+    return Results(tuple(each(draft, 0, command.items, _attempt)))
+
+
+def _attempt(draft: Draft, item: Set | Delete) -> Any:
+    return draft.attempt(APPLY[type(item)], item)
 
 
 def _failed(draft: Draft, check: Check) -> Conflict | None:

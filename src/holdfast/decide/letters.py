@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import hash_of
-from holdfast.commands import Deleted, DropLetter, Escalate, Kept
+from holdfast.commands import Deleted, Kept
 from holdfast.errors import HoldfastError, QuotaExceeded
+from holdfast.letter_commands import DropLetter, Escalate
 from holdfast.rows import LETTER, Address, Record, Row
 from holdfast.stored import Escalation
 

@@ -53,6 +53,11 @@ def audited_unasked(name: str) -> bool:
     return is_semantic(name)
 
 
+def reveals(namespace: Namespace) -> str:
+    """Return whether people may look at values: `open`, `audited` or `never`."""
+    return policy_of(namespace.policy).reveal or "audited"
+
+
 def check_value(namespace: Namespace, size: int) -> None:
     """Refuse a value that is larger than the policy of its namespace allows."""
     most = policy_of(namespace.policy).max_value_bytes or rules.MAX_VALUE_BYTES

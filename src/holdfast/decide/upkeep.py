@@ -79,16 +79,18 @@ def _recount(draft: Draft, command: Recount) -> Removed:
 def _set_policy(draft: Draft, command: SetPolicy) -> Done:
     """Set a policy. The audit records it if the audit is on before or after, so turning it off is recorded.
 
-    The audit also counts as on if it was turned off with SQL.
+    The audit also counts as on if it was turned off with SQL. In a namespace that was never written to, the
+    record has version 0, so that entries which are imported into it keep all their versions.
     """
     namespace = draft.namespace
     recorded = note_changed_outside(draft) or audited(namespace)
     old = None if namespace.policy is None else _policy_row(draft, namespace.policy)
     namespace.policy = command.policy
     if recorded or audited(namespace):
+        namespace.changed_at = draft.now
         record = Record(
             namespace=draft.name,
-            version=draft.version(),
+            version=draft.version() if namespace.revision else 0,
             op="policy",
             key="",
             at=draft.now,

@@ -53,12 +53,16 @@ from holdfast.engine.contract import (
 )
 from holdfast.engine.optional import (
     Announcer,
+    Apart,
     Checkup,
+    Clustered,
+    ClusterFigures,
     Examined,
     KeyKeeper,
     Onlooker,
     Peeker,
     Rescuer,
+    Sharer,
 )
 from holdfast.engine.queries import (
     Due,
@@ -86,10 +90,13 @@ from holdfast.engine.service import (
 __all__ = [
     "LATER",
     "Announcer",
+    "Apart",
     "AuditPart",
     "AuditQuery",
     "Capabilities",
     "Checkup",
+    "ClusterFigures",
+    "Clustered",
     "Due",
     "Engine",
     "Examined",
@@ -106,6 +113,7 @@ __all__ = [
     "Scanned",
     "Selected",
     "ServiceEngine",
+    "Sharer",
     "Swept",
     "Totals",
     "ends_of",

@@ -44,6 +44,26 @@ class Onlooker(Protocol):
         ...
 
 
+class Apart(Exception):
+    """The groups of several namespaces can't share a transaction now. Nothing was kept."""
+
+
+@runtime_checkable
+class Sharer(Protocol):
+    """An optional interface for engines with a lane per namespace whose transactions can hold several.
+
+    `transact` then also gets commands of several namespaces, plain changes of keys and nothing else. All of
+    them are kept or none. It may raise `Apart` instead, and gets the commands of each namespace alone.
+    """
+
+    shared: int
+    """The maximum number of namespaces in one transaction."""
+
+    def shares(self, namespace: str) -> bool:
+        """Return whether commands of a namespace may share a transaction with those of others now."""
+        ...
+
+
 @runtime_checkable
 class Peeker(Protocol):
     """An optional interface for engines that can be read from threads other than the event loop's."""
@@ -79,6 +99,30 @@ class Examined(Protocol):
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
         """Check for corruption: thoroughly, or as far as a quick check gets in this many seconds."""
+        ...
+
+
+class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node knows of its cluster. Numbers by shard are those of this node."""
+
+    nodes: int
+    """The nodes that answered at the last look, this one included."""
+    skew: float
+    """The seconds by which the clocks of the nodes differ at most."""
+    behind: dict[int, int]
+    """The messages of the log that are not applied yet."""
+    leads: dict[int, bool]
+    """Whether this node was the last to write."""
+    stopped: dict[int, bool]
+    """Whether this node does not serve the shard."""
+
+
+@runtime_checkable
+class Clustered(Protocol):
+    """An optional interface for engines whose storage is replicated among nodes."""
+
+    def figures(self) -> ClusterFigures:
+        """Return what this node knows of its cluster, without asking anyone."""
         ...
 
 

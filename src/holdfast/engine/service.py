@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.audit.results import AuditPage
     from holdfast.commands import Origin
     from holdfast.engine.queries import Filter, Scan, Selected
-    from holdfast.model import LetterPage, Page, SlowPage, TrashPage
+    from holdfast.model import Letter, LetterPage, Page, SlowPage, TrashPage
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +30,13 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query of an audit: records after number `after` that match all the other fields."""
+    """A query of an audit: records after number `after` that match all the other fields.
+
+    With `reverse` the newest come first, and `after` excludes records from that number on; 0 excludes none.
+    """
 
     after: int = 0
+    reverse: bool = False
     limit: int
     prefix: str = ""
     writer: str | None = None
@@ -87,6 +91,12 @@ class ServiceEngine(Protocol):
 
     async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
         """Return the dead letters of a namespace after a number."""
+        ...
+
+    async def reveal_letter(
+        self, namespace: str, number: int, *, why: str | None, writer: str | None
+    ) -> Letter | None:
+        """Return a dead letter to a person, who says why."""
         ...
 
     async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
 from holdfast.handles.blob_upload import store_blob
 from holdfast.handles.keys import Keys, selected
+from holdfast.handles.reveals import revealed
 from holdfast.model import Blob, BlobPage
 from holdfast.stored import entry_of
 from holdfast.verbs.blobs import BlobVerbs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.model import Change, Changes, Keep
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
     from holdfast.verbs.keys import Verbs
 
 
@@ -139,6 +140,27 @@ class Blobs:
         return BlobReader(
             self.store, self.namespace, described(name, row, manifest), manifest, start=start, end=stop
         )
+
+    async def reveal(
+        self, name: str, why: str | None = None, **viewing: Unpack[Viewing]
+    ) -> BlobReader | None:
+        """Open a blob for a person, who says why; see `KV.reveal`.
+
+        Args:
+            name: The blob's name.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            A reader as `get` returns it; None if there is no such blob.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+        """
+        command = self._keys.verbs.reveal(name, why=why, **viewing)
+        row = await revealed(self.store.execute, command, command.key)
+        return None if row is None else self.opened(command.key, row, 0, None)
 
     async def head(self, name: str) -> Blob | None:
         """Get what is known about a blob, without its bytes.

@@ -15,6 +15,7 @@ from holdfast.commands import Deleted, Results, Stored
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.handles.key_writes import KeyWrites, P, entry_in, removed_in
+from holdfast.handles.reveals import revealed
 from holdfast.model import Changes, Entry, Page
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after, watch
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.model import Change
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
     from holdfast.verbs.keys import Verbs
 
 _log = logging.getLogger("holdfast")
@@ -62,6 +63,31 @@ class Keys(KeyWrites):
         key = self.verbs.key(key)
         row, _ = await self.store.get_at(self.namespace, key)
         return None if row is None else _read(key, row)
+
+    async def reveal(self, key: str, why: str | None = None, **viewing: Unpack[Viewing]) -> Entry | None:
+        """Get an entry for a person, who says why. The policy `reveal` of the namespace decides.
+
+        In a namespace with an audit, a record `revealed` says who looked, when and why, unless the policy is
+        `open`.
+
+        Args:
+            key: The entry's key.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            The entry, or None if there is none or it has expired.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+
+        Example:
+            `entry = await kv.reveal("game:42", "OPS-12: a player complains")`
+        """
+        command = self.verbs.reveal(key, why=why, **viewing)
+        row = await revealed(self.store.execute, command, command.key)
+        return None if row is None else _read(command.key, row)
 
     async def exists(self, key: str) -> bool:
         """Find out if there is an entry.

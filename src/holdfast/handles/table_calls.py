@@ -7,6 +7,7 @@ So calls take effect in the order in which they begin.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from holdfast import rules
 from holdfast.bounded import Bounded
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
+from holdfast.handles.reveals import revealed
 from holdfast.handles.table_fields import (
     change_fields,
     got_fields,
@@ -126,6 +128,14 @@ class TableCalls:
         work.read(row)
         item = item_of(row)
         return got_fields(msgspec.structs.replace(item, value=project(item.value, projection, work=work)))
+
+    async def reveal_item(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Get an item for a person, who says why."""
+        command = self._verbs.reveal_item(fields)
+        parts = (command.partition_key, command.sort_key)
+        key = json.dumps([part for part in parts if part is not None])
+        row = await revealed(self._store.execute, command, f"{command.table} {key}")
+        return got_fields(None if row is None else stored_item(row))
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Get items of a partition, in the order of their sort keys."""
@@ -342,7 +352,8 @@ VERBS: Final[dict[str, Callable[[TableCalls, Mapping[str, Any]], Awaitable[dict[
     verb.__name__: verb
     for verb in (
         *(TableCalls.create_table, TableCalls.drop_table, TableCalls.describe_table, TableCalls.list_tables),
-        *(TableCalls.put_item, TableCalls.get_item, TableCalls.update_item, TableCalls.delete_item),
+        *(TableCalls.put_item, TableCalls.get_item, TableCalls.reveal_item, TableCalls.update_item),
+        TableCalls.delete_item,
         *(TableCalls.query, TableCalls.scan, TableCalls.create_index, TableCalls.drop_index),
         *(TableCalls.query_index, TableCalls.check_index, TableCalls.batch_get_item),
         *(TableCalls.batch_write_item, TableCalls.transact_write, TableCalls.set_ttl, TableCalls.remove_ttl),

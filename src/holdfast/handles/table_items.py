@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.table_fields import Expecting, Key, Paths, Values
     from holdfast.model import Item
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
 
 
 class TableItems(TableHandle):
@@ -93,6 +93,38 @@ class TableItems(TableHandle):
         """
         fields = table_fields.keyed(partition_key, sort_key) | {"projection": projection}
         answer = await self._call("get_item", table, fields)
+        return None if answer["item"] is None else table_fields.item_of(answer)
+
+    async def reveal_item(
+        self,
+        table: str,
+        partition_key: Key,
+        sort_key: Key | None = None,
+        *,
+        why: str | None = None,
+        **viewing: Unpack[Viewing],
+    ) -> Item | None:
+        """Get an item for a person, who says why; see `KV.reveal`.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            The item, or None if there is none or it has expired.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+
+        Example:
+            `item = await tables.reveal_item("scores", "alice", 7, why="OPS-12: a player complains")`
+        """
+        fields = table_fields.keyed(partition_key, sort_key) | {"why": why}
+        answer = await self._call("reveal_item", table, fields, viewing)
         return None if answer["item"] is None else table_fields.item_of(answer)
 
     @overload

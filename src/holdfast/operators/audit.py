@@ -61,6 +61,7 @@ class Audit:
         *,
         after: int = 0,
         limit: int | None = None,
+        reverse: bool = False,
         prefix: str = "",
         writer: str | None = None,
         op: str | None = None,
@@ -69,7 +70,7 @@ class Audit:
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> AuditPage:
-        """Read records in their order. Only records that match all arguments are returned.
+        """Read records in their order, or the newest first. Only those that match all arguments are returned.
 
         A page may hold fewer records than `limit`, or none, and still not be the last one: the audit
         continues as long as `next` is not None.
@@ -77,6 +78,7 @@ class Audit:
         Args:
             after: Number of the record after which to begin, such as the `next` of the page before.
             limit: Largest number of records, from 1 to 10,000; 1,000 if not given.
+            reverse: Whether to begin with the newest record and go on towards older ones.
             prefix: The beginning of the keys.
             writer: Name of the writer.
             op: What happened, such as `set`.
@@ -97,6 +99,7 @@ class Audit:
         query = AuditQuery(
             after=rules.version(after, field="after"),
             limit=rules.limit(limit),
+            reverse=rules.boolean(reverse, field="reverse"),
             prefix=rules.prefix(prefix),
             writer=None if writer is None else rules.identity(writer, field="writer"),
             op=None if op is None else rules.identity(op, field="op"),
@@ -120,10 +123,10 @@ class Audit:
             return await service.audit_log(self._namespace, query)
         records: list[AuditEntry] = []
         last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
-        everything = query == AuditQuery(after=query.after, limit=query.limit)
+        everything = query == AuditQuery(after=query.after, limit=query.limit, reverse=query.reverse)
         step = min(STEP, query.limit + 1) if everything else STEP
         while looked < PART:
-            found = await self._scan(last, step)
+            found = await self._scan(last, step, reverse=query.reverse)
             for key, row in zip(found.keys, found.rows, strict=True):
                 record = record_of(row)
                 fits = _fits(record, query)
@@ -289,11 +292,13 @@ class Audit:
                     return number, f"record {number} is not the one that was noted"
         return None, None
 
-    async def _scan(self, after: int, limit: int) -> Scanned:
+    async def _scan(self, after: int, limit: int, *, reverse: bool = False) -> Scanned:
         query = Scan(
             namespace=self._namespace,
             space=AUDIT,
-            start=address_of(self._namespace, after + 1).key,
+            start=address_of(self._namespace, 1 if reverse else after + 1).key,
+            after=address_of(self._namespace, after).key if reverse and after else None,
+            reverse=reverse,
             limit=limit,
             max_bytes=2 * rules.MAX_TRANSFER_BYTES,
             values=True,

@@ -15,7 +15,16 @@ from zlib import crc32
 import msgspec
 
 from holdfast import rules
-from holdfast.audit.chain import AUDIT, ROTATED, address_of, hash_with, head_of, record_of, same
+from holdfast.audit.chain import (
+    AUDIT,
+    REVEALED,
+    ROTATED,
+    address_of,
+    hash_with,
+    head_of,
+    record_of,
+    same,
+)
 from holdfast.audit.results import Compared, Discrepancy
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
@@ -198,7 +207,7 @@ class _Share:
                 del self._last[name]
             return gone
         name = _plain(record.key) if self._of_tables else record.key
-        if record.op.startswith(("table_", "index_")) or not self._mine(name):
+        if record.op == REVEALED or record.op.startswith(("table_", "index_")) or not self._mine(name):
             return set()
         self._last[name] = _Last(record.number, record.version, record.after, record.signed_by)
         return {name}

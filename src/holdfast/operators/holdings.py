@@ -16,6 +16,7 @@ from holdfast.audit.chain import address_of, head_of
 from holdfast.clock import moment
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
+from holdfast.engine import Clustered
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
 from holdfast.rows import SYSTEM
@@ -25,7 +26,7 @@ from holdfast.verbs.cursors import cursor_after, last_seen
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from holdfast.engine import Engine, Totals
+    from holdfast.engine import ClusterFigures, Engine, Totals
     from holdfast.rows import Address, Row
 
 PART: Final = 50
@@ -87,6 +88,10 @@ class Survey:
         for start in range(0, len(found), PART):
             yield await self._holdings(found[start : start + PART])
             await asyncio.sleep(0)
+
+    def cluster(self) -> ClusterFigures | None:
+        """Return what this node knows of its cluster; None if the store is not part of one."""
+        return self._engine.figures() if isinstance(self._engine, Clustered) else None
 
     async def page(self, *, limit: object = None, cursor: object = None) -> StatsPage:
         """Return the numbers of as many namespaces as fit one reply."""

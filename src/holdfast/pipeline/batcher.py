@@ -3,8 +3,8 @@
 Law: no timers. A group forms while the one before it commits, so one commit serves every command submitted
 meanwhile, and a lone caller waits for no one else. Commands of a namespace keep the order of submission. A
 write does not overtake a slow read that was submitted before it. Commands of one namespace that have to wait
-or that take long do not hold up those of another. Callers get their results before listeners are notified.
-Cancelling a caller cancels only its wait.
+or that take long do not hold up those of another: a dear one runs beside the groups of other namespaces.
+Callers get their results before listeners are notified. Cancelling a caller cancels only its wait.
 """
 
 from __future__ import annotations
@@ -18,22 +18,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
+from holdfast.commands import Delete, Incr, Set, SetPolicy, SetTtl, Touch
+from holdfast.engine import Apart
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.pace import ALONE, MAX_GROUP
+from holdfast.pace import ALONE, MAX_GROUP, turns
+from holdfast.pipeline.carriers import Carriers
+from holdfast.pipeline.pending import Barrier, PendingCommand, touched_by
 from holdfast.upkeep_commands import ExpireRun
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 
     from holdfast.commands import Command, Result
+    from holdfast.engine import Sharer
 
 _log = logging.getLogger("holdfast")
 
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 DEAR: Final = 96 * 1024
 """Cost of a command above which it is executed alone, unless it is bulky. A key with the largest value costs
-less, and 400 small writes in one call cost more."""
+less, and 400 small writes in one call cost more. One such command runs at a time, beside the groups of other
+namespaces."""
+
+
+_PLAIN: Final = frozenset({Set, Delete, Incr, SetTtl, Touch, type(None)})
+"""The commands that may share a group with those of other namespaces, and barriers."""
 
 
 class GroupDone(msgspec.Struct, frozen=True):
@@ -43,74 +52,46 @@ class GroupDone(msgspec.Struct, frozen=True):
     tell: Callable[[], Awaitable[None]] | None = None
 
 
-class _Waiting(msgspec.Struct, frozen=True):
-    """A pending command and the callback for its result. A barrier has no command.
+class _Lane(msgspec.Struct, eq=False):
+    """A queue of commands whose groups take effect one after the other.
 
-    `touched` lists what the command may change. `after` holds the reads that were running when the command
-    was submitted and that must not see its effect.
+    `idle` is set while no pending command can be taken; a new one ends the wait, or the end of a dear one.
+    `away` is the namespace of the dear command that is running; no other command of it is taken meanwhile.
+    `dear` says that the last group has left a dear command.
     """
 
-    command: Command | None
-    tell: Callable[[Any], None]
-    touched: Sequence[tuple[str, str | None]] = ()
-    after: Collection[asyncio.Future[None]] = ()
+    name: str
+    waiting: deque[PendingCommand] = msgspec.field(default_factory=deque)
+    idle: asyncio.Future[None] | None = None
+    away: set[str] = set()
+    dear: bool = False
 
-    @property
-    def namespace(self) -> str:
-        """The namespace in which this keeps its place."""
-        assert self.command is not None
-        return self.command.namespace
+    def take(self, most: int, *, plain: bool = False) -> list[PendingCommand]:
+        """Remove and return the next group: as many cheap commands as fit and need not wait.
 
-    @property
-    def held(self) -> bool:
-        """True while one of the reads is running that must not see the effect."""
-        return not all(read.done() for read in self.after)
-
-
-class _Barrier(_Waiting, frozen=True):
-    """Waits for the commands of a namespace that were submitted before it."""
-
-    of: str = ""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace in which this keeps its place."""
-        return self.of
-
-
-class _Lane:
-    """A queue of commands whose groups take effect one after the other."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[_Waiting] = deque()
-        self.idle: asyncio.Future[None] | None = None
-        """Set while every pending command waits for a read; a new command ends the wait."""
-        self._owed = False  # a dear command let cheap ones pass, so that it is next
-
-    def take(self, most: int) -> list[_Waiting]:
-        """Remove and return the next group: as many pending commands as fit and need not wait for a read.
-
-        A dear command is a group by itself. Cheap commands of other namespaces pass it once. The group is
-        empty if every command waits for a read.
+        The group is empty if every command is dear, waits for a read or is behind one that does. With
+        `plain`, it ends before the first command that is not a plain change of a key.
         """
-        return (self._owed and self._take_dear()) or self._take_cheap(most) or self._take_dear()
-
-    def _take_cheap(self, most: int) -> list[_Waiting]:
-        group: list[_Waiting] = []
-        stays: list[_Waiting] = []
-        behind: set[str] = set()  # namespaces with a command that stays
+        pending = self.waiting
+        self.dear = False
+        if len(pending) == 1 and not self.away and not plain and _goes_at_once(pending[0]):
+            return [pending.popleft()]
+        group: list[PendingCommand] = []
+        stays: list[PendingCommand] = []
+        behind = set(self.away)  # namespaces with a command that stays
         room = MAX_GROUP_BYTES
         runs: bool | None = None  # True for a group of expiry runs, which are not mixed with other commands
-        pending = self.waiting
         while pending and len(group) < most:
             waiting = pending[0]
             command = waiting.command
+            if plain and type(command) not in _PLAIN:
+                break
             cost = 0 if command is None else command.cost
             room -= cost
             if cost > DEAR or waiting.after or behind:
                 dear = _is_dear(command)
                 if dear or waiting.namespace in behind or waiting.held:
-                    self._owed |= dear
+                    self.dear |= dear
                     room += cost
                     behind.add(waiting.namespace)
                     stays.append(pending.popleft())
@@ -129,20 +110,27 @@ class _Lane:
             pending.extendleft(reversed(stays))
         return group
 
-    def _take_dear(self) -> list[_Waiting]:
-        """Remove and return the first dear command that is the first of its namespace."""
-        self._owed = False
+    def take_dear(self) -> PendingCommand | None:
+        """Remove and return the first dear command that is the first of its namespace, if none is running."""
+        if self.away:
+            return None
         behind: set[str] = set()
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
                 if _is_dear(waiting.command) and not waiting.held:
                     del self.waiting[place]
-                    return [waiting]
-        return []
+                    self.away.add(waiting.namespace)
+                    return waiting
+        return None
+
+    def wake(self) -> None:
+        """End the wait, if there is one: something may be taken now."""
+        if self.idle is not None and not self.idle.done():
+            self.idle.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until a read ends that commands wait for, or until there is a new command."""
+        """Wait until a read or a dear command ends that others wait for, or until there is a new command."""
         self.idle = asyncio.get_running_loop().create_future()
         reads = {read for waiting in self.waiting for read in waiting.after if not read.done()}
         await asyncio.wait([self.idle, *reads], return_when=asyncio.FIRST_COMPLETED)
@@ -156,6 +144,7 @@ class Batcher:
         run: Executes a group. If it raises a `HoldfastError`, every command of the group fails with it. Any
             other exception is a defect of `run`.
         lane_per_namespace: Whether groups of different namespaces may run concurrently.
+        sharer: The engine, if it can execute a group of several namespaces (see `carriers`).
 
     `most` is the largest number of commands in a group. `turns` is for servers with remote callers: if
     several commands are pending, or the previous group had several, the event loop gets this many turns
@@ -168,8 +157,10 @@ class Batcher:
         run: Callable[[list[Command]], Awaitable[GroupDone]],
         *,
         lane_per_namespace: bool,
+        sharer: Sharer | None = None,
     ) -> None:
         self._run = run
+        self._carriers = None if sharer is None else Carriers(self, sharer)
         self._lane_per_namespace = lane_per_namespace
         self._lanes: dict[str, _Lane] = {}
         self._drains: set[asyncio.Task[None]] = set()
@@ -199,11 +190,11 @@ class Batcher:
         """
         if self._closed:
             raise Unavailable("the store is closed")
-        touched, unsettled = _touched(command), self._unsettled
+        touched, unsettled = touched_by(command), self._unsettled
         for address in touched:
             unsettled[address] = unsettled.get(address, 0) + 1
         after = self._reads_of(touched) if self._reads else ()
-        self._lane(command.namespace).waiting.append(_Waiting(command, tell, touched, after))
+        self._lane(command.namespace).waiting.append(PendingCommand(command, tell, touched, after))
 
     @property
     def busy(self) -> bool:
@@ -218,7 +209,7 @@ class Batcher:
         """Wait until every command submitted so far for a namespace is done."""
         if (namespace, None) in self._unsettled:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._lane(namespace).waiting.append(_Barrier(None, partial(_resolve, turn), of=namespace))
+            self._lane(namespace).waiting.append(Barrier(None, partial(_resolve, turn), of=namespace))
             await turn
 
     @contextmanager
@@ -254,29 +245,82 @@ class Batcher:
         name = namespace if self._lane_per_namespace else ""
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane()
-            drain = asyncio.create_task(self._drain(name, lane), name=f"holdfast batcher {name}")
-            self._drains.add(drain)
-            drain.add_done_callback(self._drains.discard)
-        elif lane.idle is not None and not lane.idle.done():
-            lane.idle.set_result(None)
+            lane = self._lanes[name] = _Lane(name)
+            if self._carriers is None or not self._carriers.add(lane):
+                self.drain_alone(lane)
+        elif lane.idle is not None:
+            lane.wake()
         return lane
 
-    async def _drain(self, name: str, lane: _Lane) -> None:
-        while lane.waiting:
-            for _ in range(self.turns if not self._lone or len(lane.waiting) > 1 else 0):
-                await asyncio.sleep(0)
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """See `carriers.LaneOwner`."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._drains.add(task)
+        task.add_done_callback(self._drains.discard)
+
+    def drain_alone(self, lane: _Lane) -> None:
+        """See `carriers.LaneOwner`."""
+        self.spawn(self._drain(lane), f"holdfast batcher {lane.name}")
+
+    def drop(self, lane: _Lane) -> None:
+        """See `carriers.LaneOwner`."""
+        del self._lanes[lane.name]
+
+    def turns_before(self, pending: int) -> int:
+        """See `carriers.LaneOwner`."""
+        return self.turns if not self._lone or pending > 1 else 0
+
+    async def _drain(self, lane: _Lane) -> None:
+        while lane.waiting or lane.away:
+            if before := self.turns_before(len(lane.waiting)):
+                await turns(before)
             group = lane.take(self.most)
+            if lane.dear:
+                self._begin_dear(lane)
             if not group:
                 await lane.wait()
                 continue
+            await self.carry(group)
+            if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
+                return
+        self.drop(lane)
+
+    def _begin_dear(self, lane: _Lane) -> None:
+        """Execute the next dear command, if there is one, beside the groups of the lane."""
+        waiting = lane.take_dear()
+        if waiting is not None:
+            self.spawn(self._execute_beside(lane, waiting), "holdfast dear command")
+
+    async def _execute_beside(self, lane: _Lane, waiting: PendingCommand) -> None:
+        try:
+            await self.carry([waiting], beside=True)
+        finally:
+            lane.away.clear()
+            lane.wake()
+
+    async def carry(self, group: list[PendingCommand], *, beside: bool = False) -> None:
+        """Execute a group and pass on its results; see `carriers.LaneOwner`.
+
+        Callers must not wait forever because of a failure. A group `beside` others is not a caller alone.
+        """
+        if not beside:
             self._lone = self._lone + 1 if len(group) == 1 else 0
-            commands = [waiting.command for waiting in group if waiting.command is not None]
-            done = await self._done(commands) if commands else GroupDone([])
-            self._settle(group, iter(done.results))
-            if done.tell is not None:
-                await self._tell(done.tell)
-        del self._lanes[name]
+        commands = [waiting.command for waiting in group if waiting.command is not None]
+        if self.grouped is not None and commands:
+            self.grouped(len(commands))
+        try:
+            done = await self._run(commands) if commands else GroupDone([])
+        except Apart:
+            raise
+        except HoldfastError as error:
+            done = GroupDone([error] * len(commands))
+        except Exception as defect:
+            _log.error("a group of %d commands failed", len(commands), exc_info=defect)
+            failure = InternalError("the group failed for a reason that Holdfast did not foresee")
+            done = GroupDone([failure] * len(commands))
+        self._settle(group, iter(done.results))
+        if done.tell is not None:
+            await self._tell(done.tell)
 
     async def _tell(self, tell: Callable[[], Awaitable[None]]) -> None:
         if self.turns and self._lone >= ALONE:
@@ -286,20 +330,7 @@ class Batcher:
         except Exception as defect:  # the next groups must still run
             _log.error("notifying listeners of a group failed", exc_info=defect)
 
-    async def _done(self, commands: list[Command]) -> GroupDone:
-        if self.grouped is not None:
-            self.grouped(len(commands))
-        try:
-            return await self._run(commands)
-        except HoldfastError as error:
-            return GroupDone([error] * len(commands))
-        except Exception as defect:
-            # Callers must not wait forever because of an unexpected failure.
-            _log.error("a group of %d commands failed", len(commands), exc_info=defect)
-            failure = InternalError("the group failed for a reason that Holdfast did not foresee")
-            return GroupDone([failure] * len(commands))
-
-    def _settle(self, group: list[_Waiting], results: Iterator[Result | HoldfastError]) -> None:
+    def _settle(self, group: list[PendingCommand], results: Iterator[Result | HoldfastError]) -> None:
         unsettled = self._unsettled
         for waiting in group:
             for address in waiting.touched:
@@ -325,18 +356,9 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
+def _goes_at_once(waiting: PendingCommand) -> bool:
+    return not waiting.after and (waiting.command is None or waiting.command.cost <= DEAR)
+
+
 def _is_dear(command: Command | None) -> bool:
     return command is not None and command.cost > DEAR and not command.bulky
-
-
-def _touched(command: Command) -> Sequence[tuple[str, str | None]]:
-    """Return the keys that a caller's command may change, with None for the namespace as a whole.
-
-    Upkeep changes nothing that a reader can see, so reads do not wait for it.
-    """
-    namespace = command.namespace
-    if isinstance(command, KeyChange):
-        return (namespace, None), (namespace, command.key)
-    if not isinstance(command, WriteCommand):
-        return ()
-    return [(namespace, None), *((namespace, key) for key in written_keys(command))]

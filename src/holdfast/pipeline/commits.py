@@ -19,8 +19,9 @@ from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Many, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import JournalQuery, KeyKeeper, Swept
+from holdfast.engine import Apart, JournalQuery, KeyKeeper, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
+from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.pipeline.batcher import GroupDone
 from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.write_log import report, report_expired
@@ -79,6 +80,8 @@ class Groups:
                 outcome = await self._engine.transact(commands, self._clock.now)
             except Unsettled:
                 outcome = await self._settled(commands)
+        except Apart:
+            raise
         except Exception as error:
             # A group may be too expensive to load although each of its commands alone is not.
             if isinstance(error, HoldfastError) and not isinstance(error, (Defect, TooExpensive)):
@@ -102,12 +105,12 @@ class Groups:
 
     async def _run_the_rest(self, commands: list[Command], late: dict[int, HoldfastError]) -> GroupDone:
         """Refuse the late commands and run the others, whose error does not affect the late ones."""
-        self._report([commands[position] for position in late], list(late.values()))
         rest = [command for position, command in enumerate(commands) if position not in late]
         try:
             done = await self.run(rest) if rest else GroupDone([])
         except HoldfastError as error:
             done = GroupDone([error] * len(rest))
+        self._report([commands[position] for position in late], list(late.values()))
         results = iter(done.results)
         return GroupDone(
             [late.get(position) or next(results) for position in range(len(commands))], done.tell
@@ -144,7 +147,15 @@ class Groups:
             _log.error("notifying listeners of a commit failed", exc_info=defect)
 
     async def _tell_of(self, commands: Sequence[Command], outcome: Outcome) -> None:
-        self._report(commands, outcome.results, outcome)
+        if len(outcome.journal) > MANY_ROWS:
+            journal = outcome.journal
+            for start in range(0, len(journal), MANY_ROWS):
+                some = journal[start : start + MANY_ROWS]
+                self._report((), (), msgspec.structs.replace(outcome, journal=some))
+                await turns(TURNS_AFTER_SLICE)
+            self._report(commands, outcome.results)
+        else:
+            self._report(commands, outcome.results, outcome)
         if outcome.runs:
             await self._tell_of_runs(outcome)
 

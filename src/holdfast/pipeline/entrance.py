@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import rules
 from holdfast.clock import SystemClock
-from holdfast.engine import Peeker, service_of
+from holdfast.engine import Peeker, Sharer, service_of
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.pipeline.batcher import Batcher
 from holdfast.pipeline.commits import Groups
@@ -74,7 +74,11 @@ class Entrance:
         self._rates = Rates(self._clock.now, None if defaults is None else defaults.rate_limit)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._groups = Groups(engine, self._clock, make_room, self._tell, self._listeners)
-        self._batcher = Batcher(self._groups.run, lane_per_namespace=self.capabilities.lane_per_namespace)
+        self._batcher = Batcher(
+            self._groups.run,
+            lane_per_namespace=self.capabilities.lane_per_namespace,
+            sharer=engine if isinstance(engine, Sharer) else None,
+        )
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._refusal: str | None = CLOSED
         self.timekeeper = Timekeeper(self._clock, engine, self._trust_time)
@@ -204,7 +208,9 @@ class Entrance:
         self._batcher.hand_over(command, tell)
 
     def _admit(self, command: Command) -> None:
-        self._reading()
+        if self._refusal is not None:
+            raise Unavailable(self._refusal)
+        self.timekeeper.answered = True
         if command.limited:
             self._rates.admit(command.namespace)
 

@@ -14,20 +14,10 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import (
-    Batch,
-    Deleted,
-    Escalate,
-    Guard,
-    Kept,
-    KeyChange,
-    Set,
-    Stored,
-    Versions,
-    WriteCommand,
-)
+from holdfast.commands import Batch, Deleted, Guard, Kept, KeyChange, Set, Stored, Versions, WriteCommand
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.families import is_semantic, owner
+from holdfast.letter_commands import Escalate
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:

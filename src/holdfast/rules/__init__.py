@@ -25,11 +25,13 @@ from holdfast.rules.fields import (
     timeout,
     ttl,
     version,
+    why,
 )
 from holdfast.rules.limits import (
     DEFAULT_LIMIT,
     JOURNAL_RETENTION,
     MAX_BATCH,
+    MAX_COMPARED_VALUE_BYTES,
     MAX_DIGITS,
     MAX_HINT_CHARACTERS,
     MAX_HINTS,
@@ -79,6 +81,7 @@ __all__ = [
     "DEFAULT_LIMIT",
     "JOURNAL_RETENTION",
     "MAX_BATCH",
+    "MAX_COMPARED_VALUE_BYTES",
     "MAX_DIGITS",
     "MAX_HINTS",
     "MAX_HINT_CHARACTERS",
@@ -135,4 +138,5 @@ __all__ = [
     "too_large",
     "ttl",
     "version",
+    "why",
 ]

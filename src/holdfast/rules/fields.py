@@ -37,6 +37,7 @@ from holdfast.rules.words import shown
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
+_REVEALS: Final = ("open", "audited", "never")
 _QUOTAS: Final = frozenset({"quota_keys", "quota_bytes"})
 _SEMANTICS_FIELDS: Final = frozenset(Semantics.__struct_fields__)
 
@@ -144,6 +145,11 @@ def spec_ref(text: object) -> str | None:
     return None if text is None else legal_text(text, field="spec_ref", most=MAX_SPEC_REF_CHARACTERS)
 
 
+def why(text: object) -> str | None:
+    """Return the reason for which a person looks at a value."""
+    return None if text is None else legal_text(text, field="why", most=MAX_SPEC_REF_CHARACTERS)
+
+
 def fence(given: object) -> Fence | None:
     """Return the lock and token that a write relies on."""
     if given is None or isinstance(given, Fence):
@@ -225,6 +231,9 @@ def _policy_field(name: str, asked: object) -> None:
     if name in _SWITCHES:
         if type(asked) is not bool:
             raise ValidationError(f"{name} must be true or false, not {shown(asked)}", field=name)
+    elif name == "reveal":
+        if asked not in _REVEALS:
+            raise ValidationError(f"{name} must be open, audited or never, not {shown(asked)}", field=name)
     elif name in _QUOTAS:
         if type(asked) is not int or not 0 <= asked <= MAX_VERSION:
             raise ValidationError(f"{name} must be a whole number from 0, not {shown(asked)}", field=name)

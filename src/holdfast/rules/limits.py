@@ -10,6 +10,8 @@ MAX_SEMANTIC_KEY_CHARACTERS: Final = 128
 MAX_VALUE_BYTES: Final = 65_536
 MAX_RAISED_VALUE_BYTES: Final = 524_288
 """Maximum size of a value, and the most to which the policy of a namespace can raise it."""
+MAX_COMPARED_VALUE_BYTES: Final = 655_360
+"""Maximum size of a value that is compared with a policy. No policy allows a larger one."""
 MAX_NESTING: Final = 64
 MAX_DIGITS: Final = 4_300
 MAX_TTL: Final = 2_147_483_647

@@ -13,23 +13,32 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.rules.limits import MAX_DIGITS, MAX_NESTING, MAX_RAISED_VALUE_BYTES, MAX_VALUE_BYTES
+from holdfast.rules.limits import (
+    MAX_COMPARED_VALUE_BYTES,
+    MAX_DIGITS,
+    MAX_NESTING,
+    MAX_RAISED_VALUE_BYTES,
+    MAX_VALUE_BYTES,
+)
 
 _SURE_BITS: Final = 14_284  # integers with no more bits have at most 4,300 digits
 _PLAIN: Final[frozenset[type]] = frozenset({str, bool, type(None)})
 _SHORT: Final[frozenset[type]] = _PLAIN | {
     int
 }  # in a value of less than `_LONG` bytes no integer has too many digits
+_PLAIN_NAMES: Final[frozenset[type]] = frozenset({str})
 _SCALAR: Final = _SHORT | {float}
 _JSON: Final = _SCALAR | {list, dict}
 _LONG: Final = 4_096
 """Size in bytes from which a value is checked level by level."""
+_BEYOND: Final = f"; a policy can raise it to at most {MAX_RAISED_VALUE_BYTES} bytes"
 
 
 def encode_value(value: Any, *, most: int = MAX_RAISED_VALUE_BYTES, field: str = "value") -> tuple[str, int]:
     """Return the compact form of a JSON value and its size in bytes, which is limited.
 
-    By default that is the limit to which a policy can raise that of a namespace.
+    By default that is the limit to which a policy can raise that of a namespace. A value that is a little
+    larger is returned unchecked: `decide` knows the policy, and refuses the value with the limit in force.
     """
     try:
         encoded = msgspec.json.encode(value)
@@ -41,7 +50,11 @@ def encode_value(value: Any, *, most: int = MAX_RAISED_VALUE_BYTES, field: str =
         raise ValidationError(f"{field} is not JSON-serializable", field=field) from None
     size = len(encoded)
     if size > most:
-        raise too_large(size, MAX_VALUE_BYTES if most == MAX_RAISED_VALUE_BYTES else most, field=field)
+        if most != MAX_RAISED_VALUE_BYTES:
+            raise too_large(size, most, field=field)
+        if size > MAX_COMPARED_VALUE_BYTES:
+            raise too_large(size, MAX_VALUE_BYTES, field=field, hint=_BEYOND)
+        return encoded.decode(), size
     if size < _LONG:  # only now: the value might have been far too large
         require_json(value, MAX_NESTING, _SHORT, field=field)
     elif not _is_plain(value):
@@ -49,10 +62,11 @@ def encode_value(value: Any, *, most: int = MAX_RAISED_VALUE_BYTES, field: str =
     return encoded.decode(), size
 
 
-def too_large(size: int, most: int, *, field: str = "value") -> ValueTooLarge:
+def too_large(size: int, most: int, *, field: str = "value", hint: str = "") -> ValueTooLarge:
     """Return the refusal of a value that is larger than allowed."""
     return ValueTooLarge(
-        f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes)", field=field
+        f"{field.capitalize()} size ({size} bytes) exceeds {most // 1024}KB limit ({most} bytes){hint}",
+        field=field,
     )
 
 
@@ -94,11 +108,11 @@ def require_json(value: Any, room: int, plain: frozenset[type] = _PLAIN, *, fiel
         if room == 0:
             raise ValidationError(f"{field} is nested deeper than {MAX_NESTING} levels", field=field)
         if isinstance(value, dict):
-            for name in value:
-                if not isinstance(name, str):
-                    message = f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}"
-                    raise ValidationError(message, field=field)
+            if not _PLAIN_NAMES.issuperset(map(type, value)):
+                _require_names(value, field)
             value = value.values()
+        if plain.issuperset(map(type, value)):
+            return
         for member in value:
             if type(member) not in plain:
                 require_json(member, room - 1, plain, field=field)
@@ -112,3 +126,11 @@ def require_json(value: Any, room: int, plain: frozenset[type] = _PLAIN, *, fiel
         raise ValidationError(
             f"{field} is not JSON-serializable: it holds a value of type {type(value).__name__}", field=field
         )
+
+
+def _require_names(value: dict[Any, Any], field: str) -> None:
+    for name in value:
+        if not isinstance(name, str):
+            raise ValidationError(
+                f"{field} is not JSON-serializable: it has a name of type {type(name).__name__}", field=field
+            )

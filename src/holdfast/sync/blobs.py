@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.handles import blobs as async_blobs
     from holdfast.handles.blob_pieces import Content
     from holdfast.model import Blob, BlobPage, Change, Changes, Keep
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
 
 
 class Blobs(Facade):
@@ -104,6 +104,24 @@ class Blobs(Facade):
             `reader = blobs.get("logo.png")`
         """
         found = self._thread.run(self._handle.get(name, start=start, end=end))
+        return None if found is None else BlobReader(self._thread, found)
+
+    def reveal(self, name: str, why: str | None = None, **viewing: Unpack[Viewing]) -> BlobReader | None:
+        """Open a blob for a person, who says why; see `KV.reveal`.
+
+        Args:
+            name: The blob's name.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            A reader as `get` returns it; None if there is no such blob.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+        """
+        found = self._thread.run(self._handle.reveal(name, why, **viewing))
         return None if found is None else BlobReader(self._thread, found)
 
     def head(self, name: str) -> Blob | None:

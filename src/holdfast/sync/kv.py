@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.handles import kv as async_kv
     from holdfast.handles.recipes.update import Updating
     from holdfast.model import BatchResult, Change, Changes, Entry, Keep, Page, Semantics
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
 
 T = TypeVar("T")
 
@@ -288,6 +288,29 @@ class KV(KeysFacade):
             DatabaseError: The stored value can't be read, because it was not written by Holdfast.
         """
         return self._quickly(self._quick.get(key), self._handle.get, key)
+
+    def reveal(self, key: str, why: str | None = None, **viewing: Unpack[Viewing]) -> Entry | None:
+        """Get an entry for a person, who says why. The policy `reveal` of the namespace decides.
+
+        In a namespace with an audit, a record `revealed` says who looked, when and why, unless the policy is
+        `open`.
+
+        Args:
+            key: The entry's key.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            The entry, or None if there is none or it has expired.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+
+        Example:
+            `entry = kv.reveal("game:42", "OPS-12: a player complains")`
+        """
+        return self._thread.run(self._handle.reveal(key, why, **viewing))
 
     def exists(self, key: str) -> bool:
         """Find out if there is an entry.

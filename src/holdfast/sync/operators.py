@@ -36,6 +36,7 @@ class Audit(Facade):
         *,
         after: int = 0,
         limit: int | None = None,
+        reverse: bool = False,
         prefix: str = "",
         writer: str | None = None,
         op: str | None = None,
@@ -44,7 +45,7 @@ class Audit(Facade):
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> AuditPage:
-        """Read records in their order. Only records that match all arguments are returned.
+        """Read records in their order, or the newest first. Only those that match all arguments are returned.
 
         A page may hold fewer records than `limit`, or none, and still not be the last one: the audit
         continues as long as `next` is not None.
@@ -52,6 +53,7 @@ class Audit(Facade):
         Args:
             after: Number of the record after which to begin, such as the `next` of the page before.
             limit: Largest number of records, from 1 to 10,000; 1,000 if not given.
+            reverse: Whether to begin with the newest record and go on towards older ones.
             prefix: The beginning of the keys.
             writer: Name of the writer.
             op: What happened, such as `set`.
@@ -73,6 +75,7 @@ class Audit(Facade):
             self._handle.log(
                 after=after,
                 limit=limit,
+                reverse=reverse,
                 prefix=prefix,
                 writer=writer,
                 op=op,
@@ -246,6 +249,26 @@ class Letters(Facade):
             ValidationError: The number is not a whole number from 1.
         """
         return self._thread.run(self._handle.get(number))
+
+    def reveal(
+        self, number: int, why: str | None = None, *, writer: str | None = None, deadline: int | None = None
+    ) -> Letter | None:
+        """Get a letter for a person, who says why; see `KV.reveal`.
+
+        Args:
+            number: The letter's number.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            writer: Name of the person; the store's writer if not given.
+            deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
+
+        Returns:
+            The letter, or None if there is none.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+        """
+        return self._thread.run(self._handle.reveal(number, why, writer=writer, deadline=deadline))
 
     def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
         """Perform the request of a letter under its own request id, and drop the letter.

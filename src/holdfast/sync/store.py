@@ -418,8 +418,9 @@ def open(
 
     Args:
         url: A path, `sqlite:///relative` or `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` or
-            `memory://`, which keep nothing; `postgresql://…`; `nats://…` or `http://…` for a running
-            service; a scheme that was registered with `register_engine`.
+            `memory://`, which keep nothing; `postgresql://…`; `cluster://host,host,host/name` for a node of
+            a cluster; `nats://…` or `http://…` for a running service; a scheme that was registered with
+            `register_engine`.
         clock: The clock to use instead of the machine's, for tests.
         writer: Name of the writer if a call does not give one.
         sweep_interval: Longest time in seconds until expired entries are removed.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Values, Walk
     from holdfast.model import Item, ItemChanges, ItemPage
     from holdfast.tables.schema import Stream
-    from holdfast.verbs.fields import Provenance
+    from holdfast.verbs.fields import Provenance, Viewing
 
 
 class Tables(Facade):
@@ -358,6 +358,36 @@ class Tables(Facade):
             `item = tables.get_item("scores", "alice", 7, projection=["points"])`
         """
         return self._thread.run(self._handle.get_item(table, partition_key, sort_key, projection=projection))
+
+    def reveal_item(
+        self,
+        table: str,
+        partition_key: Key,
+        sort_key: Key | None = None,
+        *,
+        why: str | None = None,
+        **viewing: Unpack[Viewing],
+    ) -> Item | None:
+        """Get an item for a person, who says why; see `KV.reveal`.
+
+        Args:
+            table: The table.
+            partition_key: The item's partition key.
+            sort_key: The item's sort key, if the table has one.
+            why: The reason, at most 500 characters. The policy `open` needs none.
+            **viewing: `writer`, the name of the person, and `timeout` in seconds.
+
+        Returns:
+            The item, or None if there is none or it has expired.
+
+        Raises:
+            MissingField: There is no reason, and the policy wants one.
+            PermissionDenied: The policy never reveals values.
+
+        Example:
+            `item = tables.reveal_item("scores", "alice", 7, why="OPS-12: a player complains")`
+        """
+        return self._thread.run(self._handle.reveal_item(table, partition_key, sort_key, why=why, **viewing))
 
     @overload
     def update_item(

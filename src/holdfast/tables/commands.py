@@ -154,6 +154,14 @@ class CheckItem(KeyedWrite, frozen=True, kw_only=True):
     """Change nothing: a part of a transaction that only states an expectation."""
 
 
+class RevealItem(TableChange, frozen=True, kw_only=True):
+    """Read an item for a person who gives a reason, and record that in the audit."""
+
+    partition_key: Any
+    sort_key: Any = None
+    why: str | None = None
+
+
 class TransactWrite(WriteCommand, frozen=True, kw_only=True):
     """Writes that take effect together if the expectations of all hold; otherwise none does."""
 

@@ -31,6 +31,13 @@ class Provenance(TypedDict, total=False):
     timeout: float | None
 
 
+class Viewing(TypedDict, total=False):
+    """The fields that a reveal takes besides its own: who looks, and the seconds after which it gives up."""
+
+    writer: str | None
+    timeout: float | None
+
+
 class Several(Generic[T]):
     """The independent members of one call: the legal ones, and errors by position."""
 

@@ -19,29 +19,26 @@ from holdfast.commands import (
     Batch,
     Check,
     Delete,
-    DropLetter,
-    Escalate,
     Guard,
     Incr,
-    KeyChange,
     Load,
     Many,
     Origin,
     Restore,
+    Reveal,
     Set,
     SetPolicy,
     SetTtl,
     Touch,
-    WriteCommand,
 )
 from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Keep, Policy, Semantics
 from holdfast.rows import Row
-from holdfast.verbs.caller import NamespaceCaller
 from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
+from holdfast.verbs.letters import LetterVerbs
 
 
-class Verbs(NamespaceCaller):
+class Verbs(LetterVerbs):
     """The verbs of one namespace for one caller."""
 
     def get_many(self, keys: object) -> Several[str]:
@@ -121,6 +118,23 @@ class Verbs(NamespaceCaller):
             ttl=rules.ttl(ttl),
         )
 
+    def reveal(
+        self,
+        key: object,
+        *,
+        why: object = None,
+        writer: object = None,
+        timeout: object = None,
+        deadline: int | None = None,
+    ) -> Reveal:
+        """Make a command that reads a key for a person, who says why. Its reply is never remembered."""
+        return Reveal(
+            namespace=self.namespace,
+            origin=self.origin(writer=writer, timeout=timeout, deadline=deadline),
+            key=self.key(key),
+            why=rules.why(why),
+        )
+
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Make a command that stores several values, each on its own. An item has the fields of a set."""
         origin = self.origin(**provenance)
@@ -169,31 +183,6 @@ class Verbs(NamespaceCaller):
             origin=self.origin(**provenance),
             entries=made,
             keep_versions=keep_versions,
-        )
-
-    def escalate(
-        self, given_up: WriteCommand, *, letter: str, error_code: str, attempts: object, **provenance: Any
-    ) -> Escalate:
-        """Make a command that keeps an abandoned command as a dead letter. `letter` is its full text."""
-        key, value = about(given_up)
-        _fits(len(letter.encode()), "the dead letter", rules.MAX_LETTER_BYTES)
-        return Escalate(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            request=given_up.origin.request_id,
-            key=key,
-            letter=letter,
-            code=error_code,
-            attempts=rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT),
-            value=value,
-        )
-
-    def drop_letter(self, number: object, **provenance: Any) -> DropLetter:
-        """Make a command that removes a dead letter."""
-        return DropLetter(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            number=rules.positive(number, field="number"),
         )
 
     def set_policy(self, policy: Policy | dict[str, Any], **provenance: Any) -> SetPolicy:
@@ -344,19 +333,6 @@ def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
     return declared
 
 
-def about(command: WriteCommand) -> tuple[str, str | None]:
-    """Return the key of a command, the first of several, and the JSON text that it would store."""
-    match command:
-        case KeyChange():
-            return command.key, command.value if isinstance(command, Set) else None
-        case Batch(writes=members) | Many(items=members):
-            keys = [member.key for member in members if isinstance(member, KeyChange)]
-            values = [member.value for member in members if isinstance(member, Set)]
-            return keys[0] if keys else "", f"[{','.join(values)}]" if values else None
-        case _:
-            raise TypeError(f"{type(command).__name__} is no call of a client")
-
-
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
     if len(writes) > 1:  # a single value has a limit of its own
         _fits(sum(map(_size, writes)), verb)
@@ -369,6 +345,9 @@ def _fits(size: int, what: str, most: int = rules.MAX_TRANSFER_BYTES) -> None:
 
 def _size(write: Set | Delete | Incr | Guard) -> int:
     """Return the size of a write in bytes: its key and the data it stores."""
+    if type(write) is Set and write.semantics is None:  # the usual one of a thousand
+        key = write.key
+        return write.size + (len(key) if key.isascii() else len(key.encode()))
     match write:
         case Set():
             return len(write.key.encode()) + write.size + len((write.semantics or "").encode())

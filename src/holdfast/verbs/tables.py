@@ -22,6 +22,7 @@ from holdfast.tables.commands import (
     DropTable,
     PutItem,
     Returns,
+    RevealItem,
     SetItemTtl,
     TransactWrite,
     UpdateItem,
@@ -48,6 +49,9 @@ _PROVENANCE: Final = {
     "timeout": "timeout",
     "deadline": "deadline",
 }
+
+REVEALING: Final = ("last_writer", "timeout", "deadline")
+"""The fields of provenance that a reveal has: it is a read, so it has no request id and needs no lock."""
 
 
 class TableVerbs:
@@ -109,6 +113,16 @@ class TableVerbs:
     def remove_ttl(self, fields: Mapping[str, Any]) -> SetItemTtl:
         """Make a command that removes the deadline of an item."""
         return SetItemTtl(**self._keyed(self._origin(fields), fields), ttl=None)
+
+    def reveal_item(self, fields: Mapping[str, Any]) -> RevealItem:
+        """Make a command that reads an item for a person, who says why. Its reply is never remembered."""
+        return RevealItem(
+            namespace=self.namespace,
+            origin=self._origin({name: fields.get(name) for name in REVEALING}),
+            table=table_name(required(fields, "table")),
+            why=rules.why(fields.get("why")),
+            **_key_of(fields),
+        )
 
     def batch_write_item(self, fields: Mapping[str, Any]) -> tuple[WriteItems, Several[Any]]:
         """Make a command that stores and removes items, each on its own."""
@@ -175,10 +189,7 @@ class TableVerbs:
         return CheckItem(**self._keyed(origin, fields))
 
     def _keyed(self, origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return self._expecting(origin, fields) | {
-            "partition_key": legal_key(required(fields, "partition_key"), field="partition_key"),
-            "sort_key": legal_key(fields.get("sort_key"), field="sort_key"),
-        }
+        return self._expecting(origin, fields) | _key_of(fields)
 
     def _expecting(self, origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
         expected = fields.get("expected_version")
@@ -205,6 +216,14 @@ class TableVerbs:
 
 WRITES: Final = frozenset(name for name in vars(TableVerbs) if not name.startswith("_"))
 """The verbs that write. If their reply is lost, the outcome is unknown."""
+
+
+def _key_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key of an item that a call names."""
+    return {
+        "partition_key": legal_key(required(fields, "partition_key"), field="partition_key"),
+        "sort_key": legal_key(fields.get("sort_key"), field="sort_key"),
+    }
 
 
 def legal_key(value: object, *, field: str) -> Any:

@@ -15,7 +15,7 @@ from holdfast.commands import (
     Batch,
     Delete,
     Deleted,
-    Escalate,
+    Got,
     Guard,
     Incr,
     Kept,
@@ -24,6 +24,7 @@ from holdfast.commands import (
     Missed,
     Origin,
     Results,
+    Reveal,
     Set,
     SetTtl,
     Stored,
@@ -31,7 +32,9 @@ from holdfast.commands import (
     Versions,
     WriteCommand,
 )
-from holdfast.verbs.keys import Verbs, about
+from holdfast.letter_commands import Escalate
+from holdfast.verbs.keys import Verbs
+from holdfast.verbs.letters import about
 from holdfast.wire.errors import error_of
 from holdfast.wire.letters import Content, content_fields, content_text
 from holdfast.wire.replies import row_of
@@ -75,8 +78,9 @@ def escalation(
 def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
     verb, fields = _fields_of(command)
-    envelope = BARE if verb in _VALUE_GIVEN else True
-    return verb, fields | {"envelope": envelope} | origin_fields(command.origin)
+    if verb != "reveal":  # a reveal always returns the whole entry
+        fields["envelope"] = BARE if verb in _VALUE_GIVEN else True
+    return verb, fields | origin_fields(command.origin)
 
 
 def origin_fields(origin: Origin) -> dict[str, Any]:
@@ -110,6 +114,8 @@ def _fields_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
             return "delete_many", {"keys": [item.key for item in command.items]}
         case Escalate():
             return "escalate", content_fields(command.letter)
+        case Reveal():
+            return "reveal", {"key": command.key} | ({} if command.why is None else {"why": command.why})
         case KeyChange(verb=verb) if verb:
             return verb, _key_fields(command) | _own_fields(command)
         case _:
@@ -163,6 +169,8 @@ def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
             return Deleted(reply.get("version"))
         case Touch() if not reply["touched"]:
             return Missed()
+        case Reveal():
+            return Got(row_of(reply) if reply["exists"] else None)
         case Escalate():
             return Kept(reply["letter"])
         case Batch():

@@ -14,7 +14,7 @@ from holdfast.clock import moment
 from holdfast.engine import AuditPart
 from holdfast.engines.remote.exchange import Exchange
 from holdfast.errors import Unavailable
-from holdfast.model import LetterPage, Rescued, SlowPage, TrashPage
+from holdfast.model import Letter, LetterPage, Rescued, SlowPage, TrashPage
 from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class RemoteOperators(Exchange):
             "namespace": namespace,
             "after": query.after,
             "limit": query.limit,
+            "reverse": query.reverse or None,
             "prefix": query.prefix,
             "last_writer": query.writer,
             "op": query.op,
@@ -101,6 +102,15 @@ class RemoteOperators(Exchange):
         """See `ServiceEngine.letters`: for operators."""
         fields = {"namespace": namespace, "after": after, "limit": limit}
         return msgspec.convert(await self._ask_operator("deadletters", fields), LetterPage)
+
+    async def reveal_letter(
+        self, namespace: str, number: int, *, why: str | None, writer: str | None
+    ) -> Letter | None:
+        """See `ServiceEngine.reveal_letter`: for operators."""
+        fields = {"namespace": namespace, "number": number, "why": why, "last_writer": writer}
+        late = self._unknown("deadletter_reveal")
+        found = (await self._ask_operator("deadletter_reveal", fields, late))["letter"]
+        return None if found is None else msgspec.convert(found, Letter)
 
     async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
         """See `ServiceEngine.retry_letter`: for operators."""

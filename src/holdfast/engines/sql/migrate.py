@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import extras
+from holdfast.engines.sql.address import writable
 from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.errors import Unsupported
 
@@ -145,7 +146,9 @@ def _migrate_postgres(dsn: str, direction: str, revision: str) -> None:
 
     async def migrate() -> None:
         # The address is passed to the driver unchanged: SQLAlchemy interprets some parameters differently.
-        engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": dsn}, poolclass=NullPool)
+        engine = create_async_engine(
+            "postgresql+asyncpg://", connect_args={"dsn": writable(dsn)}, poolclass=NullPool
+        )
         async with engine.connect() as connection:
             await connection.run_sync(_run, direction, revision)
 

@@ -1,10 +1,11 @@
 """The SQLite engine: one file, one writer, many readers.
 
-A group is loaded and decided on the event loop and committed on the writer's thread. Since the store has one
-writer and one group in flight, nothing changes between load and commit, and the writer verifies that.
+A group is loaded and decided on the event loop and committed on the writer's thread. The store has one
+writer, and no namespace is in two groups at a time, so that nothing of a group changes between load and
+commit. The writer verifies that.
 
-Law: rows in, rows out. `reader` reads, `files` decides which process may write, `writer` commits, and `sql`
-and `save_sql` hold the statements.
+Law: rows in, rows out. `reader` reads, `deciding` loads and decides, `files` chooses the process that writes,
+`writer` commits, and `sql` and `save_sql` hold the statements.
 """
 
 from __future__ import annotations
@@ -18,68 +19,62 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from holdfast import decide, private
+from holdfast import private
 from holdfast.audit.keyring import FileKeyring
-from holdfast.commands import WriteCommand
-from holdfast.decide import Loaded
-from holdfast.engine import (
-    Capabilities,
-    ends_of,
-    loadable,
-    no_hint,
-)
+from holdfast.engine import Capabilities, no_hint
 from holdfast.engines.sqlite import reads, save_sql
 from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.deciding import SqliteDecider
 from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
 from holdfast.engines.sqlite.last_written import Recent
+from holdfast.engines.sqlite.moving import SqliteMoves
 from holdfast.engines.sqlite.presence import Presence
-from holdfast.engines.sqlite.reader import SqliteReader
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
-from holdfast.pace import PART_ROWS, TURNS_BEFORE_PART
+from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.audit.keyring import Keyring
     from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
+    from holdfast.decide import Outcome
     from holdfast.engine import Checkup
-    from holdfast.model import Policy, Rescued
-    from holdfast.rows import Address
+    from holdfast.engines.sqlite.sql import Statement
+    from holdfast.model import Rescued
 
 T = TypeVar("T")
 
-FEW_ROWS: Final = {True: 16, False: 64}
-"""The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
 STALE_ATTEMPTS: Final = 10
 
 
-class SqliteEngine(SqliteReader):
+class SqliteEngine(SqliteDecider, SqliteMoves):
     """See `holdfast.engine.Engine`.
 
     Args:
         path: The file, or None for a private temporary file that is removed on close.
         keys: The keys that sign the audit. By default a key in a file beside the data, created on first use.
+        sync: When SQLite waits for the disk. `NORMAL` suits a file that is made again from a log.
+        epoch: The epoch of a new file; by default a random one.
     """
 
-    def __init__(self, path: Path | None, keys: Keyring | None = None) -> None:
+    def __init__(
+        self, path: Path | None, keys: Keyring | None = None, *, sync: str = "FULL", epoch: str | None = None
+    ) -> None:
         self._temporary = path is None
+        self._first_epoch = epoch
+        self._sync = "OFF" if self._temporary else sync
         super().__init__(_private_folder() / "store.db" if path is None else path)
         self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
         self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
-        self._writer = Writer(self._where, self._covered)
+        self._writer = Writer(self._where, self._covered, sync=self._sync)
         self._presence = Presence(self._path)
         self._examiner = Examiner(self._path)
-        self._recent = Recent()
-        self._group: Sequence[Command] = ()
-        self._room: reads.Room | None = None
-        self.defaults: Policy | None = None
         self._looks_on = False
 
     def look_on(self) -> None:
@@ -94,6 +89,11 @@ class SqliteEngine(SqliteReader):
     def path(self) -> Path:
         """The database file, including a private temporary one, for programs that open it directly."""
         return self._path
+
+    @property
+    def version(self) -> int:
+        """The version of the file up to which this engine knows its content, for `save`."""
+        return self._writer.data_version
 
     @property
     def capabilities(self) -> Capabilities:
@@ -126,10 +126,11 @@ class SqliteEngine(SqliteReader):
             )
 
     async def ready(self) -> None:
-        """See `Engine.ready`: another process may hold the writer's lock, or the file may be gone."""
+        """See `Engine.ready`: another process may write to the file, or it may be gone or closed."""
         if not self._lock.held:
             await self._writer.run(self._become_writer)
         self._presence.look()
+        await self._look(self._require_open)
 
     async def rescue(self, path: str) -> Rescued:
         """See `Rescuer.rescue`. It reads the file that was opened, whatever is at its path now."""
@@ -138,6 +139,10 @@ class SqliteEngine(SqliteReader):
                 "path must be absolute: the folder of this store goes with it", field="path"
             )
         return await self._examiner.rescue(path)
+
+    def forget(self) -> None:
+        """See `SqliteMoves.forget`."""
+        self._recent = Recent()
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
         """See `Examined.examine`."""
@@ -161,7 +166,7 @@ class SqliteEngine(SqliteReader):
         """See `KeyKeeper.kept_keys`."""
         if self._temporary:
             return self._kept_keys
-        found = await self._aside(reads.fetch, statements.KEPT_KEYS, [])
+        found = await self.fetch(statements.KEPT_KEYS)
         return found[0][0].split() if found else []
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
@@ -180,104 +185,46 @@ class SqliteEngine(SqliteReader):
     async def _transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         self._presence.require()
         for _ in range(STALE_ATTEMPTS):
-            outcome = await self._decide(commands, now)
+            seen = self._writer.data_version
+            outcome = await self.decide(commands, now)
             try:
-                await self._writer.run(self._job(outcome, now))
-                if not self._presence.lately():
-                    raise self._presence.loss(wrote=not outcome.empty)
-            except BaseException as error:
-                self._recent = Recent()  # it is unknown what was kept
-                if isinstance(error, Stale):
-                    continue
-                raise
-            self._recent.learn(outcome)
+                await self.save(outcome, now, seen)
+            except Stale:
+                continue
             return outcome
         raise Busy(f"{self._where} is being written by another program without a pause")
 
-    def _job(self, outcome: Outcome, now: Callable[[], int]) -> Callable[[], None]:
-        """Return the writer's job. A refusal also needs one: it must hold for the current file."""
-        if outcome.empty:
-            return self._writer.make_sure
-        plan, pages = save_sql.save(outcome), save_sql.pages(outcome)
-        return partial(self._writer.commit, plan, pages, now, outcome.deadline)
+    async def save(
+        self, outcome: Outcome, now: Callable[[], int], seen: int, *, also: Sequence[Statement] = ()
+    ) -> None:
+        """Save what was decided, here or on another machine, and further statements in the same transaction.
 
-    async def _decide(
-        self,
-        commands: Sequence[Command],
-        now: Callable[[], int],
-        known: Loaded | None = None,
-    ) -> Outcome:
-        """Load and decide part by part; other tasks run between two parts.
+        Args:
+            outcome: What was decided.
+            now: Returns the time, which is compared with the outcome's deadline.
+            seen: The version of the file from before the data was loaded.
+            also: The further statements.
 
-        The time is taken when the first part is loaded. If the later parts take too long, the writer notices.
-        `known` holds what an unfinished outcome wanted.
+        Raises:
+            Stale: Another program has written to the file, or the outcome's deadline has passed.
         """
-        loaded = Loaded(namespaces={}, rows={}) if known is None else known
-        decision: decide.Decision | None = None
-        self._group, self._room = commands, None
-        for number, part in enumerate(_parts(commands)):
-            for _ in range(TURNS_BEFORE_PART[isinstance(part[0], WriteCommand)] if number else 0):
-                await asyncio.sleep(0)
-            wanted = decide.needs(part)
-            await self._load(wanted, loaded)
-            if decision is None:
-                at = now()
-                decision = decide.Decision(loaded, at, self.keys, self.defaults)
-            if wanted.sums:
-                await self._sum_up(wanted, loaded, at)
-            more = decision.further(part, wanted)
-            if more is not None:
-                await self._load(more, loaded)
-                loaded.looked.update(more.rows)
-            taken = decision.take(part)
-            while taken < len(part):  # the time slice is used up
-                await asyncio.sleep(0)
-                taken += decision.take(part[taken:])
-        assert decision is not None
-        outcome = decision.outcome()
-        if outcome.unfinished:
-            return await self._decide(commands, now, await self._wanted(outcome, loaded))
-        return outcome
-
-    async def _wanted(self, outcome: Outcome, loaded: Loaded) -> Loaded:
-        """Load what this outcome wants and what earlier ones wanted."""
-        looked = loaded.looked | outcome.looks
-        return Loaded(
-            namespaces={},
-            rows=await self._load_rows(decide.looked_for(looked)) if looked else {},
-            ends=loaded.ends | {at: await ends_of(self.scan, *at) for at in outcome.wants},
-            looked=looked,
-        )
-
-    async def _sum_up(self, wanted: Needs, loaded: Loaded, now: int) -> None:
-        """Load the wanted sums."""
-        loaded.runs.update(await self._aside(reads.overdue, wanted.runs, now))
-        loaded.trims.update(await self._aside(reads.journal_bytes, wanted.trims))
-        loaded.counts.update(await self._aside(reads.counts, wanted.counts))
-
-    async def _load(self, wanted: Needs, loaded: Loaded) -> None:
-        loaded.rows.update(self._recent.rows(wanted.rows))
-        known = loaded.rows
-        rows = {
-            address: shown
-            for address, shown in wanted.rows.items()
-            if (row := known.get(address)) is None or row.value is None
-        }
-        if rows:
-            loaded.rows.update(await self._load_rows(rows, self._room_for(rows)))
-        loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
-        if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
-            loaded.namespaces.update(
-                await self._look(lambda connection: reads.load_namespaces(connection, names))
-            )
-
-    def _room_for(self, rows: dict[Address, bool]) -> reads.Room | None:
-        """Return the room that all parts of the group share; None if a few rows need no counting."""
-        if len(rows) <= FEW_ROWS[len(self._group) == 1]:
-            return None
-        if self._room is None and (most := loadable(self._group)) is not None:
-            self._room = reads.Room(most)
-        return self._room
+        writer = self._writer
+        if outcome.empty and not also:  # a refusal must hold for the current file
+            job = partial(writer.make_sure, seen)
+        else:
+            plan = await _planned(outcome) if len(outcome.rows) > MANY_ROWS else save_sql.save(outcome)
+            plan += also
+            job = partial(writer.commit, plan, save_sql.pages(outcome), now, outcome.deadline, seen)
+        try:
+            await writer.run(job)
+            if not self._presence.lately():
+                raise self._presence.loss(wrote=not outcome.empty)
+        except BaseException as error:
+            self._recent = Recent()  # it is unknown what was kept
+            if isinstance(error, Stale):
+                writer.data_version = error.found
+            raise
+        self._recent.learn(outcome)
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
@@ -288,11 +235,13 @@ class SqliteEngine(SqliteReader):
         elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
+            self._require_usable()
             if not self._looks_on and self._take_lock():
                 self._open_writer()
             self._inline = connect(self._path, patience=0)
             self._patient = connect(self._path, patience=5)
             require_current(self._patient, self._where)
+            self._require_finished(self._patient)
             [self._epoch] = self._patient.execute(statements.EPOCH).fetchone()
             self._examiner.open()
             self._presence.remember()
@@ -309,7 +258,7 @@ class SqliteEngine(SqliteReader):
 
     def _open_writer(self) -> None:
         self._ballast.require_plain()
-        connection = prepare(self._path, keeps=not self._temporary)
+        connection = prepare(self._path, sync=self._sync, epoch=self._first_epoch)
         self._writer.use(connection)
         self._covered(0)
 
@@ -366,14 +315,10 @@ def _private_folder() -> Path:
     return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")
 
 
-def _parts(commands: Sequence[Command]) -> list[list[Command]]:
-    """Split the commands, in order, into parts of about `PART_ROWS` rows."""
-    parts: list[list[Command]] = [[]]
-    rows = 0
-    for command in commands:
-        if rows >= PART_ROWS:
-            parts.append([])
-            rows = 0
-        parts[-1].append(command)
-        rows += command.rows
-    return parts
+async def _planned(outcome: Outcome) -> list[Statement]:
+    """Return the statements that save an outcome of many rows, prepared in several turns of the loop."""
+    plan: list[Statement] = []
+    for part in save_sql.split(outcome, MANY_ROWS):
+        plan += save_sql.save(part)
+        await turns(TURNS_AFTER_SLICE)
+    return plan

@@ -1,6 +1,6 @@
 """Translation of SQLite's errors to ours, by their codes.
 
-Law: this is the engine's only translator. It never uses an error's text.
+Law: this is the engine's only translator. It never uses an error's text, except that of our own triggers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ def primary_code(error: sqlite3.Error) -> int:
 
 def translated(error: sqlite3.Error, where: str) -> HoldfastError:
     """Return our error for an error of the database at `where` before a commit."""
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        return Unavailable(f"{where} accepts no writes: {error}")
     match primary_code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(f"the disk of {where} is full: make room to write again; deleting still works")

@@ -134,6 +134,19 @@ class SqliteReader:
         """See `Engine.owners`."""
         return sorted(name for (name,) in await self._aside(reads.fetch, statements.OWNERS, [space]))
 
+    @property
+    def epoch(self) -> str:
+        """The name of this life of the storage."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: str) -> None:
+        self._epoch = epoch
+
+    async def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
+        """Run a query of another part of the engine, and return all rows that it finds."""
+        return await self._aside(reads.fetch, sql, parameters)
+
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
         return await self._aside(reads.remembered)

@@ -7,11 +7,13 @@ write-ahead log.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from holdfast import rules
 from holdfast.decide.weights import summed
-from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, row_size
+from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, loadable, row_size
 from holdfast.engines.sql.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import sql as statements
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
@@ -21,14 +23,26 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
+    from holdfast.commands import Command
 
-class Room:
-    """The number of bytes of values that a group may still load."""
+FEW_ROWS: Final = {True: 16, False: 64}
+"""The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
 
-    __slots__ = ("left",)
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+class Room(msgspec.Struct, gc=False):
+    """The number of bytes of values that a group of commands may still load."""
+
+    commands: Sequence[Command]
+    left: int = -1
+
+    def for_rows(self, rows: dict[Address, bool]) -> Room | None:
+        """Return this room if the bytes of these rows must be counted; None for a few rows."""
+        if len(rows) <= FEW_ROWS[len(self.commands) == 1]:
+            return None
+        most = loadable(self.commands)
+        if most is not None and self.left < 0:
+            self.left = most
+        return None if most is None else self
 
 
 class Rest(Exception):

@@ -9,6 +9,9 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from holdfast.decide import Outcome
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.engines.sqlite.sql import (
     BY_DEADLINE,
@@ -22,12 +25,11 @@ from holdfast.engines.sqlite.sql import (
     places,
     table_of,
 )
-from holdfast.rows import KV, Namespace, Record, Row, Run
+from holdfast.rows import KV, Address, Namespace, Record, Row, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from holdfast.decide import Outcome
     from holdfast.engines.sqlite.sql import Statement
 
 _NOTHING_MORE: Final = (None,) * 4
@@ -50,40 +52,57 @@ def save(outcome: Outcome) -> list[Statement]:
     puts: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
     parts: list[tuple[Any, ...]] = []
-    gone: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
+    gone: list[Address] = []
     for at, new in outcome.rows.items():
-        if at.space == KV:
-            name = plugin_column(at.namespace)
-            if new is None:
-                gone[name,].append(at.key)
-            else:
-                puts.append((name, at.key, *_columns(new)))
-        elif new is None:
-            gone[at.namespace, at.space].append(bound(at.key))
+        if new is None:
+            gone.append(at)
+        elif at.space == KV:
+            puts.append((plugin_column(at.namespace), at.key, *_columns(new)))
         elif new.data is None:
             others.append((at.namespace, at.space, bound(at.key), *_columns(new)))
         else:
             parts.append((at.namespace, at.space, bound(at.key), *_columns(new)[:5], new.data))
-    plan: list[Statement] = []
-    for run in outcome.runs:
-        plan += _expire(run)
-    for rows, text in (
-        (puts, _put_kv),
-        (others, _put_rows),
-        (list(map(_record, outcome.journal)), _put_journal),
-        (list(map(_namespace, outcome.namespaces)), _put_namespaces),
-    ):
-        if rows:
-            plan += _puts(rows, text)
+    plan = [step for run in outcome.runs for step in _expire(run)] if outcome.runs else []
+    if puts:
+        plan += _puts(puts, _put_kv)
+    if others:
+        plan += _puts(others, _put_rows)
+    if outcome.journal:
+        plan += _puts([*map(_record, outcome.journal)], _put_journal)
+    if outcome.namespaces:
+        plan += _puts([*map(_namespace, outcome.namespaces)], _put_namespaces)
     # One by one: the driver copies all parameters of a statement at once.
-    plan += [(_put_parts(1, len(part)), part) for part in parts]
-    for owner, keys in gone.items():
-        for length, some in chunks([(key,) for key in keys]):
-            drop = _drop_kv(length) if len(owner) == 1 else _drop_rows(table_of(owner[1]), length)
-            plan.append((drop, [*owner, *some]))
+    for part in parts:
+        plan.append((_put_parts(1, len(part)), part))
+    if gone:
+        plan += _removals(gone)
     for trim in outcome.trims.items():
         plan.append(("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim))
     return plan
+
+
+def _removals(gone: Iterable[Address]) -> Iterator[Statement]:
+    by_owner: defaultdict[tuple[str, ...], list[tuple[Any]]] = defaultdict(list)
+    for at in gone:
+        if at.space == KV:
+            by_owner[plugin_column(at.namespace),].append((at.key,))
+        else:
+            by_owner[at.namespace, at.space].append((bound(at.key),))
+    for owner, keys in by_owner.items():
+        for length, some in chunks(keys):
+            drop = _drop_kv(length) if len(owner) == 1 else _drop_rows(table_of(owner[1]), length)
+            yield drop, [*owner, *some]
+
+
+def split(outcome: Outcome, most: int) -> Iterator[Outcome]:
+    """Yield parts of an outcome with at most so many rows and records each, to be saved in this order."""
+    rows, journal = list(outcome.rows.items()), outcome.journal
+    yield msgspec.structs.replace(outcome, rows={}, journal=[], trims={})
+    for start in range(0, max(len(rows), len(journal)), most):
+        stop = start + most
+        yield Outcome([], [], rows=dict(rows[start:stop]), journal=journal[start:stop], trims={})
+    if outcome.trims:
+        yield Outcome([], [], rows={}, journal=[], trims=outcome.trims)
 
 
 def _expire(run: Run) -> Iterator[Statement]:

@@ -59,7 +59,7 @@ def connect(path: Path, *, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
+def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Connection:
     """Open the connection that writes. The file is readable only by its owner and has the current schema."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
@@ -67,14 +67,15 @@ def prepare(path: Path, *, keeps: bool) -> sqlite3.Connection:
     connection = _connect(path, patience=5, kib=WRITER_KIB)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if keeps else 'OFF'}")
+        connection.execute(f"PRAGMA synchronous = {sync}")
         match needed(revision(connection)):
             case Need.CREATE:
                 _create(connection)
             case Need.MIGRATE:
                 upgrade_sqlite(connection)
         connection.execute(
-            "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING", [os.urandom(8).hex()]
+            "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING",
+            [epoch or os.urandom(8).hex()],
         )
     except BaseException:
         connection.close()
@@ -88,7 +89,7 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
     Returns:
         The time before, the time after, and the number of namespaces whose time was reset.
     """
-    connection = prepare(path, keeps=True)
+    connection = prepare(path, sync="FULL")
     try:
         connection.execute("BEGIN IMMEDIATE")
         before = remembered(connection)

@@ -18,7 +18,7 @@ from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.engines.sqlite.sql import Statement
 
@@ -32,7 +32,15 @@ IDLE_SECONDS: Final = 0.25
 
 
 class Stale(Exception):
-    """The decision is out of date: another connection has written since, or a deadline has passed."""
+    """The decision is out of date: another connection has written since, or a deadline has passed.
+
+    Args:
+        found: The version of the file, as in `Writer.data_version`.
+    """
+
+    def __init__(self, found: int) -> None:
+        super().__init__()
+        self.found = found
 
 
 class Writer:
@@ -41,15 +49,19 @@ class Writer:
     Args:
         where: The file, for messages.
         cover: Returns whether the log may hold this many bytes. If not, it is checkpointed at once.
+        sync: The setting `synchronous` of SQLite.
     """
 
-    def __init__(self, where: str, cover: Callable[[int], bool]) -> None:
+    def __init__(self, where: str, cover: Callable[[int], bool], *, sync: str = "FULL") -> None:
         self._where = where
+        self._sync = sync
         self._cover = cover
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
         self._connection: sqlite3.Connection | None = None
-        self._data_version = -1
+        self.data_version = -1
+        """The version of the file up to which the loop knows its content. It changes if another connection
+        writes. Only the loop sets it, when it forgets what it knew."""
         self._log_pages = 0
         self._checkpointed = True
 
@@ -78,29 +90,34 @@ class Writer:
     def use(self, connection: sqlite3.Connection) -> None:
         """Use this connection for all later writes."""
         self._connection = connection
-        self._data_version = _data_version(connection)
+        self.data_version = _version_of(connection)
 
     def commit(
-        self, plan: Sequence[Statement], pages: int, now: Callable[[], int], deadline: int | None
+        self,
+        plan: Sequence[Statement],
+        pages: int,
+        now: Callable[[], int],
+        deadline: int | None,
+        seen: int,
     ) -> None:
         """Run a plan in one transaction, which adds about `pages` pages to the log. Writer's thread only.
 
         The deadline is compared with the time once the file is locked for writing, which may take a while,
-        and again right before the commit.
+        and again right before the commit. `seen` is the `data_version` from before the data was loaded.
 
         Raises:
-            Stale: Another connection has written since the last check, so that the plan may be wrong, or the
-                deadline has passed.
+            Stale: Another connection has written since, so that the plan may be wrong, or the deadline has
+                passed.
         """
         try:
-            self._attempt(plan, now, deadline)
+            self._attempt(plan, now, deadline, seen)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
             # Move the log's content into the database and restart the log from its beginning.
             self.checkpoint("RESTART")
             try:
-                self._attempt(plan, now, deadline)
+                self._attempt(plan, now, deadline, seen)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
         self._log_pages += pages
@@ -117,20 +134,51 @@ class Writer:
             try:
                 self._connection.execute(sql, parameters)
             finally:
-                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute(f"PRAGMA synchronous = {self._sync}")
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
         self._log_pages += 1  # no checkpoint when idle, which would wait for the disk twice
 
-    def make_sure(self) -> None:
-        """Verify, without writing, that no other connection has written. Writer's thread only.
+    def begin_load(self) -> None:
+        """Begin a transaction of many jobs, which `end_load` or `give_up_load` ends. Writer's thread only."""
+        self.load("BEGIN IMMEDIATE")
+
+    def load(self, sql: str, rows: Iterable[Sequence[object]] = ((),)) -> None:
+        """Run a statement of a load once per row. Writer's thread only."""
+        assert self._connection is not None
+        try:
+            for parameters in rows:
+                self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
+    def fetch(self, sql: str) -> list[tuple[object, ...]]:
+        """Return what a query finds, within a load too. Writer's thread only."""
+        assert self._connection is not None
+        try:
+            return self._connection.execute(sql).fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
+    def end_load(self) -> None:
+        """Commit a load. Writer's thread only."""
+        self._finish()
+        self._log_pages += CHECKPOINT_PAGES + 1
+        self._checkpointed = False
+
+    def give_up_load(self) -> None:
+        """Roll a load back. Writer's thread only."""
+        self._roll_back()
+
+    def make_sure(self, seen: int) -> None:
+        """Verify, without writing, that no other connection has written; see `commit`. Writer's thread only.
 
         Raises:
             Stale: Another connection has written.
         """
         assert self._connection is not None
         try:
-            self._look_for_others(self._connection)
+            self._look_for_others(self._connection, seen)
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
 
@@ -148,28 +196,29 @@ class Writer:
         self._jobs.put(None)
         self._thread.join()
 
-    def _attempt(self, plan: Sequence[Statement], now: Callable[[], int], deadline: int | None) -> None:
+    def _attempt(
+        self, plan: Sequence[Statement], now: Callable[[], int], deadline: int | None, seen: int
+    ) -> None:
         connection = self._connection
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            self._look_for_others(connection)
+            self._look_for_others(connection, seen)
             if deadline is not None and now() > deadline:
-                raise Stale
+                raise Stale(seen)
             for sql, parameters in plan:
                 connection.execute(sql, parameters)
             if deadline is not None and now() > deadline:
-                raise Stale
+                raise Stale(seen)
         except BaseException:
             self._roll_back()
             raise
         self._finish()
 
-    def _look_for_others(self, connection: sqlite3.Connection) -> None:
-        data_version = _data_version(connection)
-        if data_version != self._data_version:
-            self._data_version = data_version
-            raise Stale
+    def _look_for_others(self, connection: sqlite3.Connection, seen: int) -> None:
+        found = _version_of(connection)
+        if found != seen:
+            raise Stale(found)
 
     def _finish(self) -> None:
         assert self._connection is not None
@@ -208,7 +257,7 @@ class Writer:
         return self._jobs.get()
 
 
-def _data_version(connection: sqlite3.Connection) -> int:
+def _version_of(connection: sqlite3.Connection) -> int:
     [version] = connection.execute("PRAGMA data_version").fetchone()
     return int(version)
 

@@ -25,6 +25,7 @@ from holdfast.testing.conformance.mirrors import MirrorRules
 from holdfast.testing.conformance.policies import PolicyRules
 from holdfast.testing.conformance.recipes import RecipeRules
 from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.reveals import RevealRules
 from holdfast.testing.conformance.semantic import SemanticsRules
 from holdfast.testing.conformance.table_indexes import TableIndexRules
 from holdfast.testing.conformance.table_items import TableItemRules
@@ -58,6 +59,7 @@ class Conformance(
     TrashRules,
     FenceRules,
     SemanticsRules,
+    RevealRules,
     UpkeepRules,
     PolicyRules,
     AuditRules,

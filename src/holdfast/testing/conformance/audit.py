@@ -56,6 +56,24 @@ async def assert_told(store: Store, kv: KV) -> list[AuditEntry]:
 class AuditRules(Fixtures):
     """The rules of the audit."""
 
+    async def test_the_newest_records_first(self, store: Store) -> None:
+        """An audit is read backwards a page at a time; every record is seen once, with filters too."""
+        kv = store.semantic("acme", "web")
+        for number in range(5):
+            await kv.set(f"k{number % 2}", number)
+        audit = store.audit(kv.namespace)
+        numbers, after = [], 0
+        while True:
+            page = await audit.log(reverse=True, limit=2, after=after)
+            numbers += [one.number for one in page.records]
+            if page.next is None:
+                break
+            after = page.next
+        assert numbers == [5, 4, 3, 2, 1]
+        odd = await audit.log(reverse=True, prefix=f"{ROOT}k1", after=4)
+        assert [one.number for one in odd.records] == [2]
+        assert (await audit.log(reverse=True, after=1)).records == []
+
     async def test_every_change_leaves_a_record(self, store: Store, clock: ManualClock) -> None:
         """The audit records every change once, whichever verb made it, with the state before and after."""
         kv = store.semantic("acme", "web")

@@ -72,13 +72,20 @@ class PolicyRules(Fixtures):
         assert present(await kv.get("set")).value == limit
         [listed] = (await kv.list("set", values=True)).entries or []
         assert listed.value == limit
-        with refusal(ValueTooLarge, field="value"):
-            await kv.set("set", limit + "x")
+        raised = "Value size (524289 bytes) exceeds 512KB limit (524288 bytes)"
+        for write in (
+            kv.set("set", limit + "x"),
+            kv.batch(writes=[{"key": "batch", "value": limit + "x"}]),
+        ):
+            with refusal(ValueTooLarge, field="value", says=raised):
+                await write
         await store.set_policy(NAME, {})
         assert present(await kv.get("set")).value == limit
         assert (await kv.set_ttl("set", 60)).version > 0
-        with refusal(ValueTooLarge, field="value", says=usual):
-            await kv.set("set", large)
+        for size in (200_000, 600_000, 2_000_000):
+            usual = f"Value size ({size} bytes) exceeds 64KB limit (65536 bytes)"
+            with refusal(ValueTooLarge, field="value", says=usual):
+                await kv.set("set", "x" * (size - 2))
 
     async def test_illegal_limits_for_values(self, store: Store) -> None:
         """A policy can't lower the limit for values, and can't raise it beyond 524,288 bytes."""
