@@ -34,7 +34,19 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_SOAK": "1"},
         1,
     ),
-    "conformance": (["tests/conformance/every_rule.py", "--timeout=0", "-n", "2"], {}, 1),
+    "conformance": (
+        ["tests/conformance/every_rule.py", "tests/conformance/every_cluster.py", "--timeout=0", "-n", "2"],
+        {},
+        1,
+    ),
+    "cluster": (
+        [
+            *("tests/cluster_proof", "tests/linear/test_nemesis.py", "tests/robustness/test_cluster.py"),
+            *("tests/edges/cli/test_cluster_servers.py", "--timeout=0", "-s", "-p", "no:xdist"),
+        ],
+        {"HOLDFAST_CLUSTER_OPERATIONS": "{rounds}", "HOLDFAST_CLUSTER_SEEDS": "20"},
+        100_000,
+    ),
     "malformed": (["tests/security/test_malformed.py", "--timeout=0"], {"HOLDFAST_SOAK": "1"}, 1),
     "flood": (
         ["tests/robustness/test_flood.py", "--timeout=0", "-s"],
@@ -56,6 +68,19 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_VANISH_ROUNDS": "{rounds}", "HOLDFAST_CORRUPTION_TRIALS": "{rounds}0"},
         20,
     ),
+    "moves": (
+        ["tests/robustness/test_moves.py", "--timeout=0", "-s"],
+        {"HOLDFAST_MOVE_KILLS": "{rounds}", "HOLDFAST_MOVE_RATE": "500", "HOLDFAST_MOVE_PAUSE": "5"},
+        5,
+    ),
+    "failover": (
+        [
+            *("tests/robustness/test_failover.py", "tests/robustness/failover_control.py"),
+            *("--timeout=0", "-s", "-p", "no:xdist"),
+        ],
+        {"HOLDFAST_PROMOTIONS": "{rounds}"},
+        50,
+    ),
     "memory": (
         ["tests/robustness/test_memory.py", "--timeout=0", "-s"],
         {"HOLDFAST_MEMORY_MINUTES": "{rounds}"},
@@ -68,11 +93,12 @@ CAMPAIGNS: Final = {
     ),
     "attacks": (
         [
-            "tests/security/test_wire.py",
+            *("tests/security/test_wire.py", "tests/security/test_isolation.py"),
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
             *("tests/security/test_http.py", "tests/security/test_mcp.py"),
+            "tests/console/browsing/test_attacks.py",
             "tests/robustness/test_http_flood.py",
             "tests/robustness/test_neighbours.py",
             "tests/security/test_limits.py",
@@ -83,13 +109,23 @@ CAMPAIGNS: Final = {
         ],
         {
             "HOLDFAST_ATTACK_ROUNDS": "{rounds}",
+            "HOLDFAST_EVERY_ATTEMPT": "1",
             "HOLDFAST_HALF_SENT": "1500",
             "HOLDFAST_HTTP_ATTACKS": "{rounds}00",
             "HOLDFAST_FLOOD_SECONDS": "15",
+            "HOLDFAST_FLOOD_RATIO": "3",
             "HOLDFAST_UNREAD_CONNECTIONS": "60",
             "HOLDFAST_QUOTA_ROUNDS": "{rounds}0",
         },
         500,
+    ),
+    "console": (
+        [
+            *("tests/console/flows/test_crowds.py", "tests/console/flows/test_paint.py"),
+            *("--timeout=0", "-s", "-p", "no:xdist"),
+        ],
+        {"HOLDFAST_CONSOLE_KEYS": "{rounds}", "HOLDFAST_CONSOLE_LOADS": "20"},
+        1_000_000,
     ),
     "cost": (
         [
@@ -115,7 +151,10 @@ CAMPAIGNS: Final = {
         50,
     ),
     "agents": (
-        ["tests/edges/mcp/test_leases.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        [
+            *("tests/edges/mcp/test_leases.py", "tests/edges/mcp/test_lease_processes.py"),
+            *("tests/edges/mcp/real_leases.py", "--timeout=0", "-s", "-p", "no:xdist"),
+        ],
         {"HOLDFAST_AGENT_ROUNDS": "{rounds}"},
         1_000,
     ),

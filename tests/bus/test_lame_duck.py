@@ -169,6 +169,22 @@ async def test_both_servers_are_heard_for_a_while(monkeypatch: pytest.MonkeyPatc
         await client.close()
 
 
+async def test_a_flush_while_a_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that has asked a server succeeds, also if that server is left before it answers."""
+    monkeypatch.setattr(module, "OVERLAP_SECONDS", 0)
+    async with scribe() as old, scribe() as new, asyncio.timeout(PATIENCE):
+        client = Connection(on_error=lambda error: None)
+        await client.reach([old.url, new.url])
+        old.say(b'INFO {"ldm": true}\r\n')
+        flushes: list[asyncio.Future[None]] = []
+        while client._left or not flushes:
+            if client._left:
+                flushes.append(asyncio.ensure_future(client.flush()))
+            await asyncio.sleep(0)
+        await asyncio.gather(*flushes)
+        await client.close()
+
+
 async def test_closing_while_two_servers_are_heard() -> None:
     """Who closes a connection closes it with both."""
     async with scribe() as old, scribe() as new:

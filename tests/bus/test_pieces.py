@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.incoming import BULK_BYTES, MESSAGES, READ_BYTES
+from holdfast.bus.incoming import BULK_BYTES, FEW, LONGEST, MESSAGES, READ_BYTES
 from holdfast.bus.login import server_at
 from holdfast.bus.outgoing import AT_ONCE, MOST_UNSENT
 from holdfast.bus.protocol import Message
@@ -134,8 +134,26 @@ async def test_a_session_that_rests_leaves_time_to_others(
     session.abort()
 
 
-async def test_a_session_that_rests_delivers_little_in_a_turn(socket: Socket) -> None:
+async def test_messages_that_take_long_are_delivered_a_few_at_a_time(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share of a flood in a turn is bounded by the time that it takes, not only in number."""
+    taken: list[Message] = []
+    session = on(socket, taken, rest=3.0)
+    with monkeypatch.context() as patched:
+        patched.setattr("time.perf_counter", lambda: len(taken) * LONGEST / 6)
+        hear(session, b"MSG a 1 1\r\nx\r\n" * (MESSAGES + 8))
+    assert len(taken) == 2 * FEW
+    for _ in range(4):
+        await asyncio.sleep(0)
+    session.abort()
+
+
+async def test_a_session_that_rests_delivers_little_in_a_turn(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of many small messages few are delivered in a turn, in order, and nothing is read meanwhile."""
+    monkeypatch.setattr("holdfast.bus.incoming.LONGEST", 60.0)
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
     subjects = [f"s{number}" for number in range(2 * MESSAGES + 1)]
@@ -163,20 +181,22 @@ async def test_a_flood_of_small_messages_rests_after_each_few(
         loop.call_soon(call)
 
     monkeypatch.setattr(loop, "call_later", call_later)
-    ticks = iter(range(10_000))
+    ticks = iter(range(100_000))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
     sent = hear(session, b"MSG a 1 0\r\n\r\n" * READ_BYTES) // len(b"MSG a 1 0\r\n\r\n")
-    turns = sent // MESSAGES + 1
-    for turn in range(1, turns + 1):
-        assert (len(taken), rests) == (min(turn * MESSAGES, sent), [3.0] * turn)
+    for turn in range(1, -(-sent // FEW) + 1):
+        assert (len(taken), rests) == (min(turn * FEW, sent), [3.0] * turn)
         assert not socket.reads()
         await asyncio.sleep(0)
     assert socket.reads()
     session.abort()
 
 
-async def test_a_session_that_is_over_delivers_no_more(socket: Socket) -> None:
+async def test_a_session_that_is_over_delivers_no_more(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Messages that were read but not delivered before the end are dropped: none could be answered."""
+    monkeypatch.setattr("holdfast.bus.incoming.LONGEST", 60.0)
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
     hear(session, b"MSG a 1 0\r\n\r\n" * 2 * MESSAGES)

@@ -113,7 +113,8 @@ async def test_the_connection_of_a_service(service: DatabaseService, client: Cli
     async for message in listening.messages:
         assert message.data == b"y"
         break
-    stored = await lent(service).request("db.kv.trivia.set", b'{"key":"k","value":1}', timeout=60)
+    payload = b'{"key":"k","value":1,"deadline_ms":60000}'
+    stored = await lent(service).request("db.kv.trivia.set", payload, timeout=60)
     assert json.loads(stored.data)["success"] is True
     with pytest.raises(ConnectionError, match="nobody listens"):
         await lent(service).request("bot.nobody", timeout=60)

@@ -1,4 +1,4 @@
-"""All rules through HTTP over PostgreSQL, of which the suite runs a part: `./dev soak conformance`.
+"""All rules on the grounds on which the suite runs a part of them: `./dev soak conformance`.
 
 Law: nothing but the ground; the tests come with the suite of rules. No rule is left out.
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.testing.conformance import Conformance, MakeStore
+from tests.conformance import test_http, test_remote, test_sqlite
 from tests.conformance.database import empty
-from tests.conformance.test_http import ground
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,5 +26,29 @@ class TestEveryRuleOverHttpAndPostgres(Conformance):
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
-        async with ground(bus, database) as make:
+        async with test_http.ground(bus, database) as make:
             yield make
+
+
+class TestEveryRuleOverNatsAndPostgres(Conformance):
+    """A service on a PostgreSQL database."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
+        """The same database each time, empty for each test."""
+        await empty(database)
+        async with test_remote.ground(bus, database) as make:
+            yield make
+
+
+class TestEveryRuleOnAPrivateFile(Conformance):
+    """A file that nobody else can open, gone at the end."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        """Another file each time."""
+        return test_sqlite.open_private

@@ -13,9 +13,11 @@ from holdfast.testing.conformance import Conformance
 
 
 def certified() -> list[type[Conformance]]:
-    """Every subclass of the suite in this folder."""
+    """Every subclass of the suite in this folder, also those that `./dev soak conformance` runs."""
+    folder = Path(__file__).parent
     modules = [
-        import_module(f"tests.conformance.{path.stem}") for path in Path(__file__).parent.glob("test_*.py")
+        import_module(f"tests.conformance.{path.stem}")
+        for path in (*folder.glob("test_*.py"), *folder.glob("every_*.py"))
     ]
     return [
         kind

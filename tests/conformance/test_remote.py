@@ -6,6 +6,7 @@ Law: nothing but the ground; the tests come with the suite.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,10 @@ from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
+from holdfast.testing.conformance.deadlines import DeadlineRules
+from holdfast.testing.conformance.mirrors import MirrorRules
+from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.database import empty
 
 if TYPE_CHECKING:
@@ -26,19 +31,21 @@ if TYPE_CHECKING:
 
 
 class Ground:
-    """A service on one storage that is started anew with every client."""
+    """A service that is started anew with every client, on one storage or on each node in turn."""
 
-    def __init__(self, url: str, storage: str) -> None:
+    def __init__(self, url: str, *storages: str) -> None:
         self._url = url
-        self._storage = storage
+        self._storages = deque(storages)
         self._service = contextlib.AsyncExitStack()
 
     async def make(self, clock: Clock) -> Store:
         """A client's store; whatever ran before has ended."""
         await self.end()
-        behind = await self._service.enter_async_context(
-            holdfast.open(self._storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
-        )
+        self._storages.rotate()
+        for storage in self._storages:
+            behind = await self._service.enter_async_context(
+                holdfast.open(storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
+            )
         connection = Connection()
         await connection.reach(self._url)
         self._service.push_async_callback(connection.close)
@@ -56,9 +63,9 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def ground(bus: str, storage: str) -> AsyncIterator[MakeStore]:
+async def ground(bus: str, *storages: str) -> AsyncIterator[MakeStore]:
     """Makes stores of clients for the length of a block."""
-    of = Ground(bus, storage)
+    of = Ground(bus, *storages)
     yield of.make
     await of.end()
 
@@ -76,8 +83,8 @@ class TestRemoteOverSqlite(Conformance):
 
 
 @pytest.mark.unmeasured  # TestRemoteOverSqlite and TestPostgres run the same lines
-class TestRemoteOverPostgres(Conformance):
-    """A service on a PostgreSQL database."""
+class TestRemoteOverPostgres(WatchRules, MirrorRules, RequestRules, DeadlineRules):
+    """A service on a PostgreSQL database, as far as the two meet; `./dev soak conformance` runs all rules."""
 
     scheme = "nats"
 

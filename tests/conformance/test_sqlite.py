@@ -11,6 +11,10 @@ import pytest
 
 import holdfast
 from holdfast.testing.conformance import Conformance, MakeStore
+from holdfast.testing.conformance.blob_entries import BlobEntryRules
+from holdfast.testing.conformance.tables import TableRules
+from holdfast.testing.conformance.upkeep import UpkeepRules
+from holdfast.testing.conformance.versions import VersionRules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,19 +40,23 @@ class TestSqlite(Conformance):
         return make
 
 
+async def open_private(clock: Clock) -> Store:
+    """A store in a private file."""
+    store = holdfast.open("sqlite://", clock=clock, reap=False)
+    await store.start()
+    return store
+
+
 @pytest.mark.unmeasured  # TestSqlite runs the same lines
-class TestPrivateSqlite(Conformance):
-    """A file that nobody else can open, gone at the end."""
+class TestPrivateSqlite(VersionRules, TableRules, BlobEntryRules, UpkeepRules):
+    """A file that nobody else can open, gone at the end; `./dev soak conformance` runs all rules.
+
+    The suite runs the rules of what such a store loses when it is closed, and of its files.
+    """
 
     scheme = "sqlite"
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
         """Another file each time."""
-
-        async def make(clock: Clock) -> Store:
-            store = holdfast.open("sqlite://", clock=clock, reap=False)
-            await store.start()
-            return store
-
-        return make
+        return open_private

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import functools
+import sys
+from typing import Protocol
 
 import pytest
 
 from tests.distribution.environments import Built, Environment, Uv, built_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Install(Protocol):
@@ -35,11 +34,13 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> Uv:
     return found
 
 
-@pytest.fixture
-def install(uv: Uv, built: Built, tmp_path: Path) -> Install:
-    """Make an environment for this test."""
+@pytest.fixture(scope="session")
+def install(uv: Uv, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install:
+    """Make an environment, or return the one that was made with the same extras for the same interpreter."""
 
-    def make(extras: str = "", **python: str) -> Environment:
-        return uv.environment(tmp_path / "environment", built.wheel, extras, **python)
+    @functools.cache
+    def make(extras: str = "", *, python: str = sys.executable) -> Environment:
+        folder = tmp_path_factory.mktemp("environment") / "environment"
+        return uv.environment(folder, built.wheel, extras, python)
 
     return make

@@ -13,6 +13,7 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -155,4 +156,20 @@ class Uv:
         into = ("--python", folder / "bin" / "python", "--constraint", file)
         installed = self("pip", "install", *into, wanted)
         assert installed.returncode == 0, installed.stderr
+        _share_bytecode(folder)
         return Environment(folder)
+
+
+def _share_bytecode(folder: Path) -> None:
+    """Give an environment the compiled modules of this one, for the files that are the same.
+
+    Otherwise each environment compiles every library anew, which takes longer than what is tested.
+    """
+    for site in folder.glob("lib/python*/site-packages"):
+        ours = Path(sys.prefix) / "lib" / site.parent.name / "site-packages"
+        for source in site.rglob("*.py"):
+            compiled = Path(cache_from_source(str(ours / source.relative_to(site))))
+            if compiled.exists() and ours.joinpath(source.relative_to(site)).samefile(source):
+                cache = source.parent / "__pycache__"
+                cache.mkdir(exist_ok=True)
+                os.link(compiled, cache / compiled.name)

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
 EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
 INTEGRATIONS: Final = {
-    *("keyvalue", "langgraph", "limits", "openai-agents", "openfeature", "pydantic-ai"),
+    *(
+        "django",
+        "keyvalue",
+        "langgraph",
+        "limits",
+        "openai-agents",
+        "openfeature",
+        "pydantic-ai",
+        "starlette",
+    ),
 }
 PYTHON: Final = "Programming Language :: Python :: 3."
 

@@ -13,9 +13,10 @@ from holdfast.edges.calls import tables
 from holdfast.edges.calls.pages import BLOCKS, own_fields, page
 from holdfast.handles.table_fields import Expecting, Walk
 from holdfast.handles.tables import Tables
+from holdfast.verbs.fields import Viewing
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs/reference"
-SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key"}
+SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key", "last_writer": "writer"}
 """Fields of calls about tables that are called otherwise in Python, as the page says."""
 FOR_NATS_ALONE: Final = {
     "binary": tables.VERBS.keys(),
@@ -23,7 +24,7 @@ FOR_NATS_ALONE: Final = {
     "table": {"transact_write"},
 }
 """Fields that verbs have over NATS alone, as the page says."""
-GROUPS: Final[dict[str, Any]] = {"walk": Walk, "expecting": Expecting}
+GROUPS: Final[dict[str, Any]] = {"walk": Walk, "expecting": Expecting, "viewing": Viewing}
 """What arguments with these names stand for in a signature."""
 
 

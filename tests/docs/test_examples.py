@@ -119,7 +119,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 @contextlib.contextmanager
 def served(text: str, home: Path, runner: asyncio.Runner) -> Iterator[str]:
     """Run a service for a page that connects to one: its address."""
-    if f'nats.connect("{SERVICE}")' not in text:
+    if not any(f'{way}("{SERVICE}")' in text for way in ("nats.connect", "holdfast.open")):
         yield SERVICE
         return
     up = Up(home / "service", (), {})

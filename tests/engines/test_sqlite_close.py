@@ -30,7 +30,7 @@ def _open_files(folder: Path) -> list[str]:
 def test_files_are_closed_though_an_error_is_kept(tmp_path: Path) -> None:
     """A program that keeps an error does not keep the files of the closed store open with it."""
     path = tmp_path / "store.db"
-    for opened in (partial(prepare, path, keeps=True), partial(connect, path, patience=0)):
+    for opened in (partial(prepare, path, sync="FULL"), partial(connect, path, patience=0)):
         connection = opened()
         with pytest.raises(sqlite3.OperationalError) as kept:
             connection.execute("SELECT nonsense")

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
+from holdfast.commands import Many
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.commands import Command
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A store's file."""
     return tmp_path / "store.db"
+
+
+def _versions(results: list[holdfast.Entry | holdfast.HoldfastError]) -> list[int]:
+    return [result.version for result in results if isinstance(result, holdfast.Entry)]
 
 
 async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(path: Path) -> None:
@@ -25,7 +37,7 @@ async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(p
         await kv.set("n", 1)
         engine = store._engine
         assert isinstance(engine, SqliteEngine)
-        decide, interfered = engine._decide, False
+        decide, interfered = engine.decide, False
 
         async def decide_and_interfere(*arguments: object) -> object:
             nonlocal interfered
@@ -37,8 +49,49 @@ async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(p
                 outside.close()
             return outcome
 
-        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
+        engine.decide = decide_and_interfere  # type: ignore[assignment, method-assign]
         assert (await kv.incr("n")).value == 42
+
+
+async def test_both_of_two_groups_notice_what_another_program_wrote(path: Path) -> None:
+    """A large call is decided again though a write of another namespace has met the change before it."""
+    async with holdfast.open(path, reap=False) as store:
+        busy, quiet = store.kv("busy"), store.kv("quiet")
+        assert (await busy.set("n", 1)).version == 1
+        await quiet.set("n", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        decide, decided = engine.decide, asyncio.Event()
+
+        async def decide_and_wait(commands: Sequence[Command], *arguments: object) -> object:
+            outcome = await decide(commands, *arguments)  # type: ignore[arg-type]
+            if isinstance(commands[0], Many) and not decided.is_set():
+                decided.set()
+                with sqlite3.connect(path) as outside:
+                    outside.execute("UPDATE holdfast_namespaces SET revision = 100 WHERE name = 'kv/busy'")
+                outside.close()
+                assert (await quiet.incr("n")).value == 2
+            return outcome
+
+        engine.decide = decide_and_wait  # type: ignore[assignment, method-assign]
+        results = await busy.set_many([{"key": f"k{number}", "value": 1} for number in range(500)])
+        assert _versions(results) == list(range(101, 601))
+
+
+async def test_a_group_that_begins_after_the_change_is_met_forgets_too(path: Path) -> None:
+    """No decision rests on what this engine remembered before another program wrote."""
+    async with holdfast.open(path, reap=False) as store:
+        busy, quiet = store.kv("busy"), store.kv("quiet")
+        await busy.set_many([{"key": f"k{number}", "value": 1} for number in range(500)])
+        await quiet.set("n", 1)
+        with sqlite3.connect(path) as outside:
+            outside.execute("UPDATE holdfast_namespaces SET revision = 1000 WHERE name = 'kv/busy'")
+        outside.close()
+        items = [{"key": f"k{number}", "value": 2} for number in range(500)]
+        counted = asyncio.gather(*(quiet.incr("n") for _ in range(20)))
+        assert _versions(await busy.set_many(items)) == list(range(1001, 1501))
+        await counted
+        assert (await quiet.incr("n")).value == 22
 
 
 async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> None:
@@ -89,7 +142,7 @@ async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> N
         await kv.set("n", 1)
         engine = store._engine
         assert isinstance(engine, SqliteEngine)
-        decide = engine._decide
+        decide = engine.decide
 
         async def decide_and_interfere(*arguments: object) -> object:
             outcome = await decide(*arguments)  # type: ignore[arg-type]
@@ -98,6 +151,6 @@ async def test_a_program_that_never_stops_writing_makes_it_busy(path: Path) -> N
             outside.close()
             return outcome
 
-        engine._decide = decide_and_interfere  # type: ignore[assignment, method-assign]
+        engine.decide = decide_and_interfere  # type: ignore[assignment, method-assign]
         with pytest.raises(Busy):
             await kv.incr("n")

@@ -185,12 +185,13 @@ def journal_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
         def __delitem__(self, part: Any) -> None:
             """What was written stays."""
 
-    def wrong(draft: Draft, *given: Any) -> None:
-        original(draft, *given)
-        draft._journal = Indelible()
+    def wrong(draft: Draft, name: str) -> None:
+        if not isinstance(draft._journal, Indelible):
+            draft._journal = Indelible(draft._journal)
+        original(draft, name)
 
-    original = Draft.__init__
-    patch.setattr(Draft, "__init__", wrong)
+    original = Draft._enter
+    patch.setattr(Draft, "_enter", wrong)
 
 
 def restored_with_the_old_version(patch: pytest.MonkeyPatch) -> None:

@@ -105,8 +105,8 @@ PLANTS: Final = (
     Plant(
         "what a server does not take is not bounded",
         "bus/outgoing.py",
-        "self._unsent_bytes = self._transport.get_write_buffer_size() + kept",
-        "self._unsent_bytes = 0",
+        "self._unsent_bytes = transport.get_write_buffer_size()\n",
+        "self._unsent_bytes = 0\n",
         (*_BUS, "tests/edges/nats/test_lines.py"),
     ),
     Plant(
@@ -223,6 +223,13 @@ PLANTS: Final = (
         ("tests/security/test_isolation.py", *_GUARD),
     ),
     Plant(
+        "what is refused at the end is executed all the same",
+        "edges/intake/lines.py",
+        "            line.waiting.clear()\n",
+        "",
+        ("tests/edges/nats/test_stop.py", "-k", "too_long"),
+    ),
+    Plant(
         "a line takes one request too many",
         "edges/intake/lines.py",
         "len(line.waiting) >= limits.waiting",
@@ -307,6 +314,13 @@ PLANTS: Final = (
         ("tests/bus/test_pieces.py",),
     ),
     Plant(
+        "the share of a flood in a turn has no bound in time",
+        "bus/incoming.py",
+        "while count < MESSAGES and took < LONGEST and not self.over:",
+        "while count < MESSAGES and not self.over:",
+        ("tests/bus/test_pieces.py",),
+    ),
+    Plant(
         "a piece of small messages is delivered at once",
         "bus/incoming.py",
         "if self._rest and len(events) > MESSAGES:",
@@ -337,8 +351,8 @@ PLANTS: Final = (
     Plant(
         "what waited goes out of order",
         "bus/outgoing.py",
-        "                self._unsent = unsent[number:]",
-        "                self._unsent = unsent[:number]",
+        "        self._unsent = unsent[number:]",
+        "        self._unsent = unsent[:number]",
         ("tests/bus/test_pieces.py",),
     ),
     Plant(

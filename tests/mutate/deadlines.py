@@ -67,7 +67,7 @@ PLANTS: Final = (
         "SQLite does not look when it has the file",
         "engines/sqlite/writer.py",
         """            if deadline is not None and now() > deadline:
-                raise Stale
+                raise Stale(seen)
             for sql, parameters in plan:
 """,
         """            for sql, parameters in plan:
@@ -79,7 +79,7 @@ PLANTS: Final = (
         "engines/sqlite/writer.py",
         """                connection.execute(sql, parameters)
             if deadline is not None and now() > deadline:
-                raise Stale
+                raise Stale(seen)
 """,
         """                connection.execute(sql, parameters)
 """,
@@ -87,9 +87,11 @@ PLANTS: Final = (
     ),
     Plant(
         "SQLite decides by the time before it loaded",
-        "engines/sqlite/engine.py",
-        "await self._load(wanted, loaded)\n            if decision is None:\n                at = now()",
-        "at = now()\n            await self._load(wanted, loaded)\n            if decision is None:",
+        "engines/sqlite/deciding.py",
+        "await self._load(wanted, loaded, room)\n"
+        "            if decision is None:\n"
+        "                at = now()",
+        "at = now()\n            await self._load(wanted, loaded, room)\n            if decision is None:",
         _UNIT,
         equivalent="The writer looks at the clock again when everything is loaded, and it is decided anew.",
     ),

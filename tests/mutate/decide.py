@@ -74,6 +74,29 @@ PLANTS: Final = (
         _RULES,
     ),
     Plant(
+        "a refusal in a later slice leaves the earlier ones behind",
+        "decide/draft.py",
+        "            (namespace, undo, journal), self._suspended = self._suspended, None\n",
+        "            self._suspended = None\n"
+        "            namespace = msgspec.structs.replace(self.namespace)\n"
+        "            undo, journal = len(self._undo), len(self._journal)\n",
+        ("tests/unit/test_slices.py",),
+    ),
+    Plant(
+        "a command that goes on can't be taken back",
+        "decide/decision.py",
+        "                return count  # the undo log stays",
+        "                break  # the undo log stays",
+        ("tests/unit/test_slices.py",),
+    ),
+    Plant(
+        "every slice of a batch makes its checks",
+        "decide/keys.py",
+        "() if begun(draft, 1) else each(draft, 0, command.checks, _failed)",
+        "each(draft, 0, command.checks, _failed)",
+        ("tests/unit/test_slices.py",),
+    ),
+    Plant(
         "a refusal leaves its first row behind",
         "decide/draft.py",
         "while len(self._undo) > length:",
@@ -279,8 +302,8 @@ PLANTS: Final = (
     Plant(
         "a quota never sees what the journal holds",
         "decide/draft.py",
-        "            + detail\n            + OVERHEAD\n        )",
-        "            + OVERHEAD\n        )",
+        "if record.purpose is None and record.detail is None:",
+        "if record.purpose is None:",
         _KEPT,
     ),
     Plant(

@@ -33,7 +33,7 @@ PLANTS: Final = (
     Plant(
         "a flood fills the slow log",
         "edges/intake/request_log.py",
-        """        if not self._lines.may_be_written(owner, verb, "slow"):
+        """        if not self._lines.may_be_written(owner, verb, "slow", most=SLOW_LINES):
             return
 """,
         """        self._lines.may_be_written(owner, verb, "slow")

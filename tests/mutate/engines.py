@@ -107,22 +107,22 @@ PLANTS: Final = (
     Plant(
         "memory outlives a failed commit",
         "engines/sqlite/engine.py",
-        "                self._recent = Recent()  # it is unknown what was kept\n",
+        "            self._recent = Recent()  # it is unknown what was kept\n",
         "",
         _FILE,
     ),
     Plant(
         "memory learns before the commit",
         "engines/sqlite/engine.py",
-        "            outcome = await self._decide(commands, now)\n",
-        "            outcome = await self._decide(commands, now)\n            self._recent.learn(outcome)\n",
+        "            outcome = await self.decide(commands, now)\n",
+        "            outcome = await self.decide(commands, now)\n            self._recent.learn(outcome)\n",
         _SQLITE,
-        "The batcher runs one group at a time and a failed commit throws the memory away, so nobody looks at "
-        "it between the decision and the end of the commit.",
+        "The batcher runs one group of a namespace at a time and a failed commit throws the memory away, so "
+        "nobody looks at it between the decision and the end of the commit.",
     ),
     Plant(
         "a value that was left out is taken for known",
-        "engines/sqlite/engine.py",
+        "engines/sqlite/deciding.py",
         "if (row := known.get(address)) is None or row.value is None",
         "if known.get(address) is None",
         _SQLITE,
@@ -130,22 +130,22 @@ PLANTS: Final = (
     Plant(
         "a refusal is not checked against the file",
         "engines/sqlite/writer.py",
-        "self._look_for_others(self._connection)",
-        "self._data_version = _data_version(self._connection)",
+        "            self._look_for_others(self._connection, seen)\n",
+        "            pass\n",
         _OTHERS,
     ),
     Plant(
         "what others wrote is overwritten",
         "engines/sqlite/writer.py",
-        "            self._look_for_others(connection)\n",
+        "            self._look_for_others(connection, seen)\n",
         "",
         _OTHERS,
     ),
     Plant(
         "a change of others is found stale for ever",
-        "engines/sqlite/writer.py",
-        "            self._data_version = data_version\n            raise Stale",
-        "            raise Stale",
+        "engines/sqlite/engine.py",
+        "                writer.data_version = error.found\n",
+        "                pass\n",
         _OTHERS,
     ),
     Plant(

@@ -22,6 +22,27 @@ _WATCH: Final = ("tests/unit/test_watch.py", *_RULES)
 
 PLANTS: Final = (
     Plant(
+        "a shared group has one namespace too many",
+        "pipeline/carriers.py",
+        "len(taken) < self._most_lanes",
+        "len(taken) <= self._most_lanes",
+        ("tests/unit/test_carriers.py",),
+    ),
+    Plant(
+        "any command shares a group with other namespaces",
+        "pipeline/carriers.py",
+        "plain=not alone)",
+        "plain=False)",
+        ("tests/unit/test_carriers.py",),
+    ),
+    Plant(
+        "a shared transaction does not look at the marks",
+        "engines/postgres/shared_sql.py",
+        " AND stored.xmin = given.mark AND",
+        " AND",
+        ("tests/engines/test_postgres_shared.py",),
+    ),
+    Plant(
         "commands share a group with a policy change",
         "pipeline/batcher.py",
         "if type(command) is SetPolicy:",
@@ -37,7 +58,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a write passes a read that is not done",
-        "pipeline/batcher.py",
+        "pipeline/pending.py",
         "return not all(read.done() for read in self.after)",
         "return not any(read.done() for read in self.after)",
         _BATCHER,
@@ -59,8 +80,8 @@ PLANTS: Final = (
     Plant(
         "a new command does not end the wait for a read",
         "pipeline/batcher.py",
-        "            lane.idle.set_result(None)\n",
-        "            pass\n",
+        "            lane.wake()\n        return lane\n",
+        "            pass\n        return lane\n",
         _BATCHER,
     ),
     Plant(
@@ -73,7 +94,21 @@ PLANTS: Final = (
     Plant(
         "dear commands wait until no cheap one is left",
         "pipeline/batcher.py",
-        "                    self._owed |= dear\n",
+        "            if lane.dear:\n",
+        "            if lane.dear and not group:\n",
+        _BATCHER,
+    ),
+    Plant(
+        "commands pass a dear one of their namespace",
+        "pipeline/batcher.py",
+        "        behind = set(self.away)  # ",
+        "        behind: set[str] = set()  # ",
+        _BATCHER,
+    ),
+    Plant(
+        "dear commands of two namespaces run at once",
+        "pipeline/batcher.py",
+        "        if self.away:\n            return None\n",
         "",
         _BATCHER,
     ),
@@ -86,7 +121,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a barrier passes the writes that stay",
-        "pipeline/batcher.py",
+        "pipeline/pending.py",
         "        return self.of\n",
         '        return ""\n',
         _BATCHER,
@@ -114,7 +149,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a listing does not wait for writes of keys",
-        "pipeline/batcher.py",
+        "pipeline/pending.py",
         "return (namespace, None), (namespace, command.key)",
         "return ((namespace, command.key),)",
         _BATCHER,
@@ -129,12 +164,12 @@ PLANTS: Final = (
     Plant(
         "others are told before the callers",
         "pipeline/batcher.py",
-        "            self._settle(group, iter(done.results))\n"
-        "            if done.tell is not None:\n"
-        "                await self._tell(done.tell)\n",
-        "            if done.tell is not None:\n"
-        "                await self._tell(done.tell)\n"
-        "            self._settle(group, iter(done.results))\n",
+        "        self._settle(group, iter(done.results))\n"
+        "        if done.tell is not None:\n"
+        "            await self._tell(done.tell)\n",
+        "        if done.tell is not None:\n"
+        "            await self._tell(done.tell)\n"
+        "        self._settle(group, iter(done.results))\n",
         _BATCHER,
     ),
     Plant(

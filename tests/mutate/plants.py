@@ -10,6 +10,8 @@ from typing import Final
 from tests.mutate import (
     blobs,
     bus,
+    cluster,
+    console,
     deadlines,
     decide,
     doors,
@@ -18,10 +20,12 @@ from tests.mutate import (
     grants,
     http,
     mcp,
+    moves,
     recipes,
     records,
     servers,
     sync,
+    web,
 )
 from tests.mutate.plant import Plant
 
@@ -31,6 +35,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *records.PLANTS,
     *flow.PLANTS,
     *engines.PLANTS,
+    *cluster.PLANTS,
     *servers.PLANTS,
     *recipes.PLANTS,
     *sync.PLANTS,
@@ -38,8 +43,11 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *doors.PLANTS,
     *http.PLANTS,
     *mcp.PLANTS,
+    *console.PLANTS,
     *grants.PLANTS,
     *blobs.PLANTS,
+    *web.PLANTS,
+    *moves.PLANTS,
 )
 
 FAST: Final[tuple[str, ...]] = (

@@ -144,8 +144,8 @@ PLANTS: Final = (
     Plant(
         "a lost connection may have committed nothing",
         "engines/postgres/errors.py",
-        '_REFUSED: Final = ("0A000", "25006")',
-        '_REFUSED: Final = ("0A000", "25006", "57P01")',
+        '_REFUSED: Final = ("0A000", "25006", CLOSED)',
+        '_REFUSED: Final = ("0A000", "25006", CLOSED, "57P01")',
         ("tests/engines/test_postgres_errors.py", *_FAULTS),
     ),
     Plant(

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.commands import Escalate, Origin
+from holdfast.commands import Origin
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
+from holdfast.engine import ClusterFigures
+from holdfast.letter_commands import Escalate
+from holdfast.operators.holdings import Survey
 from tests.edges.measuring import Measured, measured
 from tests.edges.running import PATIENCE, ask, get
 from tests.ops.files import (
@@ -77,9 +80,11 @@ async def busy(at: Measured) -> str:
 
 
 async def test_every_expression_is_about_something_that_is_there(
-    nats_server: NatsServer, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each metric, label and value that a rule or a panel names is in a scrape of a running service."""
+    figures = ClusterFigures(nodes=3, skew=0.1, behind={0: 1}, leads={0: True}, stopped={0: False})
+    monkeypatch.setattr(Survey, "cluster", lambda survey: figures)
     async with measured(nats_server, tmp_path, slow=0.0) as at:
         scrape = Scrape(await busy(at))
     faults = [fault for alert in alerts() for fault in scrape.faults(alert.expression)]
@@ -146,7 +151,7 @@ def test_every_alert_is_tested_both_ways_and_explained() -> None:
 def test_summaries_name_labels_that_the_alert_has() -> None:
     """A summary speaks of labels that are left of the series when the alert fires."""
     for alert in alerts():
-        kept = re.match(r"(?:sum|max) by \(([^)]*)\)", alert.expression)
+        kept = re.match(r"(?:sum|max|min) by \(([^)]*)\)", alert.expression)
         labels = set(kept[1].split(", ")) if kept else {"instance", "job", "queue"}
         assert set(re.findall(r"\$labels\.(\w+)", alert.summary)) <= labels, alert.name
 

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.postgres_pair import Pair, pair_of_servers
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -17,3 +20,10 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "store.db")
     url: str = request.getfixturevalue("pg_url")
     return url
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """A primary and a synchronous standby, which the tests of a file share."""
+    with pair_of_servers() as pair:
+        yield pair

@@ -1,7 +1,7 @@
 """A service whose requests are weighed: how long each holds the event loop, and how much memory it takes.
 
-Law: the service and its store are the real ones; only the connection is a stand-in, so that what is measured
-is the service and not a client beside it. Time is processor time of the loop's thread.
+Law: the service, its HTTP door and its store are the real ones; only connections are stand-ins, so that what
+is measured is the service and not a client beside it. Time is processor time of the loop's thread.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import holdfast
 from holdfast.bus.protocol import Message
+from holdfast.edges.http.api import Api
+from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.service import NatsService, Settings
 
@@ -89,12 +91,48 @@ class StandIn:
         return answer
 
 
-class Scales:
-    """Weighs requests to one plugin of a service."""
+class HttpStandIn:
+    """A connection over HTTP that goes nowhere: requests are handed to the door, and responses are kept.
 
-    def __init__(self, ground: Ground, line: StandIn) -> None:
+    Args:
+        api: The door.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def ask(self, path: str, payload: bytes) -> bytes:
+        """Hand in a request as if it had just come in."""
+        sent: list[bytes] = []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-length", str(len(payload)).encode())],
+            "client": ("127.0.0.1", 1),
+        }
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": payload, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+
+        # A task, so that the door's own turns of the loop are timed.
+        await asyncio.create_task(self._api(scope, receive, send))
+        return b"".join(sent)
+
+
+class Scales:
+    """Weighs requests to one plugin of a service, over NATS or over HTTP."""
+
+    def __init__(self, ground: Ground, line: StandIn, web: HttpStandIn) -> None:
         self._ground = ground
         self._line = line
+        self._web = web
+        self.door = "nats"
 
     async def weigh(self, family: str, verb: str, fields: dict[str, Any]) -> Weight:
         """Make a request and say what it came to. It is made twice, since memory is slow to count.
@@ -119,8 +157,13 @@ class Scales:
 
     async def _answer(self, family: str, verb: str, payload: bytes) -> dict[str, Any]:
         async with asyncio.timeout(120):
-            reply = await self._line.ask(f"db.{family}.attacker.{verb}", payload)
+            if self.door == "http":
+                reply = await self._web.ask(f"/v1/{family}/attacker:{verb}", payload)
+            else:
+                reply = await self._line.ask(f"db.{family}.attacker.{verb}", payload)
         answer: dict[str, Any] = json.loads(reply)
+        if "code" in answer:  # of a refusal over HTTP
+            answer["error_code"] = answer["code"]
         return answer
 
 
@@ -154,8 +197,10 @@ async def scales(url: str = "sqlite:///:memory:") -> AsyncIterator[Scales]:
         line: Any = StandIn()
         service = NatsService(store, line, Settings(events=False), Observer(slow=1e9, slow_walk=1e9))
         await service.start()
+        api = Api(TokenGuard(store.tokens(), open_mode=True), store)
+        api.service = service
         try:
-            yield Scales(ground, line)
+            yield Scales(ground, line, HttpStandIn(api))
         finally:
             await service.stop()
             gc.unfreeze()

@@ -1,57 +1,69 @@
-"""A bare echo over NATS, as a process of its own: what a service that does nothing would take.
+"""A bare echo over NATS, as a process of its own: what a service that decides nothing would take.
 
-Law: bare sockets, and nothing of Holdfast. It answers each message with its own payload, and ends with its
-connection.
+A message at `echo.get` is answered at once. One at `echo.set` is answered after a thread has written a page
+to a file and waited for the disk, which is what the machine has to do for any write that is kept. So the
+echo needs the same trips as the service: to the NATS server, to the event loop, to a thread, to the disk
+and back.
+
+Law: the standard library, and nothing of Holdfast. It answers each message with its own payload, and ends
+with its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 SUBJECT: Final = "echo"
 USER: Final = "echo"
 ACCOUNT: Final = f'  "ECHO": {{ users: [ {{ user: "{USER}", password: "{USER}" }} ] }}\n'
 """An account of its own in a server's configuration, where nobody can disturb it."""
+PAGE: Final = b"x" * 4096
 
 
-def echo(port: int) -> None:
-    """Answer until the server is gone."""
-    wire = socket.create_connection(("127.0.0.1", port))
-    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wire.recv(65_536)
+async def echo(port: int, path: str) -> None:
+    """Answer until the server is gone.
+
+    Args:
+        port: The port of the NATS server.
+        path: The file to write to.
+    """
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await reader.readline()
     hello = f'CONNECT {{"verbose":false,"pedantic":false,"user":"{USER}","pass":"{USER}"}}\r\n'
-    wire.sendall(f"{hello}SUB {SUBJECT} 1\r\nPING\r\n".encode())
-    held = b""
-    while data := wire.recv(65_536):
-        held += data
-        while (end := held.find(b"\r\n")) >= 0:
-            words = held[:end].split(b" ")
-            if words[0] == b"MSG":
-                after = end + 2 + int(words[-1])
-                if len(held) < after + 2:
-                    break
-                wire.sendall(b"PUB %b %b\r\n%b\r\n" % (words[3], words[-1], held[end + 2 : after]))
-                held = held[after + 2 :]
-                continue
-            if words[0] == b"PING":
-                wire.sendall(b"PONG\r\n")
-            elif words[0] == b"PONG":
-                print("ready", flush=True)
-            held = held[end + 2 :]
+    writer.write(f"{hello}SUB {SUBJECT}.* 1\r\nPING\r\n".encode())
+    while line := await reader.readline():
+        words = line.split()
+        if words[0] == b"MSG":
+            payload = (await reader.readexactly(int(words[-1]) + 2))[:-2]
+            if words[1] == f"{SUBJECT}.set".encode():
+                await asyncio.to_thread(_keep, file)
+            writer.write(b"PUB %b %b\r\n%b\r\n" % (words[3], words[-1], payload))
+        elif words[0] == b"PING":
+            writer.write(b"PONG\r\n")
+        elif words[0] == b"PONG":
+            print("ready", flush=True)
+
+
+def _keep(file: int) -> None:
+    os.write(file, PAGE)
+    os.fdatasync(file)
 
 
 @contextlib.asynccontextmanager
-async def echoing(port: int) -> AsyncIterator[None]:
-    """Such a process for the length of a block."""
+async def echoing(port: int, folder: Path) -> AsyncIterator[None]:
+    """Such a process for the length of a block, which writes to a file in this folder."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.echo_process", str(port)), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "tests.robustness.echo_process", str(port), str(folder / "echo")),
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
@@ -63,4 +75,5 @@ async def echoing(port: int) -> AsyncIterator[None]:
 
 
 if __name__ == "__main__":
-    echo(int(sys.argv[1]))
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        asyncio.run(echo(int(sys.argv[1]), sys.argv[2]))

@@ -63,6 +63,7 @@ def _watching() -> Iterator[Asked]:
 KINDS: Final[dict[str, tuple[Callable[[], Iterator[Asked]], int]]] = {
     "small": (_small, 4),
     "large": (_large, 4),
+    "bodies": (_large, MANY),
     "expensive": (_expensive, 4),
     "unread": (_unread, 16),
     "connections": (_small, MANY),

@@ -1,5 +1,9 @@
 """A plugin with credentials that does its worst for some seconds, as a process of its own.
 
+Attackers have machines of their own: the processor time that they need is not taken from the service. Here
+they share its processors, so this process has the lowest priority, and the NATS server and the service run
+before it. It sends whenever the server takes more, and waits otherwise.
+
 Law: bare sockets, nothing of Holdfast and of the client library, which would only slow it down. It ends by
 itself. When the server cuts a connection off, the next one is made.
 """
@@ -8,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import selectors
 import socket
 import sys
@@ -142,4 +147,5 @@ async def flooding(url: str, kind: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
+    os.nice(19)
     print(flood(sys.argv[1], sys.argv[2], float(sys.argv[3])))

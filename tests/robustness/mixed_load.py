@@ -11,6 +11,8 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
+
 from tests.edges.running import ask, plain_client
 
 if TYPE_CHECKING:
@@ -31,13 +33,15 @@ class Load:
     """Callers that ask for one thing after the other, and what they were told; `reads_only` for a while.
 
     Args:
-        url: Where the service is.
+        url: Where the service is over NATS.
+        web: Where it is over HTTP, which every other request takes.
         pause: For how many seconds a caller thinks before it asks again.
         seed: What the callers choose is the same for the same seed.
     """
 
-    def __init__(self, url: str, *, pause: float = 0.0, seed: int = 1) -> None:
+    def __init__(self, url: str, web: str, *, pause: float = 0.0, seed: int = 1) -> None:
         self._url = url
+        self._web = web
         self._pause = pause
         self._random = random.Random(seed)
         self._stop = False
@@ -47,21 +51,27 @@ class Load:
 
     async def run(self) -> None:
         """Ask until told to stop."""
-        async with plain_client(self._url) as client:
+        async with (
+            plain_client(self._url) as client,
+            httpx.AsyncClient(base_url=self._web, timeout=60) as web,
+        ):
             for plugin in range(PLUGINS):
                 table = {"table": "t", "partition_key": {"name": "id", "type": "string"}}
                 reply = await ask(client, f"db.table.load{plugin}.create_table", **table)
                 assert reply["success"] or reply["error_code"] == "TABLE_EXISTS", reply
-            await asyncio.gather(*(self._call(client) for _ in range(CALLERS)))
+            await asyncio.gather(*(self._call(client, web) for _ in range(CALLERS)))
 
     def stop(self) -> None:
         """Have every caller stop after its next answer."""
         self._stop = True
 
-    async def _call(self, client: Client) -> None:
+    async def _call(self, client: Client, web: httpx.AsyncClient) -> None:
         while not self._stop:
             subject, fields = self._request()
-            reply = await ask(client, subject, deadline_ms=30_000, **fields)
+            if self._random.randrange(2):
+                reply = await _ask_over_http(web, subject, deadline_ms=30_000, **fields)
+            else:
+                reply = await ask(client, subject, deadline_ms=30_000, **fields)
             code = "ok" if reply["success"] else str(reply.get("error_code") or reply["errorCode"]).upper()
             self.answers[code] += 1
             if code != "ok" and code not in EXPECTED and len(self.unexpected) < 10:
@@ -101,3 +111,12 @@ class Load:
                 return f"db.table.{plugin}.put_item", {"table": "t", "item": {"id": key, "value": value}}
             case _:
                 return f"db.table.{plugin}.get_item", {"table": "t", "partition_key": key}
+
+
+async def _ask_over_http(web: httpx.AsyncClient, subject: str, **fields: Any) -> dict[str, Any]:
+    """Make the request of a subject over HTTP."""
+    family, *owner, verb = subject.split(".")[1:]
+    verb = "set" if verb == "put" else verb  # as the verb of entries is called at this door
+    response = await web.post(f"/v1/{family}/{'/'.join(owner)}:{verb}", json=fields)
+    answer: dict[str, Any] = response.json()
+    return {"success": response.is_success, "error_code": answer.get("code"), **answer}

@@ -101,11 +101,15 @@ def test_a_request_of_the_search_fits(data: st.DataObject) -> None:
 
 
 @campaign
-@pytest.mark.parametrize(("family", "verb"), sorted(REQUESTS))
+@pytest.mark.parametrize(
+    "asked", [(door, *verb) for verb in sorted(REQUESTS) for door in ("nats", "http")], ids=" ".join
+)
 def test_no_request_is_expensive(
-    loop_runner: asyncio.Runner, attacked: Scales, finds: Finds, family: str, verb: str
+    loop_runner: asyncio.Runner, attacked: Scales, finds: Finds, asked: tuple[str, str, str]
 ) -> None:
     """A search among requests of a verb finds none past the bounds of loop time and memory."""
+    door, family, verb = asked
+    attacked.door = door
 
     @settings(
         max_examples=ROUNDS,
@@ -119,7 +123,7 @@ def test_no_request_is_expensive(
         weight = loop_runner.run(attacked.weigh(family, verb, fields))
         if weight.piece >= MOST_MS:  # others use the machine, too: what is expensive is so once more
             weight = min(weight, loop_runner.run(attacked.weigh(family, verb, fields)), key=_piece)
-        finds.note(f"{family}.{verb}", weight, fields)
+        finds.note(f"{door} {family}.{verb}", weight, fields)
         target(weight.piece, label="milliseconds in one piece")
         target(float(weight.memory), label="bytes")
         assert weight.answer.get("error_code") not in NEVER, json.dumps(fields)[:2_000]
@@ -129,7 +133,7 @@ def test_no_request_is_expensive(
     try:
         search()
     finally:
-        print(f"\n{finds.of(f'{family}.{verb}')}")
+        print(f"\n{finds.of(f'{door} {family}.{verb}')}")
 
 
 def _piece(weight: Weight) -> float:

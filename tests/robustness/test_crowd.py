@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from typing import TYPE_CHECKING
 
 import holdfast
+from tests.forking import fork
 from tests.robustness.incrementing_process import increment
 
 if TYPE_CHECKING:
@@ -22,13 +23,9 @@ async def test_ten_tasks_on_sqlite(tmp_path: Path) -> None:
 
 async def test_ten_processes_on_postgres(pg_url: str) -> None:
     """Ten processes that increment by CAS and by incr come to the exact total on PostgreSQL."""
-    processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.robustness.incrementing_process", pg_url, "2", "15"
-        )
-        for _ in range(10)
-    ]
-    assert await asyncio.gather(*(process.wait() for process in processes)) == [0] * 10
+    module, words = "tests.robustness.incrementing_process", [pg_url, "2", "15"]
+    processes = [fork(module, words, env=os.environ, streams=(0, 1, 2)) for _ in range(10)]
+    assert await asyncio.gather(*(asyncio.to_thread(process.wait, 60) for process in processes)) == [0] * 10
     await _check(pg_url, total=300)
 
 

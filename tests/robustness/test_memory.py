@@ -11,7 +11,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final
 
-from tests.edges.running import Up, holdfast_up
+from tests.edges.running import Up, started_up
 from tests.robustness.mixed_load import Load
 from tests.security.test_malformed import resident
 
@@ -48,8 +48,8 @@ async def look(up: Up, load: Load, seconds: float) -> list[int]:
 
 async def test_memory_is_flat(tmp_path: Path) -> None:
     """After the warm-up a service does not grow, whatever mixture of requests it answers for however long."""
-    async with holdfast_up(tmp_path) as up:
-        load = Load(up.url, pause=PAUSE)
+    async with started_up(tmp_path) as up:
+        load = Load(up.url, f"http://127.0.0.1:{up.http_port}", pause=PAUSE)
         running = asyncio.create_task(load.run())
         before = resident(up.pid)
         print(f"\nbefore   {before / 1e6:6.1f} MB; the warm-up takes {WARM_UP:.0f} s", flush=True)

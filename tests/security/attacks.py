@@ -1,7 +1,8 @@
 """Everything that a user with real credentials can try against the others.
 
 Law: an attempt says what it does and judges nothing; what it achieved is counted by the bus. No attempt sends
-the word of `HONEST`.
+the word of `HONEST`. Every user makes every kind of attempt. The suite has the users share the attempts of a
+kind, so that each is made by one of them; `./dev soak attacks` has every user make them all.
 """
 
 from __future__ import annotations
@@ -9,21 +10,29 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.bus.protocol import block
 from holdfast.edges.nats.server_config import SERVICE
 from holdfast.wire.subjects import OPERATOR, QUEUE
 from tests.nats import Wire, connection
-from tests.security.bus import BOT, FORGED, KEY_VERBS, OPS, OWNERS, verb_subjects
+from tests.security.bus import BOT, FEW, FORGED, KEY_VERBS, OPS, OWNERS, verb_subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from holdfast.bus.protocol import Message
     from tests.security.bus import Bus
+
+T = TypeVar("T")
+
+ALL: Final = os.environ.get("HOLDFAST_EVERY_ATTEMPT") == "1"
+"""Every user makes every attempt; else the users share the attempts of a kind."""
+SHARING: Final = (*OWNERS, *FEW)
+"""The users who share the attempts."""
 
 EVERYTHING: Final = (
     ">",
@@ -90,6 +99,7 @@ class Attacker:
         self._bus = bus
         self._own = bus.credentials[user]
         self._victims = [name for name in (*OWNERS, BOT) if name != self.owner]
+        self._turn = SHARING.index(user) if user in SHARING else 0
 
     async def overhear(self) -> list[str]:
         """Subscribe to all that is not one's own while the others work, and return what was delivered."""
@@ -99,7 +109,7 @@ class Attacker:
                 for queue in ("", QUEUE, "thieves"):
                     client.listen(subject, partial(_count, heard, subject), queue=queue)
             await client.flush()
-            await self._bus.everybody_asks(but=self.owner)
+            await self._bus.everybody_asks(but=self.owner, rounds=1)
             await client.flush()
             return [f"{self.user} overheard {times} at {subject!r}" for subject, times in heard.items()]
 
@@ -108,11 +118,11 @@ class Attacker:
         async with connection(self._bus.url, self._own) as client:
             answers: list[Message] = []
             ear = client.listen(f"{self._own.inbox}.ear", answers.append)
-            for victim, subject in self._subjects_to_use():
+            for victim, subject in self._share(self._subjects_to_use()):
                 for reply in ("", ear.subject):
                     assert client.send(subject, forged(self.user, victim), reply=reply)
             await client.flush()
-            await self._bus.everybody_asks(but=self.owner)
+            await self._bus.everybody_asks(but=self.owner, rounds=1)
             await client.flush()
             return [f"{self.user} was answered {len(answers)} times"] if answers else []
 
@@ -147,21 +157,35 @@ class Attacker:
             b"..",
             b"_INBOX.*.x",
         ]
+        odd = [
+            reply
+            for byte in ODD_BYTES
+            for reply in (inbox + b".x" + byte, inbox + b"." + byte, byte, inbox + byte + b".x")
+        ]
         async with Wire.open(self._bus.url, self._own) as wire:
-            for own in self._own_subjects():
-                for odd in ODD_BYTES:
-                    for reply in (inbox + b".x" + odd, inbox + b"." + odd, odd, inbox + odd + b".x"):
-                        wire.publish(own.encode(), reply, forged(self.user, self.user))
-                for reply in others:
-                    wire.publish(own.encode(), reply, forged(self.user, self.user))
+            for own, reply in self._from_own([*odd, *others]):
+                wire.publish(own.encode(), reply, forged(self.user, self.user))
             await wire.settle()
-        for own in self._own_subjects():
-            for odd in LINE_BREAKS:
-                # The server may hang up on these: each has a connection of its own.
-                with contextlib.suppress(ConnectionError):
-                    async with Wire.open(self._bus.url, self._own) as wire:
-                        wire.publish(own.encode(), inbox + b".x" + odd, forged(self.user, self.user))
-                        await wire.settle()
+        for own, line_break in self._from_own(LINE_BREAKS):
+            # The server may hang up on these: each has a connection of its own.
+            with contextlib.suppress(ConnectionError):
+                async with Wire.open(self._bus.url, self._own) as wire:
+                    wire.publish(own.encode(), inbox + b".x" + line_break, forged(self.user, self.user))
+                    await wire.settle()
+
+    def _share(self, subjects: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """The first subject of every kind, and this user's share of the others."""
+        kinds: set[str] = set()
+        for number, (victim, subject) in enumerate(subjects):
+            kind = subject.rpartition(".")[0]
+            if ALL or kind not in kinds or number % len(SHARING) == self._turn:
+                yield victim, subject
+            kinds.add(kind)
+
+    def _from_own(self, what: Iterable[T]) -> Iterator[tuple[str, T]]:
+        """Each of these with every subject of one's own, or with one of them in turn."""
+        own = list(self._own_subjects())
+        return itertools.product(own, what) if ALL else zip(itertools.cycle(own), what, strict=False)
 
     def _ways_in(self, user: str) -> list[str]:
         """Where a user may ask, and where the server sends that."""
@@ -222,13 +246,15 @@ class Attacker:
     def _misdirected(self) -> Iterator[tuple[str, str, str]]:
         """One's own subject, whom it would hurt, and a place for the answer that is not one's own inbox.
 
-        Every place is used with one of one's own subjects in turn, and the first of every kind with each.
+        Every place is used with one of one's own subjects in turn. If all attempts are made, the first of
+        every kind is used with each.
         """
         own = itertools.cycle(self._own_subjects())
         kinds: set[str] = set()
-        for victim, reply in itertools.chain(self._subjects_to_use(), self._subjects_of_oneself()):
+        places = itertools.chain(self._share(self._subjects_to_use()), self._subjects_of_oneself())
+        for victim, reply in places:
             kind = reply.rpartition(".")[0]
-            if kind in kinds:
+            if kind in kinds or not ALL:
                 yield next(own), victim, reply
             else:
                 kinds.add(kind)

@@ -43,8 +43,8 @@ _KEYS: Final = (
 )
 _TABLES: Final = (
     "create_table drop_table describe_table list_tables put_item get_item update_item delete_item query scan "
-    "create_index drop_index query_index check_index batch_get_item batch_write_item transact_write set_ttl "
-    "remove_ttl get_ttl sweep_expired_ttl changes stats"
+    "reveal_item create_index drop_index query_index check_index batch_get_item batch_write_item "
+    "transact_write set_ttl remove_ttl get_ttl sweep_expired_ttl changes stats"
 )
 _BLOBS: Final = (
     "get head get_part put begin put_part commit abort copy list changes history stats get_ttl set_ttl "
@@ -163,9 +163,9 @@ class Bus:
         write = "put" if ".semantic." in pattern else "set"
         return [(f"{stem}{write}", namespace, value), (f"{stem}get", namespace, {})]
 
-    async def everybody_asks(self, *, but: str | None = None) -> None:
+    async def everybody_asks(self, *, but: str | None = None, rounds: int = ROUNDS) -> None:
         """Let all honest parties ask everything, so that whatever was sent before has been dealt with."""
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for party in self.parties.values():
                 if party.user != but:
                     await party.ask_everywhere()

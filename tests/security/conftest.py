@@ -26,6 +26,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 ANSWERING: Sequence[Answering] = (stand_in, holdfast_service)
+MODES: Sequence[Mode] = ("accounts", "permissions")
 
 
 @pytest.fixture(params=ANSWERING, ids=["stand-in", "holdfast"])
@@ -35,7 +36,7 @@ def service(request: pytest.FixtureRequest) -> Answering:
     return chosen
 
 
-@pytest.fixture(params=["accounts", "permissions"])
+@pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Mode:
     """How the users are kept apart."""
     chosen: Mode = request.param

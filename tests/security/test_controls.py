@@ -97,8 +97,13 @@ async def test_a_plugin_in_the_services_group_steals_requests(monkeypatch: pytes
         return _replaced(config, '"_INBOX.trivia.>"', '"_INBOX.trivia.>", "db.link.1.>"')
 
     async with running_bus("permissions", stand_in, altered=altered) as bus:
+
+        async def overhear() -> None:
+            for _ in range(8):  # the server chooses by chance who of a group gets a request
+                await Attacker("trivia", bus).overhear()
+
         with pytest.raises(AssertionError, match="got no answer"):
-            await Attacker("trivia", bus).overhear()
+            await overhear()
 
 
 async def test_accounts_hold_without_the_guard() -> None:

@@ -69,8 +69,8 @@ async def test_every_file_of_a_store_is_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize("umask", [OPEN_TO_ALL, CLOSED_TO_ALL])
 def test_folders_and_exports_are_private(program: Program, tmp_path: Path, umask: int) -> None:
     """A folder that a command makes is for the owner alone, and so is what it exports."""
-    assert program("set", "k", "1", umask=umask).returncode == 0
-    assert program("export", "--out", tmp_path / "p.jsonl", umask=umask).returncode == 0
+    assert program.run("set", "k", "1", umask=umask).returncode == 0
+    assert program.run("export", "--out", tmp_path / "p.jsonl", umask=umask).returncode == 0
     found = modes(tmp_path)
     assert found.pop("home") == found.pop("share") == found.pop("holdfast") == "0o700"
     assert set(found.values()) == {"0o600"}

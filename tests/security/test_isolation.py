@@ -6,7 +6,8 @@ negative controls beside this file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from holdfast.edges.nats.credentials import Credentials
 from holdfast.edges.nats.server_config import SERVICE
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, library_client
-from tests.security.attacks import Attacker
-from tests.security.bus import BOT, FEW, OWNERS, PLUGINS, TABLE_VERBS, TENANTS, running_bus
+from tests.security.attacks import ALL, SHARING, Attacker
+from tests.security.bus import BOT, OWNERS, PLUGINS, TABLE_VERBS, TENANTS, running_bus
+from tests.security.conftest import ANSWERING, MODES
 from tests.security.responders import holdfast_service, no_service
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.edges.nats.credentials import Kind
     from holdfast.edges.nats.server_config import Mode
     from tests.security.bus import Bus
@@ -46,13 +50,20 @@ def test_every_verb_of_tables_is_tried() -> None:
     assert set(TABLE_VERBS) == VERBS.keys()
 
 
-@pytest.mark.parametrize("user", [*OWNERS, *FEW])
+def attackers() -> Iterator[Any]:
+    """Every user in each mode, against the two services in turn; against both if all attempts are made."""
+    for (number, user), (turn, mode) in itertools.product(enumerate(SHARING), enumerate(MODES)):
+        for service in ANSWERING if ALL else [ANSWERING[(number + turn) % 2]]:
+            yield pytest.param(mode, service, user, id=f"{mode}-{service.__name__}-{user}")
+
+
+@pytest.mark.parametrize(("mode", "service", "user"), list(attackers()), indirect=["mode", "service"])
 async def test_nobody_reaches_another(bus: Bus, user: str) -> None:
     """No plugin and no tenant's project can read, write, list, watch or forge what is another's."""
     attacker = Attacker(user, bus)
     # In an account of one's own one may talk to oneself; in a common one even that is dropped. The inbox of a
     # user with few verbs lies within its owner's, so what goes beside it may reach the owner.
-    own = attacker.owner if bus.permissions.mode == "accounts" or user in FEW else None
+    own = attacker.owner if bus.permissions.mode == "accounts" or user != attacker.owner else None
     assert await attacker.overhear() == []
     assert await attacker.impersonate() == []
     assert bus.breaches(own=own) == []
@@ -60,7 +71,7 @@ async def test_nobody_reaches_another(bus: Bus, user: str) -> None:
     assert bus.breaches(own=own) == []
     await attacker.trace()
     assert bus.breaches(own=attacker.owner) == []
-    await bus.everybody_asks()
+    await bus.everybody_asks(rounds=1)
 
 
 async def test_a_trusted_plugin_speaks_for_plugins_only(bus: Bus) -> None:
@@ -77,12 +88,12 @@ async def test_a_trusted_plugin_speaks_for_plugins_only(bus: Bus) -> None:
         assert [told for name in (*TENANTS, OPERATOR) for told in bus.parties[name].unasked] == []
 
 
-@pytest.mark.parametrize("shown", [None, Credentials(user=OPERATOR, secret="guessed")])
-async def test_without_credentials_nobody_gets_in(bus: Bus, shown: Credentials | None) -> None:
+async def test_without_credentials_nobody_gets_in(bus: Bus) -> None:
     """A generated configuration lets in nobody who shows nothing, or something wrong."""
-    with pytest.raises(ConnectionError):
-        async with Wire.open(bus.url, shown):
-            pass
+    for shown in (None, Credentials(user=OPERATOR, secret="guessed")):
+        with pytest.raises(ConnectionError):
+            async with Wire.open(bus.url, shown):
+                pass
 
 
 async def test_without_a_service_no_answer_goes_astray(mode: Mode) -> None:
@@ -116,24 +127,19 @@ async def test_operators_see_who_serves(bus: Bus) -> None:
     assert b'"holdfast"' in reply.data
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"SUB db.kv.*.> 1",
-        b"SUB db.kv.*.> other 1",
-        b"SUB db.> holdfast 1",
-        b"SUB > 1",
-        b"SUB _INBOX.trivia.> 1",
-        b"PUB db.kv.trivia.set 0\r\n",
-        b"PUB db.admin.sweep 0\r\n",
-        b"PUB $SRV.PING 0\r\n",
-    ],
-)
-async def test_the_service_has_no_more_than_it_needs(mode: Mode, line: bytes) -> None:
+async def test_the_service_has_no_more_than_it_needs(mode: Mode) -> None:
     """Who takes over the service's connection can't listen outside its group or speak as a user."""
-    async with (
-        running_bus(mode, no_service) as bus,
-        Wire.open(bus.url, bus.credentials[SERVICE]) as wire,
-    ):
-        wire.send(line)
-        assert b"Permissions Violation" in b"".join(await wire.settle())
+    async with running_bus(mode, no_service) as bus:
+        for line in (
+            b"SUB db.kv.*.> 1",
+            b"SUB db.kv.*.> other 1",
+            b"SUB db.> holdfast 1",
+            b"SUB > 1",
+            b"SUB _INBOX.trivia.> 1",
+            b"PUB db.kv.trivia.set 0\r\n",
+            b"PUB db.admin.sweep 0\r\n",
+            b"PUB $SRV.PING 0\r\n",
+        ):
+            async with Wire.open(bus.url, bus.credentials[SERVICE]) as wire:
+                wire.send(line)
+                assert b"Permissions Violation" in b"".join(await wire.settle()), line

@@ -22,7 +22,7 @@ from tests.security.malformed import LATE, Malformed, Mill, verdict
 
 pytestmark = pytest.mark.unmeasured
 
-MESSAGES = 100_000 if os.environ.get("HOLDFAST_SOAK") == "1" else 20_000
+MESSAGES = 100_000 if os.environ.get("HOLDFAST_SOAK") == "1" else 5_000
 AT_ONCE = 500
 GROWTH = 8 * 1024 * 1024
 """By how many bytes the service may grow over all of them: what its caches and its log of changes need."""
@@ -132,7 +132,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.timeout(300)
 async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> None:
-    """Each of 20,000 malformed payloads, or 100,000, is answered with a correct code; memory stays flat."""
+    """Each of 5,000 malformed payloads, or 100,000, is answered with a correct code; memory stays flat."""
     mill = Mill(seed=1)
     with (tmp_path / "stderr").open("wb") as complaints:
         process = await launch(nats_server.url, str(tmp_path / "store.db"), stderr=complaints.fileno())
@@ -157,10 +157,8 @@ async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> No
     assert sender.wrong[:3] == []
     assert sum(sender.codes.values()) >= MESSAGES
     assert len(sender.late) < MESSAGES / 100
-    assert (
-        min(sender.codes[code] for code in ("success", "INVALID_JSON", "VALIDATION_ERROR", "MISSING_FIELD"))
-        > 100
-    )
+    usual = ("success", "INVALID_JSON", "VALIDATION_ERROR", "MISSING_FIELD")
+    assert min(sender.codes[code] for code in usual) > MESSAGES / 200
     assert grown < GROWTH
     assert b"Traceback" not in (tmp_path / "stderr").read_bytes()
 

@@ -6,14 +6,17 @@ as watches and locks, are tested for the facade on their own.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast.sync
+from holdfast.blobs.manifest import PART_BYTES, UPLOAD_IDLE
 from holdfast.testing.conformance import MakeStore
 from holdfast.testing.conformance.batches import BatchRules
 from holdfast.testing.conformance.blob_entries import BlobEntryRules
+from holdfast.testing.conformance.blobs import assert_swept, content
 from holdfast.testing.conformance.counters import CounterRules
 from holdfast.testing.conformance.envelope import EnvelopeRules
 from holdfast.testing.conformance.expiry import ExpiryRules
@@ -36,9 +39,10 @@ from holdfast.testing.conformance.versions import VersionRules
 from tests.sync.bridge import Bridge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.clock import Clock
+    from holdfast.clock import Clock, ManualClock
 
 
 @pytest.mark.unmeasured
@@ -79,3 +83,30 @@ class TestSync(
             return Bridge(store)
 
         return make
+
+    async def test_a_writer_that_dies_is_swept(self, blobs: Any, store: Any, clock: ManualClock) -> None:
+        """As in the suite; the writer is stuck on a thread of its own, which can't be cancelled."""
+        waiting, over = threading.Event(), threading.Event()
+
+        def stuck() -> Iterator[bytes]:
+            for _ in range(5):
+                yield content(PART_BYTES)
+            waiting.set()
+            over.wait()
+            raise OSError("the writer is gone")
+
+        def put() -> None:
+            with pytest.raises(OSError, match="is gone"):
+                blobs._facade.put("b", stuck())
+
+        writer = threading.Thread(target=put)
+        writer.start()
+        try:
+            waiting.wait()
+            assert await blobs.head("b") is None
+            clock.advance(UPLOAD_IDLE)
+            await store.upkeep()
+            await assert_swept(store, clock)
+        finally:
+            over.set()
+            writer.join()

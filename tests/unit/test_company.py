@@ -40,17 +40,21 @@ def _name(command: Command) -> str:
 
 
 class Engine:
-    """Runs groups while its door is open, and remembers them."""
+    """Runs groups while its door is open, and remembers them. The `slow` ones also wait for `finish`."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
         self.door = asyncio.Event()
         self.door.set()
+        self.slow: set[str] = set()
+        self.finish = asyncio.Event()
         self.batcher = Batcher(self._run, lane_per_namespace=False)
 
     async def _run(self, commands: list[Command]) -> GroupDone:
         self.groups.append([_name(command) for command in commands])
         await self.door.wait()
+        if not self.slow.isdisjoint(self.groups[-1]):
+            await self.finish.wait()
         return GroupDone([Got(None)] * len(commands))
 
     async def behind_a_closed_door(self, commands: Sequence[Command]) -> list[list[str]]:
@@ -120,12 +124,45 @@ async def test_a_dear_command_is_executed_alone_and_after_cheap_ones(engine: Eng
     assert await engine.behind_a_closed_door(asked) == [["d"], ["A"], ["B"], ["c"]]
 
 
-async def test_dear_commands_have_their_turn(engine: Engine) -> None:
-    """However many cheap commands wait, every second group is a dear one."""
-    engine.batcher.most = 2
-    cheap = [put(f"{number}", namespace="kv/quiet") for number in range(6)]
-    groups = await engine.behind_a_closed_door([dear("A"), dear("B", namespace="kv/other"), *cheap])
-    assert groups == [["0", "1"], ["A"], ["2", "3"], ["B"], ["4", "5"]]
+async def test_a_dear_command_holds_up_no_other_namespace(engine: Engine) -> None:
+    """While a thousand writes are under way, other plugins write; those of its own namespace wait for it."""
+    engine.slow.add("A")
+    running = engine.batcher.submit(dear("A"))
+    behind = engine.batcher.submit(put("b"))
+    for name in "cd":
+        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+    barrier = asyncio.create_task(engine.batcher.settled("kv/busy"))
+    await turns()
+    assert engine.groups == [["c"], ["A"], ["d"]]
+    assert not any(waiting.done() for waiting in (running, behind, barrier))
+    engine.finish.set()
+    await asyncio.gather(running, behind, barrier)
+    assert engine.groups[3:] == [["b"]]
+
+
+async def test_one_dear_command_runs_at_a_time(engine: Engine) -> None:
+    """Dear commands of several plugins run one after the other, however many cheap ones there are."""
+    engine.slow.add("A")
+    asked = [engine.batcher.submit(dear(name, namespace=f"kv/{name}")) for name in "AB"]
+    for name in "cd":
+        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+    assert engine.groups == [["c"], ["A"], ["d"]]
+    engine.finish.set()
+    await asyncio.gather(*asked)
+    assert engine.groups[3:] == [["B"]]
+
+
+async def test_closing_waits_for_a_dear_command(engine: Engine) -> None:
+    """A store that is closed while a thousand writes are under way waits for them."""
+    engine.slow.add("A")
+    running = engine.batcher.submit(dear("A"))
+    await turns()
+    closing = asyncio.create_task(engine.batcher.aclose())
+    await turns()
+    assert not closing.done()
+    engine.finish.set()
+    await closing
+    assert running.done()
 
 
 async def test_a_namespace_keeps_its_order(engine: Engine) -> None:

@@ -19,7 +19,8 @@ from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
     from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command, Escalate
+    from holdfast.commands import Command
+    from holdfast.letter_commands import Escalate
 
 NAME = "kv/a"
 VERBS = Verbs(NAME, writer="w", new_id=id_maker(), now=lambda: 0)

@@ -64,6 +64,7 @@ VERBS: Final = {
     "watch": "prefix='', since=None",
     "history": "key, *, limit=None",
     "restore": "key, *, ttl=None, expected_version=None, **provenance",
+    "reveal": "key, why=None, **viewing",
 }
 RECIPES: Final = {
     "mirror": "prefix='', *, on_change=None",
@@ -100,7 +101,7 @@ FIELDS: Final = {
     "Rescued": "path bytes pages namespaces entries trouble",
     "Policy": (
         "quota_keys quota_bytes max_value_bytes rate_limit ttl_default ttl_min ttl_max ttl_required trash "
-        "trash_retention journal_retention audit audit_retention"
+        "trash_retention journal_retention audit audit_retention reveal"
     ),
     "AuditEntry": (
         "number at writer op key version_before version purpose request_id spec_ref before after signed_by "

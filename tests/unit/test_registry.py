@@ -128,6 +128,14 @@ def test_other_urls(url: str, words: str, here: Path) -> None:
     assert files(here) == []
 
 
+@pytest.mark.parametrize("url", [None, 7, b"state.db", object()])
+def test_what_is_no_url(url: Any, here: Path) -> None:
+    """An object that is neither a string nor a path is refused, and no file is named after it."""
+    with refusal(ValidationError, field="url", says=f"not a {type(url).__name__}"):
+        holdfast.open(url)
+    assert not list(here.iterdir())
+
+
 def test_the_drivers_belong_to_engines() -> None:
     """A scheme that names a driver is accepted only of an engine that there is."""
     assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(ENGINES)
@@ -156,7 +164,9 @@ async def test_an_engine_of_ones_own() -> None:
             await store.semantic("acme", "web").set("k", 1)
     assert [url for url, _ in asked] == ["mine://host/x?y", "mine://"]
     with refusal(
-        ValidationError, field="url", says="memory, sqlite, postgresql, nats, tls, http, https, mine, or"
+        ValidationError,
+        field="url",
+        says="memory, sqlite, postgresql, nats, tls, http, https, cluster, mine, or",
     ):
         engine_for("mein://")
 

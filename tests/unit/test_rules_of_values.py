@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,6 +75,17 @@ def test_no_values(value: Any, words: str) -> None:
         rules.encode_value(value)
 
 
+def test_names_of_a_kind_of_text() -> None:
+    """A name may be any text, such as a member of an enumeration, beside other names or alone."""
+
+    class Name(StrEnum):
+        TURN = "turn"
+
+    assert rules.encode_value({Name.TURN: 1, "x": [2]}) == ('{"turn":1,"x":[2]}', 18)
+    with refusal(ValidationError, field="value", says="name of type int"):
+        rules.encode_value({Name.TURN: 1, 2: 3})
+
+
 def test_long_integers() -> None:
     """Integers of up to 4,300 digits are legal, whatever their sign; longer ones are not."""
     for number, text in ((10**4300 - 1, "9" * 4300), (1 - 10**4300, "-" + "9" * 4300)):
@@ -108,11 +120,14 @@ def test_nesting(wrap: Callable[[Any], Any]) -> None:
 
 
 def test_the_size_of_a_value() -> None:
-    """What a policy may allow is legal here; one byte more is refused in the words of the contract."""
-    assert rules.encode_value("x" * 524_286)[1] == 524_288
-    words = "Value size (524289 bytes) exceeds 64KB limit (65536 bytes)"
+    """A value is passed on for comparison with the policy, unless no policy allows nearly as much."""
+    assert rules.encode_value("x" * 655_358)[1] == 655_360
+    words = (
+        "Value size (655361 bytes) exceeds 64KB limit (65536 bytes); "
+        "a policy can raise it to at most 524288 bytes"
+    )
     with refusal(ValueTooLarge, field="value", says=words) as caught:
-        rules.encode_value("x" * 524_287)
+        rules.encode_value("x" * 655_359)
     assert caught.value.message == words
 
 

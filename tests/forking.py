@@ -1,0 +1,249 @@
+"""Programs of the library as processes of their own, forked from one that has imported it already.
+
+Law: a forked program has its own environment, folder, arguments and streams, can be signalled and ends with
+an exit code, as one that was started; only the start of the interpreter and the imports are left out, which
+cost more than most commands. What a test says about exactly these is tested with a process that was started.
+A program that is to be measured measures itself.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_LIMIT = 1 << 20
+_STREAMS = 3
+_LEFT_OUT = ("__main__", ".mcp", ".migrate", ".reference")
+"""Modules that are not imported before a program needs them, by a part of their names."""
+
+
+class Forked:
+    """A program that runs, or has ended."""
+
+    def __init__(self, status: int) -> None:
+        self._status = open(status, "rb", buffering=0)  # noqa: SIM115 - closed when the program has ended
+        self.pid = int(self._status.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; the exit code, or the negative number of the signal that ended it.
+
+        Raises:
+            TimeoutError: It goes on.
+        """
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise TimeoutError(f"process {self.pid} goes on after {timeout} s")
+            self.returncode = int(self._status.readline() or b"-9")
+            self._status.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code, or None as long as it goes on."""
+        with contextlib.suppress(TimeoutError):
+            self.wait(0)
+        return self.returncode
+
+    def fileno(self) -> int:
+        """What can be read from when it has ended."""
+        return self._status.fileno()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it was seen to have ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def fork(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    streams: tuple[int, int, int],
+    cwd: str | Path = ".",
+) -> Forked:
+    """Run a module as `python -m` would, in a process of its own.
+
+    Args:
+        module: The module, of the library or of its tests.
+        arguments: What the program is called with.
+        env: Its environment.
+        streams: The descriptors of its stdin, stdout and stderr; they stay open here too.
+        cwd: Its folder.
+    """
+    wanted = {
+        "module": module,
+        "arguments": list(arguments),
+        "env": dict(env),
+        "cwd": str(Path(cwd).resolve()),
+    }
+    reader, writer = os.pipe()
+    try:
+        content = json.dumps(wanted).encode()
+        socket.send_fds(_parent(), [content], [*streams, writer])
+    finally:
+        os.close(writer)
+    return Forked(reader)
+
+
+@functools.cache
+def _parent() -> socket.socket:
+    """The process that forks for this one, which ends with this one."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (here, there):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIMIT)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE_", "COV_"))}
+    with there:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.forking", str(there.fileno())],
+            env=kept,
+            cwd=Path(__file__).resolve().parents[1],
+            pass_fds=[there.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+
+    def stop() -> None:
+        here.close()
+        process.wait()
+
+    atexit.register(stop)
+    return here
+
+
+def _serve(asked: socket.socket) -> None:
+    """Fork a program for every message, until nobody can ask any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    size = array.array("i").itemsize * (_STREAMS + 1)
+    while True:
+        content, passed, _, _ = asked.recvmsg(_LIMIT, socket.CMSG_SPACE(size))
+        if not content:
+            return
+        fds = array.array("i")
+        for _, _, data in passed:
+            fds.frombytes(data)
+        if os.fork() == 0:
+            asked.close()
+            _watch(json.loads(content), list(fds))
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _watch(wanted: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Run the program in a process, and tell its number and how it ended."""
+    *streams, status = fds
+    pid = os.fork()
+    if pid == 0:
+        os.close(status)
+        _become(wanted, streams)
+    for fd in streams:
+        os.close(fd)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, b"%d\n" % pid)
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os._exit(0)
+
+
+def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
+    code: object = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, fd in enumerate(streams):
+            os.dup2(fd, number)
+        for fd in {*streams} - {0, 1, 2}:
+            os.close(fd)
+        _open_streams()
+        os.chdir(wanted["cwd"])
+        os.environ.clear()
+        os.environ.update(wanted["env"])
+        sys.argv = [wanted["module"], *wanted["arguments"]]
+        _measure()
+        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _end(code)
+
+
+def _open_streams() -> None:
+    """Open the standard streams as the interpreter does."""
+    errors = sys.stdin.errors
+    sys.stdin = open(0, encoding="utf-8", errors=errors)  # noqa: SIM115 - open as long as the process
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        at_once = name == "stderr" or os.isatty(number)
+        opened = io.TextIOWrapper(
+            open(number, "wb"),  # noqa: SIM115 - open as long as the process
+            encoding="utf-8",
+            errors="backslashreplace" if name == "stderr" else errors,
+            line_buffering=at_once,
+        )
+        setattr(sys, name, opened)
+
+
+def _measure() -> None:
+    if "COVERAGE_PROCESS_CONFIG" in os.environ:
+        import coverage
+
+        coverage.process_startup(force=True)
+
+
+def _end(code: object) -> NoReturn:
+    """End without taking the interpreter apart, which would cost more than most commands."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()) is not None:
+        measured.stop()
+        measured.save()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _import_all() -> None:
+    """Import what commands and services use, except for libraries that few of them do."""
+    from holdfast import edges
+
+    for found in pkgutil.walk_packages(edges.__path__, f"{edges.__name__}."):
+        if not any(part in found.name for part in _LEFT_OUT):
+            importlib.import_module(found.name)
+    for engine in ("postgres", "sqlite"):
+        importlib.import_module(f"holdfast.engines.{engine}")
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _import_all()
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,86 @@
+"""The libraries behind the command line, with less to do: tests wait for them longer than for our own code.
+
+Law: what never changes is worked out once; what a command is given is parsed anew each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import docstring_parser
+import pytest
+from cyclopts import App, ArgumentCollection
+
+from holdfast.edges.cli import checks
+from tests.unmeasured import unmeasured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cyclopts import Argument
+
+ASSEMBLE: Final = App.assemble_argument_collection
+"""The library's own way to read a signature."""
+
+
+@contextlib.contextmanager
+def quick_parser() -> Iterator[None]:
+    """For the length of a block, read each docstring and signature once and make each completion once.
+
+    The versions of installed packages, which `holdfast doctor` prints, are looked up once too. Coverage is
+    not measured while a signature is read, since that calls nothing of ours.
+    """
+    scripts: dict[str | None, str] = {}
+    read: dict[tuple[object, ...], tuple[App, object, ArgumentCollection]] = {}
+    make = App.generate_completion
+
+    def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
+        if shell not in scripts:
+            scripts[shell] = make(self, prog_name=prog_name, shell=shell)
+        return scripts[shell]
+
+    def assemble_argument_collection(
+        self: App, *, default_parameter: Any = None, parse_docstring: bool = False
+    ) -> ArgumentCollection:
+        # What an argument takes over from the apps around it depends on how the app was reached.
+        around = tuple(id(app) for frame in self.app_stack.stack for app in frame)
+        place = id(self), parse_docstring, around
+        with unmeasured():
+            if default_parameter is not None:
+                return ASSEMBLE(self, default_parameter=default_parameter, parse_docstring=parse_docstring)
+            if place not in read or read[place][1] is not self.default_command:
+                read[place] = self, self.default_command, ASSEMBLE(self, parse_docstring=parse_docstring)
+            return _unparsed(read[place][2])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            docstring_parser, "parse_from_object", functools.cache(docstring_parser.parse_from_object)
+        )
+        for name in ("requires", "version"):
+            patch.setattr(checks, name, functools.cache(getattr(checks, name)))
+        patch.setattr(App, "generate_completion", generate_completion)
+        patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
+        yield
+
+
+def _unparsed(collection: ArgumentCollection) -> ArgumentCollection:
+    """The same arguments, which have been given nothing yet."""
+    made: dict[int, Argument] = {}
+
+    def again(argument: Argument) -> Argument:
+        if id(argument) not in made:
+            one = made[id(argument)] = copy.copy(argument)
+            one.tokens = []
+            one.children = _collected(map(again, argument.children))
+        return made[id(argument)]
+
+    return _collected(map(again, collection))
+
+
+def _collected(arguments: Iterable[Argument]) -> ArgumentCollection:
+    collection = ArgumentCollection()  # type: ignore[no-untyped-call]
+    collection.extend(arguments)
+    return collection
