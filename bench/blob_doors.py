@@ -19,7 +19,7 @@ from bench.measure import closed_loop
 from bench.over_nats import told, turned
 from bench.peers import s3
 from bench.sides import OWN_DURABILITY
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 from tests.postgres import postgres_server
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def doors(run: Run, data: bytes) -> None:
 async def _started(stack: contextlib.AsyncExitStack, run: Run, data: bytes) -> dict[str, Side]:
     """Start all services, and say how each is asked."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
-    up = await stack.enter_async_context(holdfast_up(folder))
+    up = await stack.enter_async_context(started_up(folder))
     client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
     address = f"http://127.0.0.1:{up.http_port}/v1/blob/bench/blob"
     sides = {HTTP: _asked(client, address, data)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import holdfast
 from bench.doors import value
 from bench.measure import closed_loop, open_loop, percentile
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 
 if TYPE_CHECKING:
     from bench.run import Run
@@ -64,7 +64,7 @@ async def watch(run: Run) -> None:
     """1, 10 and 100 watchers: changes a second that reached them all, and the p99 of their lag."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with (
-            holdfast_up(Path(folder)) as up,
+            started_up(Path(folder)) as up,
             holdfast.open(up.url) as readers,
             holdfast.open(up.url) as writer,
         ):

@@ -24,7 +24,7 @@ from bench.doors import NatsDoor, value
 from bench.measure import Window, closed_loop, open_loop
 from bench.over_nats import turned
 from bench.sides import OWN_DURABILITY, PLUGINS
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 
 if TYPE_CHECKING:
     from bench.client import Clients
@@ -53,7 +53,7 @@ async def floors(run: Run) -> None:
     run.book.durability[HOLDFAST] = OWN_DURABILITY[HOLDFAST]
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))
-        up = await stack.enter_async_context(holdfast_up(Path(folder)))
+        up = await stack.enter_async_context(started_up(Path(folder)))
         plan = Plan(door="nats", url=up.url, plugins=PLUGINS)
         few = await stack.enter_async_context(clients(plan))
         await few.work(Task(gets=0, seconds=0, in_flight=64, fill=True))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import holdfast
 from bench.embedded import fill
 from bench.machine import resident
-from tests.edges.running import ask, holdfast_up, plain_client
+from tests.edges.running import ask, plain_client, started_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ async def startup(run: Run) -> None:
 
 async def _first_reply(folder: Path) -> float:
     began = time.perf_counter()
-    async with holdfast_up(folder) as up, plain_client(up.url) as client:
+    async with started_up(folder) as up, plain_client(up.url) as client:
         await ask(client, "db.kv.bench.set", key="first", value=1)
         return time.perf_counter() - began
 
@@ -56,7 +56,7 @@ async def _get_command(run: Run, folder: Path) -> None:
     """Bar 10: seconds of `holdfast get` from start to end, on a file and over NATS, beside a bare Python."""
     get = [str(Path(sys.executable).with_name("holdfast")), "get", "k", "--plugin", "bench", "--url"]
     file = folder / "own.db"
-    async with holdfast_up(folder) as up:
+    async with started_up(folder) as up:
         for url in (file, up.url):
             async with holdfast.open(url) as store:
                 await store.kv("bench").set("k", 1)
@@ -97,7 +97,7 @@ async def footprint_small(run: Run) -> None:
 async def _memory(run: Run, steps: dict[str, int]) -> None:
     """Once each: memory that a process has taken is not given back, so rounds would need new processes."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        async with holdfast_up(Path(folder)) as up, holdfast.open(up.url) as store:
+        async with started_up(Path(folder)) as up, holdfast.open(up.url) as store:
             await store.kv("bench").get("nothing")
             idle = resident(up.pid)
             run.book.add("footprint.idle", "holdfast", idle, unit="MB")

@@ -23,7 +23,7 @@ from bench.client import Plan, Task, clients
 from bench.doors import key_of, value
 from bench.measure import closed_loop
 from bench.over_nats import told, turned
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -82,7 +82,7 @@ async def _over_nats(run: Run, paths: dict[str, Path]) -> None:
         asking: dict[str, Clients] = {}
         stores: dict[str, holdfast.Store] = {}
         for name, path in paths.items():
-            up = await stack.enter_async_context(holdfast_up(path.parent, "--db", path))
+            up = await stack.enter_async_context(started_up(path.parent, "--db", path))
             keys = int(name.replace(",", ""))
             plan = Plan(door="nats", url=up.url, plugins=["bench"], keys=keys)
             asking[name] = await stack.enter_async_context(clients(plan))

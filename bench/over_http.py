@@ -21,7 +21,7 @@ from bench.over_nats import turned
 from bench.peers import http_echo
 from bench.peers.http_load import KEYS, VALUE
 from bench.sides import OWN_DURABILITY
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def http(run: Run) -> None:
     for name in ("uvicorn", "starlette", "httptools", "httpx"):
         run.book.versions.setdefault(name, package(name))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        async with holdfast_up(Path(folder)) as up, _echo() as echo:
+        async with started_up(Path(folder)) as up, _echo() as echo:
             ports = {HOLDFAST: up.http_port, ECHO: echo}
             await _fill(up.http_port)
             for number in run.rounds():

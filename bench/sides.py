@@ -17,7 +17,7 @@ from bench.client import Clients, Plan, Task, clients
 from bench.machine import package
 from bench.peers import echo, jetstream, naive, redis
 from bench.peers.process import module
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 from tests.nats import nats_server
 from tests.postgres import postgres_server
 
@@ -112,7 +112,7 @@ async def _holdfast(name: str, folder: Path, stack: contextlib.AsyncExitStack) -
     if name == "holdfast-postgres":
         server: Server = stack.enter_context(postgres_server())
         arguments = ("--db", server.create_database())
-    up = await stack.enter_async_context(holdfast_up(folder / name, *arguments))
+    up = await stack.enter_async_context(started_up(folder / name, *arguments))
     return up.url
 
 

@@ -17,7 +17,7 @@ from bench.doors import value
 from bench.embedded import fill
 from bench.measure import closed_loop
 from bench.over_nats import told
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 from tests.postgres import postgres_server
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def item(number: int) -> dict[str, object]:
 @contextlib.asynccontextmanager
 async def _over_nats() -> AsyncIterator[holdfast.Store]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        async with holdfast_up(Path(folder)) as up, holdfast.open(up.url) as store:
+        async with started_up(Path(folder)) as up, holdfast.open(up.url) as store:
             yield store
 
 

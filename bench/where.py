@@ -19,7 +19,7 @@ from bench.client import Plan, Task, clients
 from bench.machine import package
 from bench.run import Run
 from bench.sides import OWN_DURABILITY, PLUGINS
-from tests.edges.running import holdfast_up
+from tests.edges.running import started_up
 
 PARTS: Final = {
     "commit": ("Writer._finish (",),
@@ -74,7 +74,7 @@ async def where(run: Run) -> None:
     run.book.durability[HOLDFAST] = OWN_DURABILITY[HOLDFAST]
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with (
-            holdfast_up(Path(folder)) as up,
+            started_up(Path(folder)) as up,
             clients(Plan(door="nats", url=up.url, plugins=PLUGINS)) as asking,
         ):
             await asking.work(Task(gets=0, seconds=0, in_flight=64, fill=True))
