@@ -7,8 +7,10 @@ number of keys, whatever a namespace holds, and says where it stopped.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import instant
 from holdfast.edges.console.overview import href, measured
 from holdfast.edges.console.places import KeyPlace, limits_of, may, place_of_visit
 from holdfast.errors import ValidationError
@@ -35,11 +37,12 @@ _SEPARATOR: Final = re.compile(r"[:/.]")
 _BEHIND: Final = "\U0010ffff"
 """Sorts behind every other character, so that a cursor with it skips a branch."""
 _FILTERS: Final = ("purpose", "producer", "last_writer", "spec_ref", "expires_before")
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 SORTS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "key": lambda row: row["key"],
     "size": lambda row: -row["size"],
-    "age": lambda row: row["updated_at"],
-    "deadline": lambda row: (row["expires_at"] is None, row["expires_at"] or ""),
+    "age": lambda row: instant(row["updated_at"]),
+    "deadline": lambda row: _NEVER if row["expires_at"] is None else instant(row["expires_at"]),
 }
 """The orders of a list: by key, largest first, oldest first, and the one that expires first."""
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
+from holdfast.clock import instant
 from holdfast.edges.console.owners import family_of, held, owner_of, reveal_of
 from holdfast.errors import PermissionDenied
 from holdfast.handles.recipes.names import WAITING, waits
@@ -81,7 +82,7 @@ async def _letters(visit: Visit, namespaces: Namespaces) -> Part:
         policy = await reveal_of(visit, family_of(one["namespace"]), owner_of(one["namespace"]))
         rows += [_letter(one["namespace"], letter) | {"reveal": policy} for letter in page["letters"]]
         more = more or page["next"] is not None
-    return sorted(rows, key=lambda row: row["at"]), more
+    return sorted(rows, key=lambda row: instant(row["at"])), more
 
 
 def _letter(namespace: str, letter: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +102,7 @@ async def _trash(visit: Visit, namespaces: Namespaces) -> Part:
             for entry in page["entries"]
         ]
         more = more or page["truncated"]
-    return sorted(rows, key=lambda row: row["at"], reverse=True), more
+    return sorted(rows, key=lambda row: instant(row["at"]), reverse=True), more
 
 
 async def _locks(visit: Visit, namespaces: Namespaces) -> Part:
@@ -168,7 +169,7 @@ async def _expiring(visit: Visit, namespaces: Namespaces) -> Part:
             if cursor is None:
                 break
         more = more or cursor is not None
-    return sorted(rows, key=lambda row: row["expires_at"]), more
+    return sorted(rows, key=lambda row: instant(row["expires_at"])), more
 
 
 def _due(namespace: str, entry: dict[str, Any]) -> dict[str, Any]:

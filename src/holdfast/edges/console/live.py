@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.clock import instant
 from holdfast.edges.console.overview import href
 from holdfast.errors import ValidationError
 from holdfast.families import has_keys
@@ -41,7 +42,7 @@ async def live(visit: Visit) -> dict[str, Any]:
             gaps.append(name)
         since[name] = found["next"]
         changes += [{"namespace": name, **one} for one in found["changes"] if _fits(visit, one)]
-    changes.sort(key=lambda one: (one["at"], one["version"]))
+    changes.sort(key=lambda one: (instant(one["at"]), one["version"]))
     return {
         "changes": changes,
         "gaps": gaps,
