@@ -17,6 +17,7 @@ from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.handles.key_writes import KeyWrites, P, entry_in, removed_in
 from holdfast.handles.reveals import revealed
 from holdfast.model import Changes, Entry, Page
+from holdfast.pace import in_turns
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
@@ -275,7 +276,7 @@ class Keys(KeyWrites):
         query = JournalQuery(namespace=self.namespace, key=key, limit=rules.limit(limit), newest_first=True)
         self.store.admit(self.namespace)
         page = await self.store.journal(query)
-        return [change_of(record) for record in page.records]
+        return await in_turns(change_of, page.records)
 
     def _perform(
         self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs

@@ -28,6 +28,7 @@ from holdfast.handles.table_fields import (
 from holdfast.handles.table_pages import PageOptions, cursor_key, page_of_index, page_of_items
 from holdfast.handles.table_reads import AT_ONCE, schema_at, tables_at
 from holdfast.handles.table_upkeep import check_index, fill_index, sweep
+from holdfast.pace import in_turns
 from holdfast.pipeline.watch import changes_after
 from holdfast.rows import Address
 from holdfast.stored import item_of, stored_item
@@ -255,7 +256,7 @@ class TableCalls:
             )
         records = [record for record in page.records[: len(changes.changes)] if record.version > schema.id]
         return {
-            "changes": [change_fields(record, images) for record in records],
+            "changes": await in_turns(lambda record: change_fields(record, images), records),
             "next": changes.next,
             "gap": changes.gap,
             "oldest": changes.oldest,

@@ -19,6 +19,7 @@ from holdfast.clock import moment
 from holdfast.engine import JournalPage, JournalQuery, successor
 from holdfast.errors import Transient
 from holdfast.model import Change, Changes
+from holdfast.pace import in_turns
 from holdfast.stored import change_of
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ async def changes_after(
     records = _fitting(page.records)
     complete = page.complete and len(records) == len(page.records)
     return page, Changes(
-        changes=[change_of(record) for record in records],
+        changes=await in_turns(change_of, records),
         next=page.head if complete else records[-1].version,
         gap=gap,
         oldest=page.floor + 1 if gap else None,

@@ -166,13 +166,9 @@ def change_fields(change: Change) -> dict[str, Any]:
     return fields
 
 
-def changes_fields(page: Changes) -> dict[str, Any]:
-    """Convert a page of the journal to fields."""
-    fields: dict[str, Any] = {
-        "changes": [change_fields(change) for change in page.changes],
-        "next": page.next,
-        "gap": page.gap,
-    }
+def changes_fields(page: Changes, changes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Convert a page of the journal to fields, with the fields of its changes."""
+    fields: dict[str, Any] = {"changes": changes, "next": page.next, "gap": page.gap}
     if page.gap:
         fields["oldest"] = page.oldest
     return fields

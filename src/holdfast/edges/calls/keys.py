@@ -54,6 +54,7 @@ from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles.key_calls import WRITES, provenance
 from holdfast.handles.keys import selected
 from holdfast.handles.reveals import revealed
+from holdfast.pace import in_turns
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import changes_after
 from holdfast.verbs.cursors import cursor_after
@@ -141,8 +142,8 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     )
     answer = _page(found.keys, None if found.last is None else cursor_after(found.last))
     if values:
-        pairs = zip(found.keys, found.rows, strict=True)
-        answer["entries"] = [{"key": key, **row_fields(key, row)} for key, row in pairs]
+        pairs = list(zip(found.keys, found.rows, strict=True))
+        answer["entries"] = await in_turns(lambda pair: {"key": pair[0], **row_fields(*pair)}, pairs)
     return answer
 
 
@@ -168,12 +169,12 @@ async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     kv.store.admit(kv.namespace)
     page, changes = await changes_after(kv.store, kv.namespace, prefix, since, limit)
     bounds = {"floor": page.floor, "head": page.head, "epoch": page.epoch}
-    return changes_fields(changes) | bounds
+    return changes_fields(changes, await in_turns(change_fields, changes.changes)) | bounds
 
 
 async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     found = await kv.history(required(fields, "key"), limit=fields.get("limit"))
-    return {"changes": [change_fields(change) for change in found]}
+    return {"changes": await in_turns(change_fields, found)}
 
 
 async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
