@@ -34,7 +34,8 @@ _SEVERE: Final = {"serious", "critical"}
 
 def program() -> str | None:
     """Return the path of Chromium; None if this machine has none."""
-    return os.environ.get("HOLDFAST_BROWSER") or shutil.which("chromium")
+    found = (os.environ.get("HOLDFAST_BROWSER"), *map(shutil.which, ("chromium-headless-shell", "chromium")))
+    return next(filter(None, found), None)
 
 
 @contextlib.asynccontextmanager

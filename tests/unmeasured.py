@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 MARK: Final = "unmeasured"
 FOLDERS: Final = {
-    *("acceptance", "clocks", "deploy", "distribution", "docs", "linear", "machine", "robustness", "tools"),
+    *("acceptance", "clocks", "cluster_proof", "deploy", "distribution", "docs", "linear", "machine"),
+    *("robustness", "tools"),
 }
 """The folders of `tests` that are not measured."""
 FIRST_CASE: Final = {"calls", "cli", "compat", "integrations", "nats", "security"}
