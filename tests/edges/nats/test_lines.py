@@ -108,6 +108,25 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     assert len(begun) == 103
 
 
+async def test_a_large_request_takes_up_the_next_turns_of_its_plugin() -> None:
+    """Beside others, a plugin rests after a request that took long to decode, and they do not wait for it."""
+    begun: list[tuple[int, str]] = []
+    turn = 0
+
+    def begin(request: Request) -> bool:
+        begun.append((turn, request.line))
+        return False
+
+    intake = Intake(begin, lambda: None, Limits())
+    nothing: Any = None
+    for line, size in (("busy", 48 * 1_024), ("busy", 10), ("quiet", 10)):
+        assert intake.take(Request(line, nothing, "", b"x" * size, 0, 0.0, nothing, nothing))
+    while intake.waiting:
+        await asyncio.sleep(0)
+        turn += 1
+    assert begun == [(0, "busy"), (0, "quiet"), (3, "busy")]
+
+
 async def test_large_requests_count_by_their_size() -> None:
     """Of requests that take long to decode and to do fewer are begun in a turn, and fewer are under way."""
     begun: list[Request] = []
@@ -125,6 +144,9 @@ async def test_large_requests_count_by_their_size() -> None:
     await asyncio.sleep(0)
     assert len(begun) == 2  # the large one is alone
     intake.done(begun[1])
+    for _ in range(1_000_000 // 8_192 // OWN_STARTED):  # it takes up the next turns, too
+        assert len(begun) == 2
+        await asyncio.sleep(0)
     for _ in range(3):
         await asyncio.sleep(0)
     assert [len(request.payload) for request in begun[2:]] == [100, 30_000]

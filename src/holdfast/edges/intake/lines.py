@@ -27,6 +27,9 @@ LARGE: Final = 13
 """A request counts as one more for every 8 KB (a power of two) of its payload, because decoding and executing
 a large one takes as long as many small ones."""
 
+LARGE_IN_COMPANY: Final = 11
+"""The same for what a plugin starts in a turn while others send requests too: one more for every 2 KB."""
+
 ALL_WAITING: Final = 65_536
 """Maximum number of pending requests in total. Without payloads they would never reach the limit of bytes."""
 
@@ -72,7 +75,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, eq=False):
-    """The requests of one plugin. `begun` and `under_way` are weighted by size; see `LARGE`."""
+    """The requests of one plugin. `begun` and `under_way` are weighted by size; see `LARGE`.
+
+    `begun` counts what was started in turn `turn`, and what is left of large requests before it.
+    """
 
     waiting: deque[Request] = msgspec.field(default_factory=deque)
     waiting_bytes: int = 0
@@ -80,6 +86,7 @@ class Line(msgspec.Struct, eq=False):
     queued: bool = False
     reading: bool = False
     begun: int = 0
+    turn: int = 0
 
 
 class Intake:
@@ -101,6 +108,7 @@ class Intake:
         self._waiting = 0
         self._under_way = 0
         self._scheduled = False
+        self._turn = 0
         self._latest = ""
         self._most = limits.under_way  # current limit for one plugin
         self._company_until = 0.0
@@ -184,24 +192,29 @@ class Intake:
     def _pump(self) -> None:
         """Start requests within the limits, one of each plugin in turn.
 
+        A request that weighs more than a plugin may start in a turn takes up the next turns too.
+
         A read that becomes a task looks nothing up before the loop's next round. So a write that was sent
         after it is held back until then: the tasks are scheduled before the next pump is.
         """
         held: list[Line] = []
-        begun: list[Line] = []
+        self._turn = turn = self._turn + 1
         turns, most, all_most = self._turns, self._most, self._limits.all_under_way
+        large = LARGE if most > IN_COMPANY else LARGE_IN_COMPANY
         for _ in range(STARTED):
             if not turns or self._under_way >= all_most:
                 break
             line = turns.popleft()
+            if line.turn != turn:
+                line.begun = max(0, line.begun - OWN_STARTED * (turn - line.turn))
+                line.turn, line.reading = turn, False
             if line.begun >= OWN_STARTED or (line.reading and line.waiting[0].writes):
                 held.append(line)
                 continue
-            begun.append(line)
             request = line.waiting.popleft()
             size = len(request.payload)
             weight = 1 + (size >> LARGE)
-            line.begun += weight
+            line.begun += 1 + (size >> large)
             line.waiting_bytes -= size
             self._bytes -= size
             self._waiting -= 1
@@ -215,8 +228,6 @@ class Intake:
             elif not line.waiting and not line.under_way:
                 self._leave(request.line)
         self._over()
-        for line in begun:
-            line.begun, line.reading = 0, False
         turns.extend(held)
         self._scheduled = False
         if turns and self._under_way < all_most:
