@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.engines.cluster import answers, asking, bringing, snapshot_maker, trimming
 from holdfast.engines.cluster.address import cluster_address
+from holdfast.engines.cluster.jetstream import ApiRefusal, Fault, JetStream
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.snapshots import Snapshots
 from holdfast.errors import DatabaseError, Unavailable, ValidationError
@@ -178,6 +179,25 @@ async def test_a_replica_that_was_changed_is_found(nodes: Nodes, operator: Clust
     assert (found.equal, len(found.silent)) == (False, 1)
 
 
+async def test_a_node_that_is_not_heard_is_named(
+    nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that follows the log but does not answer makes it fail; one that has left does not."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    silent = engine_of(other).answers
+    for subscription in list(engine_of(other)._connection._subscriptions.values()):
+        if ".node." in subscription.subject:
+            subscription.cancel()
+    engine_of(other)._shards[0].replica._inspect = _nothing
+    found = await operator.verify(seconds=1)
+    where = f"{silent.report().host} (process {silent.report().pid})"
+    assert (found.equal, found.silent, found.differing) == (False, [where], [])
+    await other.aclose()
+    assert (await operator.verify(seconds=10)).equal
+
+
 async def _nothing(*given: Any) -> None:
     """Answer nothing."""
 
@@ -226,7 +246,10 @@ async def test_a_node_that_the_log_was_trimmed_past_goes_on(nodes: Nodes, operat
 async def test_a_node_that_was_paused_for_too_long_goes_on(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A running node that finds the log trimmed past it fetches a snapshot without being started again."""
+    """A running node that finds the log trimmed past it fetches a snapshot without being started again.
+
+    It does so also if the servers are electing a leader meanwhile (10008), or do not answer at first.
+    """
     monkeypatch.setattr("holdfast.engines.cluster.follower.LACKING_SECONDS", 0.2)
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("old", 1)
@@ -242,8 +265,18 @@ async def test_a_node_that_was_paused_for_too_long_goes_on(
     for _ in range(3):
         await _fill(one, 10)
         await operator.snapshot(seconds=20)
+    api, refusals = JetStream.api, [ApiRefusal(Fault(10008)), TimeoutError(), ApiRefusal(Fault(10008))]
+
+    async def electing(self: JetStream, call: str, *given: Any, seconds: float) -> Any:
+        if "MSG.GET" in call and refusals:
+            raise refusals.pop()
+        return await api(self, call, *given, seconds=seconds)
+
+    monkeypatch.setattr(JetStream, "api", electing)
+    monkeypatch.setattr("holdfast.engines.cluster.shard.RETRY_SECONDS", 0.1)
     shard._following = asyncio.create_task(shard._follow())
     await at_one_place([one, other])
+    assert refusals == []
     assert await other.kv("trivia").get("key-9") is not None
 
 

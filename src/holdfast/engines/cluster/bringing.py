@@ -13,6 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
+from holdfast.bus.errors import BusError
 from holdfast.engines.cluster.jetstream import ApiRefusal
 from holdfast.engines.cluster.messages import base_in
 from holdfast.engines.cluster.replica import kept_place
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 FAR: Final = 20_000
 """The number of messages from which a snapshot is faster than the log."""
-SECONDS: Final = 5.0
+SECONDS: Final = 10.0
+"""How long to ask for a message. An election takes a few seconds."""
 
 _log = logging.getLogger("holdfast.cluster")
 
@@ -76,11 +78,14 @@ class Bringer:
         """Return whether the log still has the message after a place."""
         body = {"seq": max(1, kept.seq), "next_by_subj": self._address.subject("log", shard)}
         try:
-            told = await self._jetstream.api(f"STREAM.MSG.GET.{self._address.stream}", body, seconds=SECONDS)
-        except ApiRefusal as refused:
-            if refused.code == NO_MESSAGE:
+            told = await self._jetstream.settled(
+                f"STREAM.MSG.GET.{self._address.stream}", body, seconds=SECONDS
+            )
+        except (ApiRefusal, TimeoutError, BusError) as refused:
+            if isinstance(refused, ApiRefusal) and refused.code == NO_MESSAGE:
                 return False
-            raise Unavailable(f"the log of {self._address.name} can't be read: {refused}") from None
+            why = str(refused) or "no answer in time"
+            raise Unavailable(f"the log of {self._address.name} can't be read: {why}") from None
         message = told["message"]
         return message["seq"] == kept.seq or base_in(base64.b64decode(message.get("hdrs", ""))) == kept.seq
 

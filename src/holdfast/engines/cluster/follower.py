@@ -15,7 +15,7 @@ from holdfast.engines.cluster.jetstream import HEARTBEAT_SECONDS, ApiRefusal, pe
 from holdfast.engines.cluster.messages import Assembler
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
@@ -42,6 +42,7 @@ class Follower:
         subject: The subject of the shard's log.
         start: Returns the sequence of the last message that was applied. Delivery begins with that message.
         take: Applies an entry. Returns False if a message before it is missing.
+        about: What the consumer says about this node to those who list the consumers.
         lost: Makes the error to raise if the log keeps lacking messages that were applied, or come next.
     """
 
@@ -55,6 +56,7 @@ class Follower:
         start: Callable[[], int],
         take: Callable[[Logged], Awaitable[bool]],
         lost: Callable[[], Exception],
+        about: Mapping[str, str],
     ) -> None:
         self._connection = connection
         self._jetstream = jetstream
@@ -63,6 +65,7 @@ class Follower:
         self._start = start
         self._take = take
         self._lost = lost
+        self._about = about
         self._lacking: tuple[int, float] | None = None
         self._latest: Message | None = None
         self._again = asyncio.Event()
@@ -97,7 +100,12 @@ class Follower:
         """Apply what one consumer delivers, until it leaves a gap or falls silent."""
         start = self._start()
         left = await self._jetstream.consume(
-            self._stream, self._subject, start=start, inbox=inbox, seconds=ANSWER_SECONDS
+            self._stream,
+            self._subject,
+            start=start,
+            inbox=inbox,
+            seconds=ANSWER_SECONDS,
+            about=self._about,
         )
         if not left and start:  # delivery begins with a message that was applied
             await self._lack(start)

@@ -5,6 +5,7 @@ Law: requests and replies of JetStream, with its error codes, and nothing of sha
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -28,6 +29,8 @@ NAME_IN_USE: Final = 10065
 FOR_A_WHILE: Final = frozenset({10158, 10164, 10008})
 """Codes after which a message may be sent again: a change of leader, or an earlier message in process."""
 HEARTBEAT_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.1
+"""The pause between two attempts of a call while servers elect a leader."""
 NANOSECONDS: Final = 1_000_000_000
 
 
@@ -88,6 +91,22 @@ class JetStream:
             raise ApiRefusal(msgspec.convert(told["error"], Fault))
         return told
 
+    async def settled(self, call: str, body: Mapping[str, Any] | None = None, *, seconds: float) -> Any:
+        """Make a call of the API, again and again for so many seconds while servers elect a leader.
+
+        Raises:
+            ApiRefusal: The API refused.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            try:
+                return await self.api(call, body, seconds=seconds)
+            except ApiRefusal as refused:
+                if refused.code not in FOR_A_WHILE or loop.time() > end:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
     async def publish(
         self, subject: str, parts: Sequence[tuple[Mapping[str, str], bytes]], *, seconds: float
     ) -> Ack:
@@ -105,8 +124,19 @@ class JetStream:
         reply = await self._requests.ask(subject, payload, seconds=seconds, head=block(headers))
         return _ack.decode(reply.data)
 
-    async def consume(self, stream: str, subject: str, *, start: int, inbox: str, seconds: float) -> int:
+    async def consume(
+        self,
+        stream: str,
+        subject: str,
+        *,
+        start: int,
+        inbox: str,
+        seconds: float,
+        about: Mapping[str, str] | None = None,
+    ) -> int:
         """Have the messages of a subject from a sequence on sent to an inbox.
+
+        `about` says for whom, to those who list the consumers of the stream.
 
         Returns:
             The number of messages there are by now.
@@ -124,10 +154,23 @@ class JetStream:
             "inactive_threshold": 10 * NANOSECONDS,
             "mem_storage": True,
             "num_replicas": 1,
+            "metadata": about or {},
         }
         body = {"stream_name": stream, "config": config}
         told = await self.api(f"CONSUMER.CREATE.{stream}", body, seconds=seconds)
         return int(told["num_pending"])
+
+    async def consumers(self, stream: str, *, seconds: float) -> list[dict[str, str]]:
+        """Return what the consumers of a stream say about themselves, of those whose inbox is listened to."""
+        found: list[dict[str, str]] = []
+        seen = 0
+        while True:
+            told = await self.settled(f"CONSUMER.LIST.{stream}", {"offset": seen}, seconds=seconds)
+            page = told["consumers"] or []
+            found += [one["config"].get("metadata") or {} for one in page if one.get("push_bound")]
+            seen += len(page)
+            if not page or seen >= told["total"]:
+                return found
 
 
 def sequence_of(message: Message) -> int:

@@ -19,11 +19,13 @@ from holdfast.engines.cluster.asking import MOST_SKEW, Inbox, ask, heard, skew_o
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream
 from holdfast.engines.cluster.membership import Membership
 from holdfast.engines.cluster.reports import (
+    NODE,
     ContentsReport,
     NodeReport,
     OperatorCall,
     OperatorReply,
     SnapshotNote,
+    where_of,
 )
 from holdfast.engines.cluster.snapshots import Snapshots
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
@@ -142,13 +144,20 @@ class ClusterOperator:
     async def verify(self, *, seconds: float) -> Verification:
         """Have all replicas hashed at one place of the log, and compare them.
 
+        All nodes that follow the log count, also those that do not answer: a node that is paused or busy.
+
         Raises:
             Unavailable: No node can do it.
         """
         everyone = await heard(self._connection, self._address)
         nodes = await self._serving(everyone)
         shards = len(nodes[0].report.shards)
-        waiting = {(one.report.node, shard) for one in nodes for shard in range(shards)}
+        hosts = {one.report.node: f"{one.report.host} (process {one.report.pid})" for one in everyone}
+        serving = {one.report.node for one in nodes}
+        stopped = sorted(hosts[node] for node in hosts.keys() - serving)
+        unheard = {node: where for node, where in (await self._following()).items() if node not in hosts}
+        hosts |= unheard
+        waiting = {(node, shard) for node in serving | unheard.keys() for shard in range(shards)}
         inbox, found = Inbox(self._connection), list[ContentsReport]()
         until = asyncio.get_running_loop().time() + seconds
         try:
@@ -158,12 +167,10 @@ class ClusterOperator:
                 waiting.discard((told[1].node, told[1].shard))
         finally:
             inbox.close()
-        hosts = {one.report.node: f"{one.report.host} (process {one.report.pid})" for one in everyone}
-        serving = {one.report.node for one in nodes}
         return Verification(
             contents=sorted(found, key=lambda one: (one.shard, one.host, one.node)),
             silent=sorted({hosts[node] for node, _ in waiting}),
-            stopped=sorted(hosts[node] for node in hosts.keys() - serving),
+            stopped=stopped,
             differing=[
                 shard
                 for shard in range(shards)
@@ -179,6 +186,15 @@ class ClusterOperator:
         """
         nodes = await self._serving(await heard(self._connection, self._address))
         return await self._done(nodes, OperatorCall(call="snapshot"), seconds=seconds)
+
+    async def _following(self) -> dict[str, str]:
+        """Return all nodes that follow the log, whether they answer or not, with machine and process."""
+        try:
+            told = await self._jetstream.consumers(self._address.stream, seconds=self._address.timeout)
+        except (ApiRefusal, TimeoutError, BusError):
+            what = f"the nodes of {self._address.name} can't be listed"
+            raise Unavailable(await servers.no_quorum(self._address, what)) from None
+        return {about[NODE]: where_of(about) for about in told if NODE in about}
 
     async def _serving(self, nodes: list[HeardNode]) -> list[HeardNode]:
         """Return the nodes that serve, those first that wrote last."""

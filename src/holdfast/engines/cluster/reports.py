@@ -6,7 +6,26 @@ has a default, so that nodes of different versions understand each other.
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
+
+NODE: Final = "holdfast_node"
+HOST: Final = "holdfast_host"
+PROCESS: Final = "holdfast_process"
+
+
+def about_node(node: str) -> dict[str, str]:
+    """Return what the consumers of a node on this machine say about it."""
+    return {NODE: node, HOST: socket.gethostname(), PROCESS: str(os.getpid())}
+
+
+def where_of(about: Mapping[str, str]) -> str:
+    """Return the machine and the process of a node from what its consumer says."""
+    return f"{about.get(HOST, 'an unknown machine')} (process {about.get(PROCESS, 'unknown')})"
 
 
 class ShardReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from holdfast.engines.cluster.messages import HEADROOM, Proposal
 from holdfast.engines.cluster.publishing import Publisher, is_late, never
 from holdfast.engines.cluster.reading import Reads
 from holdfast.engines.cluster.replica import LogGap, Replica
-from holdfast.engines.cluster.reports import ShardReport
+from holdfast.engines.cluster.reports import ShardReport, about_node
 from holdfast.engines.cluster.write_queue import NOTHING, WriteQueue, in_halves, no_time
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transient, Unavailable
 
@@ -98,6 +98,7 @@ class Shard:
             start=lambda: replica.at.seq,
             take=self._take,
             lost=replica.lost,
+            about=about_node(node),
         )
         self.turns = WriteQueue(self._commit, self._release)
         self._following: asyncio.Task[None] | None = None
@@ -222,11 +223,15 @@ class Shard:
                 return
 
     async def _brought(self, gap: LogGap) -> bool:
-        """Go on from a snapshot, because the log was trimmed past this replica. Return False without one."""
+        """Go on from a snapshot, or try again: the log was trimmed past this replica. False without one."""
         self._halted = Unavailable(f"this node is fetching a snapshot of {self.name}")
         self.lease.give_up()
         try:
             found = await self.replica.reopen(partial(self._bringer.bring, self.number, self.replica.path))
+        except Transient as error:
+            self._halted = Unavailable(f"this node needs a snapshot of {self.name}: {error.message}")
+            await asyncio.sleep(RETRY_SECONDS)
+            return True
         except HoldfastError as error:
             self._halt(error)
             return False
@@ -387,11 +392,7 @@ class Shard:
 
     async def _release(self) -> None:
         """Between groups: release the shard if another node wants it."""
-        if not self._way.wanted:
-            return
-        try:
-            if self.lease.held():
+        if self._way.wanted and self.lease.held():
+            with contextlib.suppress(HoldfastError):
                 await self._publish(self.replica.at, b"", NOTHING, never)
-        except HoldfastError as error:
-            _log.debug("releasing %s failed: %s", self.name, error.message)
         self._way.wanted = False

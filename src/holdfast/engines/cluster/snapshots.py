@@ -170,6 +170,9 @@ class Snapshots:
             if refused.code in (NO_STREAM, NO_MESSAGE):
                 return [], 0
             raise Unavailable(f"the snapshots of {self._address.name} can't be listed: {refused}") from None
+        except (TimeoutError, BusError) as error:
+            why = str(error) or "no answer in time"
+            raise Unavailable(f"the snapshots of {self._address.name} can't be listed: {why}") from None
         return _notes.decode(base64.b64decode(told["message"]["data"])), int(told["message"]["seq"])
 
     async def _replace_notes(self, shard: int, notes: list[SnapshotNote], at: int) -> None:
@@ -207,7 +210,7 @@ class Snapshots:
         return await self._jetstream.publish(self._subject(rest), [(headers, data)], seconds=SECONDS)
 
     async def _api(self, call: str, body: dict[str, Any] | None) -> Any:
-        return await self._jetstream.api(f"{call}.{self._stream}", body, seconds=SECONDS)
+        return await self._jetstream.settled(f"{call}.{self._stream}", body, seconds=SECONDS)
 
 
 def _pieces(path: Path, digest: Any, room: int) -> Iterator[bytes]:
