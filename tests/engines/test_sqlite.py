@@ -13,7 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engines.sqlite import SqliteEngine, save_sql
+from holdfast.engine.moving import Shelf
+from holdfast.engines.sqlite import SqliteEngine, moving, save_sql
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
@@ -340,6 +341,10 @@ async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_befo
         (statements._load_parts(2, shown=True), ("n", "s", b"k") * 2, "sqlite_autoindex"),
         (statements._load_kv(2, shown=True), ("p", "a", "p", "b"), "PRIMARY KEY"),
         (statements.OWNERS, ("s",), "PRIMARY KEY"),
+        (moving._find(Shelf.ENTRIES, 2), ("a", "b", "p"), "plugin_name=? AND key=?"),
+        (moving._find(Shelf.ROWS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
+        (moving._find(Shelf.PARTS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
+        (moving._find(Shelf.JOURNAL, 2), (1, 2, "n"), "namespace=? AND version=?"),
     ],
 )
 async def test_statements_use_an_index(

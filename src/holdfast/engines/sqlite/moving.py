@@ -84,7 +84,7 @@ class SqliteSnapshot:
         for start in range(0, len(marks), _FIND):
             some = marks[start : start + _FIND]
             values = [value for mark in some for value in mark]
-            found += await self._fetch(_find(shelf, len(some)), (owner, *values))
+            found += await self._fetch(_find(shelf, len(some)), (*values, owner))
         return [shelves.held(namespace, shelf, values) for values in found]
 
     async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
@@ -310,11 +310,15 @@ def _page(shelf: Shelf, after: bool) -> str:
 @cache
 def _find(shelf: Shelf, length: int) -> str:
     table = shelves.TABLES[shelf]
-    marks = ", ".join(table.marks)
     wanted = ", ".join([f"({places(table.marks)})"] * length)
+    named = [f"wanted_{mark}" for mark in table.marks]
+    equal = " AND ".join(f"{mark} = {name}" for mark, name in zip(table.marks, named, strict=True))
+    # A join in this order looks each mark up by the whole primary key. IN with two columns would use the
+    # owner alone, and read everything that it has.
     return (
-        f"SELECT {marks}, {', '.join(table.columns)} FROM {table.table} "
-        f"WHERE {table.owner} = ? AND ({marks}) IN (VALUES {wanted})"
+        f"WITH wanted ({', '.join(named)}) AS (VALUES {wanted}) "
+        f"SELECT {', '.join((*table.marks, *table.columns))} FROM wanted CROSS JOIN {table.table} "
+        f"WHERE {table.owner} = ? AND {equal}"
     )
 
 
