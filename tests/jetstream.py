@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import tempfile
 from pathlib import Path
@@ -99,6 +100,25 @@ def lasting_servers(number: int, **options: Any) -> Iterator[Servers]:
             yield servers
         finally:
             runner.run(running.__aexit__(None, None, None))
+
+
+@contextlib.asynccontextmanager
+async def older(port: int) -> AsyncIterator[int]:
+    """A port that passes on what the server at another one says, but for its version: 2.14."""
+
+    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(re.sub(rb'("version": ?"2\.)\d\d', rb"\g<1>14", data))
+        writer.close()
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, here = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(passed(reader, here), passed(there, writer))
+
+    relay = await asyncio.start_server(meet, "127.0.0.1", 0)
+    async with relay:
+        yield relay.sockets[0].getsockname()[1]
 
 
 def _config(folder: Path, position: int, routes: list[int], monitor: int, *, lazy: bool) -> str:

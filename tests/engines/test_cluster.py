@@ -20,7 +20,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node, tables
-from tests.jetstream import lasting_servers, servers_running
+from tests.jetstream import lasting_servers, older, servers_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -269,7 +269,22 @@ async def test_servers_that_do_not_wait_for_the_disk_are_refused(
             await holdfast.open(servers.url("lazy", tmp_path / "1")).start()
         async with holdfast.open(servers.url("lazy", tmp_path / "1", allow_lazy_sync="true")) as store:
             await store.kv("trivia").set("key", 1)
-    assert "may lose acknowledged writes" in caplog.text
+    assert "acknowledged are lost if all machines lose power at once" in caplog.text
+
+
+async def test_a_server_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    """A node leaves a server whose greeting names an older version, and so it does with allow_lazy_sync."""
+    async with servers_running(1) as running:
+        [server] = running.servers
+        async with older(server.port) as old, older(running.monitors[0]) as monitor:
+            where = f"cluster://127.0.0.1:{old}/old?data={tmp_path}"
+            for more in (f"&monitor={monitor}", "&allow_lazy_sync=true"):
+                with pytest.raises(Unsupported, match=r"needs nats-server 2\.15 or newer; .* is 2\.14\."):
+                    await holdfast.open(f"{where}{more}").start()
+            url = f"cluster://127.0.0.1:{server.port}/old?data={tmp_path}&monitor={monitor}"
+            for more in ("", "&allow_lazy_sync=true"):
+                with pytest.raises(Unsupported, match=r"needs nats-server 2\.15 or newer"):
+                    await holdfast.open(f"{url}{more}").start()
 
 
 async def test_without_a_server_nothing_is_written_and_the_missing_one_is_named(tmp_path: Path) -> None:

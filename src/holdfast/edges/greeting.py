@@ -21,6 +21,7 @@ from holdfast import masking
 from holdfast.edges.http.door import MCP
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.edges.settings.read import open_mode, shown, variable_of
+from holdfast.engines.cluster.servers import ACCEPTED, RISK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,6 +70,8 @@ def greeting(
     if config.cluster is not None:
         log = quote(f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}")
         yield f"      ({program()} cluster status --url {log} shows the cluster)"
+    if ACCEPTED in config.db:
+        yield f"Risk  NATS may acknowledge a write before the disk has it (allow_lazy_sync): {RISK}"
     if no_key is not None:
         yield f"Key   audited writes are refused: {no_key.message}"
     exposed = open_mode(config)

@@ -38,7 +38,15 @@ from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
-from holdfast.edges.nats.cluster_server import cluster_config, in_cluster, joined, server_name
+from holdfast.edges.nats.cluster_server import (
+    cluster_config,
+    in_cluster,
+    is_new,
+    joined,
+    require_new_server,
+    server_name,
+)
+from holdfast.edges.nats.growing import FirstMeeting, set_aside
 from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.server import NatsServer
@@ -172,8 +180,16 @@ async def _log_kept(
     if config.cluster is None:
         yield None
         return
-    async with _bus(config) as url:
-        await joined(config, say, stop)
+    await asyncio.to_thread(require_new_server)
+    folder = Path(config.data_dir) / "nats"
+    brings = set_aside(config, folder)
+    async with contextlib.AsyncExitStack() as stack:
+        url = await stack.enter_async_context(_bus(config))
+        if config.peers:
+            meeting = FirstMeeting(config, folder, brings=brings, say=say, stop=stop)
+            await stack.enter_async_context(meeting)
+            await joined(config, say, stop, first=brings or is_new(config))
+            await meeting.end()
         yield url
 
 

@@ -71,3 +71,30 @@ async def test_one_server_becomes_three_and_one_of_them_is_replaced(cli: Cli, tm
             assert (await changed("verify")).code == 0
             missing = await changed("remove", done.json["servers"][0])
             assert (missing.code, "no other server is there" in missing.err) == (5, True), missing.err
+
+
+@pytest.mark.skipif(not RUNS, reason="five servers take seconds to elect: ./dev soak cluster runs it")
+async def test_machines_that_join_are_added(cli: Cli, tmp_path: Path) -> None:
+    """One more than three is kept in reserve, two more make five, and a lost one is named with its remedy."""
+    async with servers_running(5) as servers:
+        url = servers.url("adding", tmp_path / "1", replicas=3, timeout=60)
+
+        async def added(*given: str) -> Outcome:
+            return await asyncio.to_thread(cli, "cluster", "add", *given, "--url", url)
+
+        async with holdfast.open(url, reap=False) as store:
+            await store.kv("trivia").incr("sum")
+            seen = (await asyncio.to_thread(cli, "cluster", "status", "--url", url, "--json")).json["log"]
+            kept = {int(name[-1]) for name in (seen["leader"], *seen["followers"])}
+            last = servers.servers[min(set(range(5)) - kept)]
+            await last.stop()
+            reserve = await added("--json")
+            assert (reserve.code, reserve.json["changed"], len(reserve.json["spare"])) == (0, False, 1)
+            assert "in reserve: " in (await added()).err
+            await last.start()
+            done = await added("--json")
+            assert (done.code, done.json["changed"], len(done.json["servers"])) == (0, True, 5), done.err
+            none = await added("--wait", "1")
+            assert (none.code, "no further server has joined" in none.err) == (5, True), none.err
+            assert "holdfast up --cluster adding --peers" in none.err
+            assert (await store.kv("trivia").incr("sum")).value == 2

@@ -223,6 +223,7 @@ cluster.command("holdfast.edges.cli.commands.cluster:status", name="status")
 cluster.command("holdfast.edges.cli.commands.cluster:verify", name="verify")
 cluster.command("holdfast.edges.cli.commands.cluster:snapshot", name="snapshot")
 cluster.command("holdfast.edges.cli.commands.cluster:grow", name="grow")
+cluster.command("holdfast.edges.cli.commands.cluster:add", name="add")
 cluster.command("holdfast.edges.cli.commands.cluster:remove", name="remove")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))

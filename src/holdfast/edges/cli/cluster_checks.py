@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.edges.cli.checks import Finding
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.operators import ClusterOperator
-from holdfast.engines.cluster.servers import require_sync
+from holdfast.engines.cluster.servers import RISK, require_sync
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def _sync(address: ClusterAddress) -> Finding:
     except HoldfastError as error:
         return Finding("sync", "fail", error.message, "see the how-to of clusters")
     if address.allow_lazy_sync:
-        told = "the URL accepts servers that may lose acknowledged writes in a power failure"
+        told = f"the URL accepts servers that do not wait for the disk: {RISK}"
         return Finding("sync", "warn", told, "set sync_interval: always, and take allow_lazy_sync out")
     return Finding("sync", "ok", "the servers wait for the disk, and are new enough")
 

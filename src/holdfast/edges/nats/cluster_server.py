@@ -1,7 +1,8 @@
 """The NATS server of a machine in a cluster: its configuration, and the URL of the node beside it.
 
-Law: the server syncs every write. It lets in other servers only with the shared secret, and over a network
-only with TLS. Its name never changes, since the others know it by that.
+Law: the server syncs every write, unless a setting accepts that it does not. It lets in other servers only
+with the shared secret, and over a network only with TLS. Its name never changes, since the others know it by
+that.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast import private
+from holdfast.edges.nats import server
 from holdfast.edges.settings.addresses import is_loopback
-from holdfast.engines.cluster.servers import elected, missing
+from holdfast.engines.cluster.servers import ACCEPTED, elected, missing, require_version
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -42,9 +44,21 @@ def in_cluster(config: Config) -> Config:
     if config.cluster is None:
         if config.peers:
             raise ValidationError("peers needs the name of the cluster: give --cluster", field="peers")
-        return config
+        return _lazy(config) if config.allow_lazy_sync else config
     _require_agreeing(config)
     return msgspec.structs.replace(config, db=node_url(config))
+
+
+def _lazy(config: Config) -> Config:
+    """Return the settings of a node at servers of others, which may acknowledge before the disk."""
+    if not config.db.startswith("cluster://"):
+        raise ValidationError(
+            "allow_lazy_sync is for a cluster alone: give --cluster NAME or --db cluster://HOST,HOST,HOST/NAME",
+            field="allow_lazy_sync",
+        )
+    url, _, query = config.db.partition("?")
+    options = [one for one in query.split("&") if one and not one.startswith("allow_lazy_sync=")]
+    return msgspec.structs.replace(config, db=f"{url}?{'&'.join([*options, ACCEPTED])}")
 
 
 def _require_agreeing(config: Config) -> None:
@@ -54,8 +68,8 @@ def _require_agreeing(config: Config) -> None:
             "--db cluster://HOST,HOST,HOST/NAME instead",
             field="cluster",
         )
-    if len(config.peers) not in (0, 2, 4):
-        raise ValidationError("peers must name two other machines, or four, or none", field="peers")
+    if len(config.peers) == 1:
+        raise ValidationError("peers must name at least two other machines, or none", field="peers")
     if config.peers and config.cluster_secret is None:
         raise ValidationError(
             "cluster_secret is missing: set HOLDFAST_CLUSTER_SECRET to the same secret on each machine",
@@ -69,6 +83,16 @@ def _require_agreeing(config: Config) -> None:
             f"written passes over the network to {', '.join(far) or 'the other machines'}",
             field="cluster_tls_cert",
         )
+
+
+def require_new_server() -> None:
+    """Refuse a program on this machine that is too old for a cluster, before it is started.
+
+    Raises:
+        Unsupported: There is no nats-server, or it is too old.
+    """
+    program = server.find()
+    require_version(".".join(map(str, server.version(program))), str(program))
 
 
 def peers_of(config: Config) -> list[str]:
@@ -88,28 +112,45 @@ def monitor_port(config: Config) -> int:
     return port if port < 65_536 else config.nats_port - MONITOR_OFFSET
 
 
+def _replicas(config: Config) -> int:
+    """Return how many servers keep a new log: an odd number, since a fourth one lets no more of them fail."""
+    return 5 if len(config.peers) >= 4 else 3
+
+
 def node_url(config: Config) -> str:
     """Return the URL of the node on this machine."""
     data = quote(str(_replica(config)), safe="/")
     url = (
         f"cluster://127.0.0.1:{config.nats_port}/{config.cluster}?data={data}&monitor={monitor_port(config)}"
     )
+    if config.allow_lazy_sync:
+        url += f"&{ACCEPTED}"
     if config.peers:
-        url += f"&replicas={len(config.peers) + 1}&peers={','.join(_routes_of(config))}"
+        url += f"&replicas={_replicas(config)}&peers={','.join(_routes_of(config))}"
     return url
 
 
-async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event) -> None:
+def is_new(config: Config) -> bool:
+    """Return whether this machine has no replica yet."""
+    return not (_replica(config) / "shard-0.db").exists()
+
+
+async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event, *, first: bool) -> None:
     """Wait until most servers of the cluster are there, or all at the first start; say for which it waits.
+
+    Args:
+        config: The settings of this machine.
+        say: Prints a line for the person who started it.
+        stop: Set when Holdfast is to stop.
+        first: Whether this is the first start.
 
     Raises:
         Unavailable: Holdfast is to stop before that.
     """
     told: list[str] = []
-    new = not (_replica(config) / "shard-0.db").exists()
     while config.peers:
         gone = await missing(_routes_of(config))
-        if await elected(monitor_port(config)) and not (new and gone):
+        if await elected(monitor_port(config)) and not (first and gone):
             return
         if gone and gone != told:
             say(f"Waiting for the other machines of {config.cluster}: no answer from {', '.join(gone)}")
@@ -124,10 +165,11 @@ def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str
     """Return the configuration of the server, whose files are in a folder, with a further part or file."""
     if isinstance(more, Path):
         more = f'include "{os.path.relpath(more, folder)}"'
+    sync = "" if config.allow_lazy_sync else ", sync_interval: always"
     lines = [
         more or "",
         f'http: "127.0.0.1:{monitor_port(config)}"',
-        f'jetstream {{ store_dir: "{_quoted(folder.absolute())}/jetstream", sync_interval: always }}',
+        f'jetstream {{ store_dir: "{_quoted(folder.absolute())}/jetstream"{sync} }}',
     ]
     if config.peers:
         login = f"{_USER}:{config.cluster_secret}"

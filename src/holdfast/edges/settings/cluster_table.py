@@ -53,6 +53,16 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
             form="16 to 200 letters, digits, hyphens and underscores",
         ),
     ] = None
+    allow_lazy_sync: Annotated[
+        bool,
+        About(
+            "cluster.allow_lazy_sync",
+            "Have the NATS server acknowledge writes before its disk has them, and accept servers of a "
+            "cluster:// URL that do so. That is faster, but writes of the last minutes that were "
+            "acknowledged are lost if all machines lose power at once.",
+            flag=True,
+        ),
+    ] = False
     cluster_tls_ca: Annotated[
         str | None,
         About("cluster.tls_ca", "File with the CA certificates that vouch for the machines of a cluster."),

@@ -35,10 +35,15 @@ _NO_OTHER: Final = frozenset({10075, NO_PEERS})
 
 
 class LogServers(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers that keep the log, by name, and whether something had to be changed."""
+    """The servers that keep the log, by name, and whether something had to be changed.
+
+    `spare` are those that are there and do not keep it, `gone` those that keep it and are not there.
+    """
 
     servers: list[str]
     changed: bool
+    spare: list[str] = []
+    gone: list[str] = []
 
 
 class Membership:
@@ -73,6 +78,55 @@ class Membership:
                 changed = True
                 await self._change(f"STREAM.UPDATE.{stream}", {**config, "num_replicas": number}, number)
         return await self._kept(lambda names: len(names) >= number, seconds, changed=changed)
+
+    async def add(self, *, seconds: float, told: Callable[[], None] = lambda: None) -> LogServers:
+        """Have servers that have joined keep the log too, as far as that makes it survive more losses.
+
+        Of an even number of servers no more may be lost than of one fewer. So a single server that joins
+        three is kept in reserve: to take the place of another, or to make five together with a further one.
+
+        Args:
+            seconds: The time for servers to join and to get the log.
+            told: Called once if none has joined by now.
+
+        Raises:
+            Unavailable: No server joined in time, or none can be asked who has.
+        """
+        end = asyncio.get_running_loop().time() + seconds
+        kept = _names(await self._info(self._address.stream))
+        spare = await self._spare(kept)
+        if not spare:
+            told()
+        while not spare:
+            if asyncio.get_running_loop().time() > end:
+                raise Unavailable(f"no further server has joined {', '.join(kept)} in {seconds:g} s")
+            await asyncio.sleep(LOOK_SECONDS)
+            spare = await self._spare(kept)
+        most = min(MOST_SERVERS, len(kept) + len(spare))
+        number = most - (most + 1) % 2
+        gone = _gone(await self._info(self._address.stream))
+        if number <= len(kept) or gone:
+            return LogServers(servers=kept, changed=False, spare=sorted(spare), gone=gone)
+        while True:  # JetStream places nothing on a server for some seconds after its start
+            left = end - asyncio.get_running_loop().time()
+            try:
+                done = await self.grow(number, seconds=max(1.0, left))
+                break
+            except Unavailable:
+                if left < 0:
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
+        return msgspec.structs.replace(done, spare=sorted(spare - set(done.servers)))
+
+    async def _spare(self, kept: list[str]) -> set[str]:
+        """Return the servers that have joined and do not keep the log."""
+        there = await servers.names(self._address)
+        if not there:
+            raise Unavailable(
+                f"no server of {self._address.shown} says at its monitoring port which servers have joined: "
+                "run this on a machine of the cluster, or name the port as monitor=PORT in the URL"
+            )
+        return there - set(kept)
 
     async def remove(self, server: str, *, seconds: float) -> LogServers:
         """Have another server keep the log instead of one.
@@ -148,9 +202,10 @@ class Membership:
         except ApiRefusal as refused:
             if refused.code == _ALONE:
                 raise Unsupported(
-                    "this NATS server is not part of a cluster of servers, and JetStream can't take the log "
-                    "of a server that ran alone into one. Start a cluster of three, and move the store "
-                    "there with holdfast export and import"
+                    "this NATS server is not part of a cluster of servers. If holdfast up --cluster started "
+                    "it, stop that, and start it again with --peers here and on two more machines: it brings "
+                    "its log along. Otherwise start a cluster of three servers, and move the store there "
+                    "with holdfast copy --switch"
                 ) from None
             if refused.code in _NO_OTHER:
                 raise Unavailable(
@@ -181,6 +236,12 @@ def _names(told: Any) -> list[str]:
     cluster = told.get("cluster") or {}
     peers = [peer["name"] for peer in cluster.get("replicas") or []]
     return sorted([*([cluster["leader"]] if cluster.get("leader") else []), *peers])
+
+
+def _gone(told: Any) -> list[str]:
+    """Return the names of the servers that keep a stream and are not there."""
+    peers = (told.get("cluster") or {}).get("replicas") or []
+    return [peer["name"] for peer in peers if peer.get("offline")]
 
 
 def _lacking(told: Any) -> list[str]:

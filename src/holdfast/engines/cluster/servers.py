@@ -29,10 +29,15 @@ _log = logging.getLogger("holdfast.cluster")
 LOOK_SECONDS: Final = 1.0
 LONGEST_REPLY: Final = 1024 * 1024
 
+ACCEPTED: Final = "allow_lazy_sync=true"
+"""The option of a URL that accepts servers which do not wait for the disk."""
 LAZY: Final = (
     "acknowledged writes could be lost in a power failure. Set sync_interval: always in the jetstream block "
-    "of its configuration, or add allow_lazy_sync=true to the URL to accept that risk"
+    "of its configuration, or accept that risk: with "
+    f"{ACCEPTED} in the URL, or --allow-lazy-sync of holdfast up"
 )
+RISK: Final = "writes of the last minutes that were acknowledged are lost if all machines lose power at once"
+"""What is risked with servers that do not wait for the disk."""
 
 
 def require_version(found: str, where: str) -> None:
@@ -57,12 +62,11 @@ async def require_sync(address: ClusterAddress) -> None:
     Every server that answers is asked, also for its version; at least one must answer. One that is down is
     asked when it is back and this node starts again.
 
+    A URL with `allow_lazy_sync` accepts servers that do not wait, or do not say so; the log names the risk.
+
     Raises:
         Unsupported: A server does not wait for the disk or is too old, or none says whether it is.
     """
-    if address.allow_lazy_sync:
-        _log.warning("the URL accepts servers that may lose acknowledged writes in a power failure")
-        return
     servers = [server_at(url) for url in address.servers]
     ports = _ports(address)
     found = await asyncio.gather(*map(_told, servers, ports))
@@ -70,9 +74,11 @@ async def require_sync(address: ClusterAddress) -> None:
         if told is None:
             continue
         require_version(told.version, _shown(server))
-        if not told.sync_always:
+        if not (told.sync_always or address.allow_lazy_sync):
             raise Unsupported(f"nats-server at {_shown(server)} does not wait for the disk: {LAZY}")
-    if not any(found):
+    if address.allow_lazy_sync:
+        _log.warning("%s may acknowledge before the disk has a write: %s", address.shown, RISK)
+    elif not any(found):
         raise Unsupported(
             f"no server of {address.shown} says at its monitoring port ({', '.join(map(str, ports))}) "
             f"whether it waits for the disk; name the port as monitor=PORT in the URL. If it does not, {LAZY}"
@@ -80,10 +86,25 @@ async def require_sync(address: ClusterAddress) -> None:
 
 
 async def names(address: ClusterAddress) -> set[str]:
-    """Return the names of the servers in the URL that answer at their monitoring ports."""
+    """Return the names of the servers in the URL that answer at their monitoring ports, and of those that
+    they have routes to.
+    """
     servers = [server_at(url) for url in address.servers]
-    found = await asyncio.gather(*map(_told, servers, _ports(address)))
-    return {told.name for told in found if told is not None}
+    found = await asyncio.gather(*map(_names_beside, servers, _ports(address)))
+    return set().union(*found)
+
+
+async def _names_beside(server: Server, port: int) -> set[str]:
+    """Return the names of a server and of those that it has routes to; none if it can't be asked."""
+    with contextlib.suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            told = await _fetched(server.host, port, "/routez")
+        routes = told.get("routes") or []
+        return {
+            str(told.get("server_name", "")),
+            *(str(route.get("remote_name", "")) for route in routes),
+        } - {""}
+    return set()
 
 
 def _ports(address: ClusterAddress) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_VERSION: Final = (2, 15)
 """The first nats-server that waits for the disk once per entry of its own log."""
 DUPLICATES_SECONDS: Final = 120
-_EPOCH: Final = "holdfast_epoch"
+EPOCH: Final = "holdfast_epoch"
 _SHARDS: Final = "holdfast_shards"
 
 
@@ -104,7 +104,7 @@ async def _create(address: ClusterAddress, jetstream: JetStream, seconds: float)
         "deny_delete": True,
         "allow_atomic": True,
         "duplicate_window": DUPLICATES_SECONDS * NANOSECONDS,
-        "metadata": {_EPOCH: secrets.token_hex(8), _SHARDS: str(address.shards)},
+        "metadata": {EPOCH: secrets.token_hex(8), _SHARDS: str(address.shards)},
     }
     try:
         return await jetstream.api(f"STREAM.CREATE.{address.stream}", body, seconds=seconds)
@@ -124,7 +124,7 @@ async def _create(address: ClusterAddress, jetstream: JetStream, seconds: float)
 
 def _checked(address: ClusterAddress, config: Any) -> Stream:
     known = config.get("metadata") or {}
-    if _EPOCH not in known:
+    if EPOCH not in known:
         raise Unsupported(f"the stream {address.stream} was not created by Holdfast: choose another name")
     wrong = [
         name
@@ -142,4 +142,4 @@ def _checked(address: ClusterAddress, config: Any) -> Stream:
             f"the stream {address.stream} may lose what it keeps: these of its settings were changed: "
             f"{', '.join(wrong)}"
         )
-    return Stream(epoch=known[_EPOCH], shards=int(known[_SHARDS]), replicas=int(config["num_replicas"]))
+    return Stream(epoch=known[EPOCH], shards=int(known[_SHARDS]), replicas=int(config["num_replicas"]))

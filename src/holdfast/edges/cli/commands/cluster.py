@@ -112,6 +112,39 @@ async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> N
         _show_servers(await operator.membership.grow(to, seconds=patience), target)
 
 
+async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
+    """Take machines that have joined a cluster into the keeping of its log.
+
+    Start Holdfast on the new machine, before this or while it waits. A single machine that joins three is
+    kept in reserve; two make five. Nodes go on serving meanwhile.
+
+    Parameters
+    ----------
+    wait
+        Seconds to wait until the new machine is there and has the log; 600 if not given.
+    """
+    patience, name = _waiting(wait), cluster_address(_url(target)).name
+
+    def waits() -> None:
+        say(
+            f"no new machine has joined {name}. On that machine, with the secret and the certificates of the "
+            f"others, run: holdfast up --cluster {name} --peers HOST,HOST,HOST"
+        )
+
+    async with _operator(target) as operator:
+        done = await operator.membership.add(seconds=patience, told=waits)
+    _show_servers(done, target)
+    if target.json:
+        return
+    if done.gone:
+        say(f"{done.spare[0]} has joined: holdfast cluster remove {done.gone[0]} lets it replace that one")
+    elif done.spare:
+        say(
+            f"in reserve: {', '.join(done.spare)}. holdfast cluster remove SERVER lets it replace another; "
+            "with a further machine, the log survives one more loss"
+        )
+
+
 async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE) -> None:
     """Have another NATS server keep the log of a cluster instead of one that is gone or is to go.
 
@@ -137,10 +170,13 @@ def _show_servers(done: LogServers, target: Place) -> None:
 
 
 def _operator(target: Place) -> ClusterOperator:
-    url = target.address
-    if not url.startswith("cluster://"):
+    return ClusterOperator(cluster_address(_url(target)))
+
+
+def _url(target: Place) -> str:
+    if not target.address.startswith("cluster://"):
         raise ValidationError("name the cluster with --url cluster://HOST,HOST,HOST/NAME", field="url")
-    return ClusterOperator(cluster_address(url))
+    return target.address
 
 
 def _waiting(wait: float) -> float:

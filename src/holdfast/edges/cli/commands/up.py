@@ -46,6 +46,7 @@ def up(
     peers: Annotated[str | None, _flag("peers", CLUSTER)] = None,
     cluster_host: Annotated[str | None, _flag("cluster_host", CLUSTER)] = None,
     cluster_port: Annotated[int | None, _flag("cluster_port", CLUSTER)] = None,
+    allow_lazy_sync: Annotated[bool | None, _flag("allow_lazy_sync", CLUSTER)] = None,
     config: str | None = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
     nats_user: Annotated[str | None, _flag("nats_user", LOGIN)] = None,
