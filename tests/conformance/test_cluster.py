@@ -15,6 +15,7 @@ from holdfast.testing.conformance.requests import RequestRules
 from holdfast.testing.conformance.versions import VersionRules
 from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.every_cluster import three_nodes, urls_of_three
+from tests.conformance.shared_rules import SharedRules
 from tests.conformance.test_remote import ground
 from tests.jetstream import lasting_servers
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.conformance.test_remote import ground
-from tests.jetstream import Servers
+    from tests.jetstream import Servers
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ class TestThreeNodesOnOneServer(VersionRules, RequestRules, DeadlineRules, Watch
 
 
 @pytest.mark.unmeasured  # TestThreeNodesOnOneServer and TestRemoteOverSqlite run the same lines
-class TestServiceOfANode(RequestRules):
-    """A client of a service whose store is a node; `./dev soak conformance` runs all rules on three."""
+class TestThreeServicesOfThreeNodes(SharedRules, RequestRules):
+    """A client of three services that share its requests; `./dev soak conformance` runs all rules on them."""
 
     scheme = "nats"
 
@@ -54,5 +54,5 @@ class TestServiceOfANode(RequestRules):
     async def make_store(self, server: Servers, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same store each time, another one for each test."""
         bus = f"nats://127.0.0.1:{server.servers[0].port}"
-        async with ground(bus, urls_of_three(server, tmp_path)[0]) as make:
+        async with ground(bus, *urls_of_three(server, tmp_path), shared=True) as make:
             yield make

@@ -31,31 +31,39 @@ if TYPE_CHECKING:
 
 
 class Ground:
-    """A service that is started anew with every client, on one storage or on each node in turn."""
+    """A service that is started anew with every client, on one storage or on each node in turn.
 
-    def __init__(self, url: str, *storages: str) -> None:
+    With `shared`, there is a service on each node, and they share the requests.
+    """
+
+    def __init__(self, url: str, *storages: str, shared: bool = False) -> None:
         self._url = url
         self._storages = deque(storages)
+        self._shared = shared
         self._service = contextlib.AsyncExitStack()
 
     async def make(self, clock: Clock) -> Store:
         """A client's store; whatever ran before has ended."""
         await self.end()
         self._storages.rotate()
-        for storage in self._storages:
+        for number, storage in enumerate(self._storages, start=1):
             behind = await self._service.enter_async_context(
                 holdfast.open(storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
             )
+            if self._shared or number == len(self._storages):
+                await self._serve(behind)
+        # No test moves the clock by as much, which would end a call at the very deadline.
+        store = holdfast.open(f"{self._url}?timeout=47", clock=clock, writer="embedded")
+        await store.start()
+        return store
+
+    async def _serve(self, behind: Store) -> None:
         connection = Connection()
         await connection.reach(self._url)
         self._service.push_async_callback(connection.close)
         service = NatsService(behind, connection, Settings())
         await service.start()
         self._service.push_async_callback(service.stop)
-        # No test moves the clock by as much, which would end a call at the very deadline.
-        store = holdfast.open(f"{self._url}?timeout=47", clock=clock, writer="embedded")
-        await store.start()
-        return store
 
     async def end(self) -> None:
         """Stop the service and close its store."""
@@ -63,9 +71,9 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def ground(bus: str, *storages: str) -> AsyncIterator[MakeStore]:
+async def ground(bus: str, *storages: str, shared: bool = False) -> AsyncIterator[MakeStore]:
     """Makes stores of clients for the length of a block."""
-    of = Ground(bus, *storages)
+    of = Ground(bus, *storages, shared=shared)
     yield of.make
     await of.end()
 

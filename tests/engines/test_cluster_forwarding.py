@@ -69,6 +69,14 @@ async def test_a_node_that_writes_takes_the_writes_of_others(nodes: Nodes) -> No
     assert not shard_of(other).leads
 
 
+async def test_a_number_that_no_message_holds_is_added_where_it_was_asked_for(nodes: Nodes) -> None:
+    """An increment of more than 64 bits can't be forwarded, so the node that was called does it."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    assert (await other.kv("trivia").incr("key", 10**30)).value == 10**30 + 1
+
+
 async def test_a_quota_holds_for_forwarded_writes(nodes: Nodes) -> None:
     """A forwarded write over a quota is refused as it would be on the node that writes."""
     one, other = await nodes.open(1), await nodes.open(2)

@@ -16,6 +16,8 @@ import time
 import holdfast
 
 COUNTERS = 64
+WRITES = 2
+"""The number of writes of one increment: the counter, and a key that stands for it."""
 WORKERS = 16
 
 
@@ -24,7 +26,7 @@ class Load:
 
     def __init__(self, places: list[str], rate: int) -> None:
         self._places = places
-        self._pause = WORKERS / rate
+        self._pause = WORKERS * WRITES / rate
         self._place = 0
         self._stack = contextlib.AsyncExitStack()
         self._store: holdfast.Store | None = None

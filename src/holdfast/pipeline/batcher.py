@@ -183,6 +183,14 @@ class Batcher:
         self.hand_over(command, partial(_resolve, future))
         return future
 
+    def submit_first(self, command: Command) -> asyncio.Future[Result]:
+        """Submit a read that takes effect before all pending commands of its namespace."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            raise Unavailable("the store is closed")
+        self._lane(command.namespace).waiting.appendleft(PendingCommand(command, partial(_resolve, future)))
+        return future
+
     def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
         """Submit a command. `tell` is called with its result or the error that refused it.
 

@@ -219,13 +219,19 @@ class Groups:
         return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
     async def _swept(self, namespace: str, excess: int) -> Swept:
-        """Sweep a namespace for its quota. If that fails, the quota's refusal stands."""
+        """Sweep a namespace for its quota. If that fails, the quota's refusal stands.
+
+        Another process may have made the room in between, so a sweep that finds nothing decides nothing then.
+        """
         try:
             try:
-                return await self._sweep(namespace, excess)
+                swept = await self._sweep(namespace, excess)
             except Unsettled:
                 with await self._settle():
-                    return await self._sweep(namespace, excess)
+                    swept = await self._sweep(namespace, excess)
+            if self._engine.capabilities.multi_process:
+                swept = msgspec.structs.replace(swept, freed=True)
+            return swept
         except HoldfastError as error:
             _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
             return Swept(journal=[], freed=False)

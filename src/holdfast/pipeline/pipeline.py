@@ -21,8 +21,9 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
+    from holdfast.commands import Result
     from holdfast.engine import (
         Due,
         Filter,
@@ -62,10 +63,8 @@ class Pipeline(Entrance):
         """
         self._rates.admit(namespace)
         if self._batcher.writing(namespace, key):
-            result = await self.execute(Get(namespace=namespace, key=key))
-            assert isinstance(result, Got)
-            now = self.now()
-            return (result.row if result.row is not None and result.row.alive(now) else None), now
+            row = await self._row_of(self.execute(Get(namespace=namespace, key=key)))
+            return row, self.now()
         now = self._clock.now()
         address = Address(namespace, KV_SPACE, key)
         seen = self._reading().glance([address], now)
@@ -80,6 +79,26 @@ class Pipeline(Entrance):
             if self._gets % GETS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return seen[0], now
+
+    def get_first(self, namespace: str, key: str) -> Awaitable[Row | None]:
+        """Get the row of an entry as it is before the pending writes of its key, which came after this.
+
+        Args:
+            namespace: The namespace's full name.
+            key: The entry's key, in full.
+
+        Returns:
+            The row to come, or None if there is none or it has expired.
+
+        Raises:
+            Unavailable: The store is closed.
+        """
+        return self._row_of(self._batcher.submit_first(Get(namespace=namespace, key=key)))
+
+    async def _row_of(self, found: Awaitable[Result]) -> Row | None:
+        result = await found
+        assert isinstance(result, Got)
+        return result.row if result.row is not None and result.row.alive(self.now()) else None
 
     def peek(self, namespace: str, key: str) -> tuple[Row | None, int] | Later:
         """Get the row of an entry as `get_at` does, from a thread other than the event loop's.

@@ -1,25 +1,30 @@
 """The gets of a turn: one lookup answers all of them.
 
 Law: gets do not see the writes of their turn, which have not started. A get of a key with a pending write
-waits for that write, so it is not taken here.
+waits for that write, so it is not taken here. Where the storage has to be waited for, such as at a node of a
+cluster that does not hold the lease, a get is answered as a task, before the writes of its turn.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.edges.calls import keys
 from holdfast.engine import Later
-from holdfast.errors import Busy, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.verbs.fields import required
 from holdfast.wire.replies import row_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.edges.intake.lines import Request
     from holdfast.edges.nats.replies import Answers
     from holdfast.handles.kv import KV
+    from holdfast.rows import Row
     from holdfast.store import Store
+
+GET: Final = keys.VERBS["get"]
 
 
 class Gets:
@@ -28,10 +33,12 @@ class Gets:
     Args:
         store: The store that they read.
         answers: Sends the replies.
-        later: Answers a get as a task.
+        later: Answers a request as a task, with the fields that a call returns.
     """
 
-    def __init__(self, store: Store, answers: Answers, later: Callable[[Request, KV], None]) -> None:
+    def __init__(
+        self, store: Store, answers: Answers, later: Callable[[Request, Awaitable[Any]], None]
+    ) -> None:
         self._store = store
         self._answers = answers
         self._later = later
@@ -60,7 +67,8 @@ class Gets:
                 finish(request, error)
             return
         if isinstance(rows, Later):
-            self._postpone(gets)
+            for request, kv in gets:
+                self._later(request, self._waited(request, kv))
             return
         # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
         # the server and the clients a wake-up.
@@ -76,10 +84,15 @@ class Gets:
         finally:
             self._answers.patient = False
 
-    def _postpone(self, gets: list[tuple[Request, KV]]) -> None:
-        """Retry gets as tasks when the file is locked; refuse those that would wait for a later write."""
-        for request, kv in gets:
-            if self._store.writing(kv.namespace, request.key):
-                self._answers.finish(request, Busy("the storage is locked at the moment", retry_after=0.1))
-            else:
-                self._later(request, kv)
+    def _waited(self, request: Request, kv: KV) -> Awaitable[Any]:
+        """Return the call that answers a get once the storage does.
+
+        A write of the key that is pending by now came after the get, which takes its place before it.
+        """
+        if self._store.writing(kv.namespace, request.key):
+            return self._shown(request.key, self._store.get_first(kv.namespace, request.key))
+        answer: Awaitable[Any] = GET.answer(kv, {"key": request.key})
+        return answer
+
+    async def _shown(self, key: str, found: Awaitable[Row | None]) -> Any:
+        return row_fields(key, await found)

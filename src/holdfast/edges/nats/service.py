@@ -16,11 +16,11 @@ import logging
 import time
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.edges.calls import FAMILIES, keys
+from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.deadlines import deadline_of
 from holdfast.edges.intake.large import LONG, starting
@@ -30,13 +30,12 @@ from holdfast.edges.intake.slow import KEPT
 from holdfast.edges.nats.callers import Callers
 from holdfast.edges.nats.discovery import Micro
 from holdfast.edges.nats.draining import answered, drain, flush
-from holdfast.edges.nats.gets import Gets
+from holdfast.edges.nats.gets import GET, Gets
 from holdfast.edges.nats.replies import Answers
 from holdfast.edges.nats.reply_guard import reply_guard
 from holdfast.edges.nats.subscriptions import Listening
 from holdfast.edges.nats.users import user_of
 from holdfast.errors import Busy, HoldfastError, InvalidSubject
-from holdfast.handles.kv import KV
 from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.service")
 
 
-GET: Final = keys.VERBS["get"]
 """The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
 
 
@@ -341,11 +339,11 @@ class NatsService:
         finally:
             self._done(request)
 
-    def _get_later(self, request: Request, kv: KV) -> None:
+    def _get_later(self, request: Request, call: Any) -> None:
         """Answer a get as a task."""
         self.under_way += 1
         self._intake.adopt(request)
-        self._spawn(request, GET.answer(kv, {"key": request.key}))
+        self._spawn(request, call)
 
     def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
         """Run a call on tables as a task: every call looks something up, and some take long."""

@@ -158,7 +158,10 @@ class Forwarding:
         if not self._shard.lease.shared or not forwarded.can_carry(commands):
             return None
         name = secrets.token_hex(8)
-        data = forwarded.group_as_bytes(name, self._shard.replica.at.seq, commands)
+        try:
+            data = forwarded.group_as_bytes(name, self._shard.replica.at.seq, commands)
+        except OverflowError:  # a number that the format does not hold
+            return None
         if len(data) > self._connection.max_payload - HEADROOM:
             return None
         sent = self._sent[name] = SentGroup()
