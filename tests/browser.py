@@ -89,17 +89,21 @@ class Window:
         """Wait until the page shows the data it has asked for."""
         await self.page.wait_for_selector("main[aria-busy=false], main.plain")
 
-    async def obstacles(self, *, contrast: bool = False) -> list[str]:
+    async def obstacles(self, *, contrast: bool = False, within: str = "html") -> list[str]:
         """Return what axe-core finds that keeps people with disabilities from using the page.
 
         Args:
             contrast: Whether to look at the contrast of texts alone.
+            within: The selector of the part to look at.
         """
-        await self.page.evaluate(AXE.read_text())
+        if not await self.page.evaluate("'axe' in window"):
+            await self.page.evaluate(AXE.read_text())
         options: dict[str, Any] = {"resultTypes": ["violations"]}
         if contrast:
             options["runOnly"] = ["color-contrast"]
-        found: dict[str, Any] = await self.page.evaluate("(options) => axe.run(options)", options)
+        found: dict[str, Any] = await self.page.evaluate(
+            "([part, options]) => axe.run(part, options)", [within, options]
+        )
         return [
             f"{one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]}"
             for one in found["violations"]

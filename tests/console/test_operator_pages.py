@@ -281,9 +281,11 @@ async def test_a_large_value_would_be_refused(here: Served) -> None:
     """A trial measures values as the rule does."""
     await here.store.set_policy("kv/trivia", {"max_value_bytes": 200_000})
     await here.store.kv("trivia").set("large", "x" * 100_000)
+    for asked in ("max_value_bytes=65536&trash=false", "trash=false"):
+        found = await page(here, f"/ui/policies/kv/trivia?try=1&{asked}")
+        [finding] = found["trial"]["findings"]
+        assert (finding["field"], finding["examples"]) == ("max_value_bytes", ["large"])
     found = await page(here, "/ui/policies/kv/trivia?try=1&max_value_bytes=65536&trash=false")
-    [finding] = found["trial"]["findings"]
-    assert (finding["field"], finding["examples"]) == ("max_value_bytes", ["large"])
     assert found["trial"]["policy"] == {"max_value_bytes": 65_536, "trash": False}
 
 
@@ -363,6 +365,30 @@ async def test_an_audited_namespace_that_is_nearly_full(here: Served) -> None:
     await here.store.set_policy("kv/full", {"audit": True, "quota_bytes": held})
     [matter] = [one for one in (await page(here, "/"))["attention"] if one["kind"] == "quota"]
     assert "100%" in matter["text"]
+
+
+async def test_every_list_is_filtered_by_its_address(here: Served) -> None:
+    """The JSON of a list has what the filter in its address leaves, as the page does."""
+    await _arcade(here)
+    for plugin in ("trivia", "other"):
+        await here.store.kv(plugin).set("a", 1)
+        await here.store.blobs(plugin).put("x", b"1")
+        await here.store.tokens().create(plugin=plugin)
+    await here.store.set_policy("kv/other", {"quota_keys": 9})
+    left = {
+        "/ui/kv?filter=KV/TRI": ("namespaces", "namespace", ["kv/trivia"]),
+        "/ui/policies?filter=kv/tri": ("namespaces", "namespace", ["kv/trivia"]),
+        "/ui/policies?filter=quota": ("namespaces", "namespace", ["kv/other"]),
+        "/ui/tokens?filter=oth": ("tokens", "plugin", ["other"]),
+        "/ui/tables?filter=cad": ("plugins", "plugin", ["arcade"]),
+        "/ui/tables?filter=none": ("plugins", "plugin", []),
+        "/ui/tables/arcade?filter=sco": ("tables", "table", ["scores"]),
+        "/ui/blobs?filter=tri": ("plugins", "plugin", ["trivia"]),
+        "/ui/settings?filter=http_port": ("settings", "setting", ["http_port"]),
+        "/ui/settings?given=1": ("settings", "setting", ["slow_ms"]),
+    }
+    for path, (rows, name, wanted) in left.items():
+        assert [one[name] for one in (await page(here, path))[rows]] == wanted, path
 
 
 def test_the_reference_has_every_page() -> None:

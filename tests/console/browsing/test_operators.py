@@ -227,7 +227,9 @@ async def test_settings_are_filtered(enter: Enter) -> None:
     """Words and a switch find settings, each with its source."""
     page = await (await enter()).open("/ui/settings")
     await page.get_by_label("only those that were set").check()
+    await page.wait_for_url("**/ui/settings?given=1")
     await expect(page.locator("tbody tr")).to_have_count(1)
     assert "HOLDFAST_SLOW_MS" in await page.locator("tbody").inner_text()
     await page.get_by_label("Filter").fill("no such words")
     await page.get_by_text("No setting matches.").wait_for()
+    assert page.url.endswith("/ui/settings?given=1&filter=no+such+words")

@@ -46,6 +46,17 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
     {"size": NARROW, "theme": "dark"},
     {"size": WIDE, "theme": "light"},
 )
+LISTS: Final = frozenset(PAGES) - {"entry", "item", "blob", "policy", "login", "overview"}
+"""The pages that are lists, which the keyboard goes through."""
+DIALOGS: Final = (
+    ("/ui/kv/trivia/player:ada", ("Edit", "Expiry", "Copy as…", "Delete")),
+    ("/ui/kv/trivia?prefix=question:", ("New entry", "Delete below question:")),
+    ("/ui/inbox", ("Look", "Drop")),
+    ("/ui/tokens", ("Revoke",)),
+    ("/ui/blobs/media/logo.png", ("Reveal the content",)),
+    ("/ui/tables/arcade", ("? Keys",)),
+)
+"""Pages with the buttons that open a dialog."""
 WHOLE: Final = bool(os.environ.get("HOLDFAST_SOAK"))
 """Whether all rules are checked in every look, and not only contrast in the second one."""
 
@@ -72,7 +83,36 @@ async def _usable(windows: list[Window], path: str) -> None:
         assert window.faults == []
 
 
+async def _goes_through(window: Window) -> None:
+    """Assert that `/` goes to a filter, and that `j` and `k` go from row to row."""
+    page = window.page
+    await page.keyboard.press("/")
+    assert await page.evaluate("document.activeElement.hasAttribute('data-filter')")
+    await page.evaluate("document.activeElement.blur()")
+    for key in "jjk":
+        await page.keyboard.press(key)
+    first = "document.activeElement === document.querySelector('[data-row]')"
+    assert await page.evaluate(first)
+
+
 @pytest.mark.parametrize("name", PAGES)
 async def test_a_page_has_no_obstacle(looks: list[Window], name: str) -> None:
-    """axe-core finds nothing serious or critical, and no page scrolls sideways."""
+    """axe-core finds nothing serious or critical, no page scrolls sideways, and keys go through lists."""
     await _usable(looks, PAGES[name])
+    if name in LISTS:
+        await _goes_through(looks[-1])
+
+
+async def test_dialogs_have_no_obstacle(looks: list[Window]) -> None:
+    """axe-core finds nothing serious or critical in any dialog, and Escape closes it."""
+    if not AXE.exists():
+        pytest.skip(NO_AXE)
+    for window in looks if WHOLE else looks[-1:]:
+        for path, buttons in DIALOGS:
+            page = await window.open(path)
+            for name in buttons:
+                await page.get_by_role("button", name=name).first.click()
+                await page.locator("dialog[open]").wait_for()
+                assert await window.obstacles(within="dialog[open]") == [], name
+                await page.keyboard.press("Escape")
+                await page.locator("dialog[open]").wait_for(state="detached")

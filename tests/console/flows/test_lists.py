@@ -39,6 +39,9 @@ async def test_the_keyboard_alone(service: Served, look: Look) -> None:
     await page.keyboard.press("g")
     await page.keyboard.press("o")
     await expect(page.locator("h1")).to_have_text("Overview")
+    await page.keyboard.press("/")
+    await page.wait_for_url("**/ui/kv")
+    await expect(page.get_by_label("Filter")).to_be_focused()
 
 
 async def test_deleting_below_a_prefix(service: Served, look: Look) -> None:

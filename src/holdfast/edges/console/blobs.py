@@ -30,8 +30,11 @@ async def blob_plugins(visit: Visit) -> dict[str, Any]:
     shown = ("keys", "kept_bytes", "changed_at")
     return {
         "plugins": [
-            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}} for one in found
-        ]
+            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}}
+            for one in found
+            if visit.fits(owner_of(one["namespace"]))
+        ],
+        "filter": visit.filter,
     }
 
 

@@ -53,11 +53,19 @@ async def namespaces(visit: Visit) -> dict[str, Any]:
         token = visit.token
         assert token is not None
         families = ("kv", "table", "blob") if token.plugin else ("semantic",)
-        names = [f"{family}/{token.owner}" for family in families]
-        return {"namespaces": [{"namespace": name, "href": href(name)} for name in names], "cursor": None}
-    listed = await visit.operators("namespaces", limit=1_024, cursor=visit.query.get("cursor") or None)
-    found = [measured(one) | {"href": href(one["namespace"])} for one in listed["namespaces"]]
-    return {"namespaces": found, "cursor": listed["cursor"]}
+        names = [name for family in families if visit.fits(name := f"{family}/{token.owner}")]
+        own = [{"namespace": name, "href": href(name)} for name in names]
+        return {"namespaces": own, "cursor": None, "filter": visit.filter}
+    found: list[dict[str, Any]] = []
+    cursor = visit.query.get("cursor") or None
+    for _ in range(FILTERED_STEPS):
+        listed = await visit.operators("namespaces", limit=1_024, cursor=cursor)
+        cursor = listed["cursor"]
+        found += [one for one in listed["namespaces"] if visit.fits(one["namespace"])]
+        if cursor is None or len(found) >= PAGE:
+            break
+    shown = [measured(one) | {"href": href(one["namespace"])} for one in found]
+    return {"namespaces": shown, "cursor": cursor, "filter": visit.filter}
 
 
 async def browse(visit: Visit) -> dict[str, Any]:

@@ -50,19 +50,29 @@ FIELDS: Final = {
 }
 """The fields of a policy: their kind, their label and what they are for."""
 CHOICES: Final = {"reveal": REVEALS}
+GROUPS: Final = {
+    "Size and rate": ("quota_keys", "quota_bytes", "max_value_bytes", "rate_limit"),
+    "Time to live": ("ttl_default", "ttl_min", "ttl_max", "ttl_required"),
+    "What is kept, and who sees it": (
+        *("trash", "trash_retention", "journal_retention", "audit", "audit_retention", "reveal"),
+    ),
+}
+"""The groups of the form, and the fields of each."""
+_GROUP_OF: Final = {name: group for group, names in GROUPS.items() for name in names}
 Broken = dict[str, list[str]]
 """The keys that break a rule, by the field of the policy."""
 
 
 async def policies(visit: Visit) -> dict[str, Any]:
-    """Return the namespaces with the policy of each."""
+    """Return the namespaces with the policy of each; the filter is a part of a name or of a field."""
     found = await held(visit, *FAMILIES)
     rows = []
     for one in found:
         policy = (await visit.operators("policy", namespace=one["namespace"]))["policy"]
         asked = {name: said for name, said in policy.items() if said is not None}
-        rows.append({"namespace": one["namespace"], "keys": one["keys"], "policy": asked})
-    return {"namespaces": rows}
+        if visit.fits(one["namespace"], *asked):
+            rows.append({"namespace": one["namespace"], "keys": one["keys"], "policy": asked})
+    return {"namespaces": rows, "filter": visit.filter}
 
 
 async def policy(visit: Visit) -> dict[str, Any]:
@@ -75,7 +85,10 @@ async def policy(visit: Visit) -> dict[str, Any]:
         "defaults": stats["defaults"],
         "holds": {name: stats[name] for name in ("keys", "bytes", "kept_bytes", "parts", "changed_at")},
         "fields": [
-            {"name": name, "kind": kind, "label": label, "help": help, "choices": CHOICES.get(name)}
+            {
+                **{"name": name, "group": _GROUP_OF[name], "kind": kind, "label": label, "help": help},
+                "choices": CHOICES.get(name),
+            }
             for name, (kind, label, help) in FIELDS.items()
         ],
     }
@@ -111,7 +124,7 @@ async def _trial(visit: Visit, namespace: str, tried: Policy, stats: dict[str, A
     findings = _of_quotas(tried, stats)
     looked, complete = 0, True
     broken: Broken = {}
-    rule = _rules(tried)
+    rule = _rules(tried, stats["policy"].get("max_value_bytes") or 0)
     if rule and family_of(namespace) in LISTED:
         looked, complete = await _look(visit, namespace, rule, broken)
     findings += [
@@ -144,11 +157,15 @@ _TEXTS: Final = {
 }
 
 
-def _rules(tried: Policy) -> dict[str, Callable[[dict[str, Any]], bool]]:
-    """Return, by field, the function that says whether an entry breaks a policy."""
+def _rules(tried: Policy, largest: int) -> dict[str, Callable[[dict[str, Any]], bool]]:
+    """Return, by field, the function that says whether an entry breaks a policy.
+
+    Values of up to `largest` bytes are allowed today. A policy that does not say how large they may be allows
+    fewer.
+    """
     found: dict[str, Callable[[dict[str, Any]], bool]] = {}
-    if tried.max_value_bytes is not None:
-        most = tried.max_value_bytes
+    most = tried.max_value_bytes or rules.MAX_VALUE_BYTES
+    if tried.max_value_bytes is not None or largest > most:
         found["max_value_bytes"] = lambda entry: len(msgspec.json.encode(entry["value"])) > most
     if tried.ttl_required and tried.ttl_default is None:
         found["ttl_required"] = lambda entry: entry["expires_at"] is None

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 
 async def settings(visit: Visit) -> dict[str, Any]:
-    """Return every setting with its value, its source and what it is for."""
+    """Return every setting with its value, its source and what it is for.
+
+    The filter is a part of a name or of its help; `given=1` leaves out what has its default.
+    """
     if not visit.allows("admin", "", "stats"):
         raise PermissionDenied("only operators see the settings of the service")
-    return {"settings": list(visit.parts.settings)}
+    given = visit.query.get("given") == "1"
+    fitting = [
+        one
+        for one in visit.parts.settings
+        if visit.fits(one["setting"], one["help"]) and not (given and one["source"] == "default")
+    ]
+    return {"settings": fitting, "filter": visit.filter, "given": given}

@@ -32,19 +32,24 @@ async def table_plugins(visit: Visit) -> dict[str, Any]:
     shown = ("keys", "kept_bytes", "changed_at")
     return {
         "plugins": [
-            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}} for one in found
-        ]
+            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}}
+            for one in found
+            if visit.fits(owner_of(one["namespace"]))
+        ],
+        "filter": visit.filter,
     }
 
 
 async def tables(visit: Visit) -> dict[str, Any]:
     """Return the tables of a plugin, described."""
     plugin = visit.path["plugin"]
-    names = (await visit.call("table", plugin, "list_tables"))["tables"]
+    listed = (await visit.call("table", plugin, "list_tables"))["tables"]
+    names = [name for name in listed if visit.fits(name)]
     described = [
         await visit.call("table", plugin, "describe_table", table=name) for name in names[:MOST_TABLES]
     ]
-    return {"plugin": plugin, "tables": described, "more": len(names) > MOST_TABLES}
+    more = len(names) > MOST_TABLES
+    return {"plugin": plugin, "tables": described, "more": more, "filter": visit.filter}
 
 
 async def table(visit: Visit) -> dict[str, Any]:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 async def tokens(visit: Visit) -> dict[str, Any]:
     """Return all valid tokens, and the verbs of each family."""
     found = await visit.operators("tokens")
-    return {"tokens": found["tokens"], "count": found["count"], "verbs": _verbs()}
+    fitting = [one for one in found["tokens"] if visit.fits(*_words(one))]
+    return {"tokens": fitting, "count": found["count"], "filter": visit.filter, "verbs": _verbs()}
+
+
+def _words(token: dict[str, Any]) -> list[str]:
+    """Return what a filter finds a token by."""
+    owner = token.get("plugin") or f"{token.get('tenant') or ''}/{token.get('project') or ''}"
+    return [token["id"], "operators" if token.get("operator") else owner]
 
 
 def _verbs() -> dict[str, list[dict[str, Any]]]:

@@ -50,6 +50,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
         hour: The figures of the last hour.
         instances: The instances of the service.
         settings: The settings in force, each with its source.
+        prefix: What the service's subjects on NATS begin with.
     """
 
     health: Health
@@ -57,6 +58,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
     hour: Hour
     instances: Instances
     settings: tuple[dict[str, Any], ...] = ()
+    prefix: str = "db"
 
 
 class Visit:
@@ -148,6 +150,16 @@ class Visit:
             user="" if self.token is None else f"{TOKEN_SIGN}{self.token.id}",
             back=back,
         )
+
+    @property
+    def filter(self) -> str:
+        """The part of a name that a list is narrowed to; empty for all of it."""
+        return self.query.get("filter", "")
+
+    def fits(self, *texts: str) -> bool:
+        """Return whether one of these texts contains the filter, whatever the case."""
+        part = self.filter.lower()
+        return any(part in text.lower() for text in texts)
 
     def number(self, name: str, *, default: int, most: int) -> int:
         """Return a parameter of the query that is a number.

@@ -89,7 +89,8 @@ function App() {
   useKeyboard(go, () => setHelp(true));
 
   const { doc, module, error, href } = state;
-  const title = module?.title ? module.title(doc, href) : "";
+  const lost = error?.status === 404 && !doc;
+  const title = lost ? "Not found" : module?.title ? module.title(doc, href) : "";
   useEffect(() => {
     document.title = title ? `${title} · Holdfast` : "Holdfast";
   }, [title]);
@@ -98,7 +99,7 @@ function App() {
   const Shown = module?.default;
   const plain = module?.plain;
   const inside = html`
-    ${error && html`<${Problem} error=${error} retry=${() => load(here())} />`}
+    ${error && html`<${Problem} error=${error} retry=${lost ? null : () => load(here())} />`}
     ${Shown && html`<${Shown} key=${doc?.page} doc=${doc} href=${href} go=${go} reload=${reload} />`}
     ${!Shown && !error && html`<p class="muted loading">Loading…</p>`}
   `;
@@ -113,7 +114,7 @@ function App() {
 
 const SHORT = { o: "/", b: "/ui/kv", l: "/ui/live", i: "/ui/inbox" };
 
-/** Keys that work everywhere: / j k Enter ? t, and g with a letter. Rows are links in [data-row]. */
+/** Keys that work everywhere: / j k Enter ? t, and g with a letter. Rows are what has [data-row]. */
 function useKeyboard(go, help) {
   useEffect(() => {
     let leader = 0;
@@ -130,7 +131,7 @@ function useKeyboard(go, help) {
       } else if (event.key === "g") leader = Date.now();
       else if (event.key === "/") {
         event.preventDefault();
-        document.querySelector("[data-filter]")?.focus();
+        find(go);
       } else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
       else if (event.key === "?") help();
       else if (event.key === "t") switchTheme();
@@ -138,6 +139,12 @@ function useKeyboard(go, help) {
     document.addEventListener("keydown", pressed);
     return () => document.removeEventListener("keydown", pressed);
   }, []);
+}
+
+/** Go to the filter of the page, or to that of all namespaces if the page has none. */
+async function find(go) {
+  if (!document.querySelector("[data-filter]")) await go("/ui/kv");
+  document.querySelector("[data-filter]")?.focus();
 }
 
 function move(step) {

@@ -3,7 +3,7 @@
 import { html, useRef, useState } from "../vendor/preact.js";
 import { Choose, Filters, More, Rows } from "../parts/acting.js";
 import { number, time } from "../parts/format.js";
-import { call } from "../parts/net.js";
+import { call, page } from "../parts/net.js";
 import { announce, Copy, Empty, Problem, Section, Tag, When } from "../parts/ui.js";
 
 export const title = (doc) => (doc?.namespace ? `Audit of ${doc.namespace}` : "Audit");
@@ -25,9 +25,11 @@ function Verify({ namespace }) {
     stopped.current = false;
     let part = { number: 0, signature: "", complete: false };
     try {
+      const newest = await page(`/ui/audit?namespace=${encodeURIComponent(namespace)}`);
+      const total = newest.records[0]?.number ?? 0;
       while (!part.complete && part.broken_at == null && !stopped.current) {
         part = await call("admin", "", "audit_verify", { namespace, after: part.number, anchor: part.signature });
-        setState({ phase: "busy", part });
+        setState({ phase: "busy", part, total });
       }
     } catch (error) {
       setState({ phase: "failed", error });
@@ -37,11 +39,12 @@ function Verify({ namespace }) {
     setState({ phase, part });
     announce(phase === "whole" ? "The audit is whole" : phase === "broken" ? "The audit is not whole" : "Stopped");
   }
-  const { phase, part, error } = state;
+  const { phase, part, total, error } = state;
   const anchor = part ? `${part.number}:${part.signature}` : "";
   return html`<${Section} id="verify" title="Verify" aside=${html`<span class="muted">every signature, from the first record on</span>`}>
     ${phase === "idle" && html`<p class="muted">Checks that no record was changed, removed or inserted since it was signed.</p>`}
-    ${phase === "busy" && html`<p role="status">${number(part.number)} records are whole so far…</p>`}
+    ${phase === "busy" && html`<p role="status">${number(part.number)} of ${number(Math.max(total, part.number))} records are whole so far…</p>
+      <progress max=${Math.max(total, part.number)} value=${part.number} aria-label="Verified records"></progress>`}
     ${phase === "stopped" && html`<p>Stopped after ${number(part.number)} records, which are whole.</p>`}
     ${phase === "failed" && html`<${Problem} error=${error} />`}
     ${phase === "broken" &&
@@ -70,12 +73,12 @@ function Record({ record, now }) {
       <td class="num">${number(record.number)}</td>
       <td><${When} at=${record.at} now=${now} /></td>
       <td><${Tag} tone=${TONES[record.op]}>${record.op}<//></td>
-      <td class="key">${record.key}</td>
+      <td class="key lead">${record.key}</td>
       <td class="num">${record.version_before ?? "–"} → ${record.version}</td>
       <td class="key">${record.writer}</td>
       <td>${record.purpose || html`<span class="muted">–</span>`}</td>
       <td class="buttons">
-        <button type="button" class="quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        <button type="button" class="quiet" data-row aria-expanded=${open} onClick=${() => setOpen(!open)}>
           ${open ? "Less" : "More"}<span class="unseen"> about record ${record.number}</span>
         </button>
       </td>

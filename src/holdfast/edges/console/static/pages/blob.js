@@ -51,7 +51,7 @@ export default function Blob({ doc: masked, href }) {
     <${Section} id="facts" title="Blob">
       <dl class="facts">
         <div><dt>Type</dt><dd>${blob.content_type}</dd></div>
-        <div><dt>Size</dt><dd>${bytes(blob.size)} <span class="muted">(${number(blob.size)} bytes)</span></dd></div>
+        <div><dt>Size</dt><dd>${bytes(blob.size)}${blob.size >= 1000 && html` <span class="muted">(${number(blob.size)} bytes)</span>`}</dd></div>
         <div><dt>Checksum</dt><dd class="key">${blob.checksum} <${Copy} text=${blob.checksum} /></dd></div>
         <div><dt>Version</dt><dd>${number(blob.version)}</dd></div>
         <div><dt>Writer</dt><dd class="key">${blob.last_writer}</dd></div>
@@ -62,6 +62,7 @@ export default function Blob({ doc: masked, href }) {
       </dl>
     <//>
     <${Section} id="content" title="Content">
+      ${!doc.revealed && html`<p class="muted">The content is hidden: ${bytes(blob.size)} of ${blob.content_type}.</p>`}
       ${doc.revealed ? html`<${Content} doc=${doc} />` : html`<${Reveal} policy=${doc.reveal} href=${href} onShow=${setShown} what="content" />`}
     <//>
   `;

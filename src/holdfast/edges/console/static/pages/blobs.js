@@ -9,28 +9,28 @@ import { Countdown, Empty, Section, When } from "../parts/ui.js";
 export const title = (doc) => (doc?.plugin ? `Blobs of ${doc.plugin}` : "Blobs");
 export const crumbs = (doc) => (doc?.plugin ? [["Blobs", "/ui/blobs"]] : null);
 
-function All({ doc }) {
-  if (!doc.plugins.length) {
+function All({ doc, href, go }) {
+  if (!doc.plugins.length && !doc.filter) {
     return html`<${Empty} title="There are no blobs">
       <code>holdfast blob put logo.png ./logo.png --plugin demo</code> stores a first one.
     <//>`;
   }
-  return html`<${Plugins} doc=${doc} path="/ui/blobs" counted="Blobs" />`;
+  return html`<${Plugins} doc=${doc} path="/ui/blobs" counted="Blobs" href=${href} go=${go} />`;
 }
 
 export default function Blobs({ doc, href, go }) {
-  if (!doc.plugin) return html`<${All} doc=${doc} />`;
+  if (!doc.plugin) return html`<${All} doc=${doc} href=${href} go=${go} />`;
   return html`
     <${Filters} fields=${[["prefix", "Name begins with", ""]]} values=${doc} href=${href} go=${go} reset=${{ cursor: null }} />
     <${Section} id="blobs" title="Blobs">
-      ${!doc.blobs.length && html`<p class="muted">No blob matches.</p>`}
+      ${!doc.blobs.length && html`<p class="muted">${doc.prefix ? "No blob matches." : "This plugin has no blob."}</p>`}
       ${doc.blobs.length > 0 &&
       html`<${Rows}><table>
         <thead><tr><th>Name</th><th>Type</th><th class="num">Size</th><th>Writer</th><th>Changed</th><th>Expires</th></tr></thead>
         <tbody>
           ${doc.blobs.map(
             (one) => html`<tr key=${one.name}>
-              <td class="key"><a data-row href=${entryHref("blobs", doc.plugin, one.name)}>${one.name}</a></td>
+              <td class="key lead"><a data-row href=${entryHref("blobs", doc.plugin, one.name)}>${one.name}</a></td>
               <td>${one.content_type}</td>
               <td class="num">${bytes(one.size)}</td>
               <td class="key">${one.last_writer}</td>

@@ -1,10 +1,10 @@
 // The keys of a namespace: a tree of their parts, and a list that stays smooth with a million of them.
 
-import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, useCallback, useEffect, useState } from "../vendor/preact.js";
 import { PrefixDelete } from "../parts/prefix.js";
 import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
-import { announce, Empty, Problem, Section, Tag } from "../parts/ui.js";
+import { announce, Empty, Problem, Section, Tag, useTyped } from "../parts/ui.js";
 import { NewEntry } from "../parts/edit.js";
 import { VirtualList } from "../parts/virtual.js";
 
@@ -74,8 +74,6 @@ export default function Browse({ doc, href, go, reload }) {
   const [looked, setLooked] = useState(doc.looked);
   const [failed, setFailed] = useState(null);
   const [dialog, setDialog] = useState(null);
-  const [filter, setFilter] = useState(doc.filter);
-  const timer = useRef();
 
   useEffect(() => {
     setRows(doc.rows);
@@ -84,7 +82,6 @@ export default function Browse({ doc, href, go, reload }) {
     setFailed(null);
     announce(`${doc.rows.length}${doc.cursor ? " or more" : ""} keys`, { quiet: true });
   }, [doc]);
-  useEffect(() => setFilter(doc.filter), [doc.filter, doc.namespace]);
 
   const more = useCallback(async () => {
     try {
@@ -97,12 +94,8 @@ export default function Browse({ doc, href, go, reload }) {
     }
   }, [href, cursor]);
 
-  const typed = (event) => {
-    const text = event.target.value;
-    setFilter(text);
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true }), 200);
-  };
+  const find = (text) => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true });
+  const [filter, typed] = useTyped(doc.filter, find);
   const sorted = (event) => go(withQuery(href, { sort: event.target.value === "key" ? null : event.target.value, cursor: null }), { replace: true });
   const filtering = Boolean(doc.filter);
   const automatic = cursor && !filtering ? more : null;

@@ -21,8 +21,11 @@ function Key({ namespace, name }) {
   const [family, owner] = split(namespace);
   const linked = family === "kv" || family === "semantic";
   return html`<span class="where muted">${namespace}</span>
-    ${linked ? html`<a data-row class="key" href=${entryHref(family, owner, name)}>${name}</a>` : html`<span class="key">${name}</span>`}`;
+    ${linked ? html`<a data-row class="key" href=${entryHref(family, owner, name)}>${name}</a>` : html`<span class="key" data-row tabindex="-1">${name}</span>`}`;
 }
+
+/** What a button in a row is about, for those who do not see the row. */
+const Of = ({ name }) => html`<span class="unseen"> ${name}</span>`;
 
 function Part({ id, title, part, none, head, row, aside }) {
   const count = html`<${Tag} tone=${part.rows.length && id === "letters" ? "bad" : ""}>${number(part.rows.length)}${part.more ? "+" : ""}<//>`;
@@ -89,16 +92,16 @@ function Letters({ part, now, reload }) {
       none="No write was given up."
       head=${["Key", "Verb", "Refused with", "#Attempts", "Writer", "When", ""]}
       row=${(letter) => html`<tr key=${letter.namespace + letter.number}>
-        <td><${Key} namespace=${letter.namespace} name=${letter.key} /></td>
+        <td class="lead"><${Key} namespace=${letter.namespace} name=${letter.key} /></td>
         <td><code>${letter.verb}</code></td>
         <td><div><code>${letter.error_code}</code> <span class="block muted">${letter.message}</span></div></td>
         <td class="num">${number(letter.attempts)}</td>
         <td class="key">${letter.writer}</td>
         <td><${When} at=${letter.at} now=${now} /></td>
         <td class="buttons">
-          <button type="button" class="quiet" onClick=${() => setLooked(letter)}>Look</button>
-          <button type="button" disabled=${busy} onClick=${() => retry(letter)}>Retry</button>
-          <button type="button" class="danger" onClick=${() => (clear(), setDropped(letter))}>Drop</button>
+          <button type="button" class="quiet" onClick=${() => setLooked(letter)}>Look<${Of} name=${letter.key} /></button>
+          <button type="button" disabled=${busy} onClick=${() => retry(letter)}>Retry<${Of} name=${letter.key} /></button>
+          <button type="button" class="danger" onClick=${() => (clear(), setDropped(letter))}>Drop<${Of} name=${letter.key} /></button>
         </td>
       </tr>`}
     />
@@ -128,13 +131,13 @@ function Trash({ part, now, reload }) {
       none="Nothing was removed that can be restored."
       head=${["Key", "Removed", "By", "Purpose", "When", "Purged", ""]}
       row=${(row) => html`<tr key=${row.namespace + row.key}>
-        <td><span class="where muted">${row.namespace}</span><span class="key">${row.key}</span></td>
+        <td class="lead"><${Key} namespace=${row.namespace} name=${row.key} /></td>
         <td><${Tag} tone=${row.op === "deleted" ? "bad" : ""}>${row.op}<//></td>
         <td class="key">${row.by}</td>
         <td>${row.purpose || html`<span class="muted">–</span>`}</td>
         <td><${When} at=${row.at} now=${now} /></td>
         <td><${Countdown} at=${row.purged_at} skew=${now - Date.now()} /></td>
-        <td class="buttons"><button type="button" disabled=${busy} onClick=${() => restore(row)}>Restore</button></td>
+        <td class="buttons"><button type="button" disabled=${busy} onClick=${() => restore(row)}>Restore<${Of} name=${row.key} /></button></td>
       </tr>`}
     />
   `;
@@ -147,7 +150,7 @@ const Locks = ({ part, now }) => html`<${Part}
   none="No lock is held."
   head=${["Lock", "Holder", "#Token", "#Waiters", "Since", "Lease ends"]}
   row=${(lock) => html`<tr key=${lock.namespace + lock.key}>
-    <td><${Key} namespace=${lock.namespace} name=${lock.key} /></td>
+    <td class="lead"><${Key} namespace=${lock.namespace} name=${lock.key} /></td>
     <td class="key">${lock.holder}</td>
     <td class="num">${number(lock.token)}</td>
     <td class="num">${number(lock.waiters)}</td>
@@ -163,7 +166,7 @@ const Expiring = ({ part, now }) => html`<${Part}
   none="No entry expires in this time."
   head=${["Key", "Purpose", "Writer", "#Version", "Expires"]}
   row=${(row) => html`<tr key=${row.namespace + row.key}>
-    <td><${Key} namespace=${row.namespace} name=${row.key} /></td>
+    <td class="lead"><${Key} namespace=${row.namespace} name=${row.key} /></td>
     <td>${row.purpose || html`<span class="muted">–</span>`}</td>
     <td class="key">${row.last_writer}</td>
     <td class="num">${number(row.version)}</td>
@@ -177,8 +180,8 @@ const Slow = ({ part, now }) => html`<${Part}
   part=${part}
   none="No request was slow since the start."
   head=${["Verb", "Caller", "Key", "#Took", "Result", "When"]}
-  row=${(one) => html`<tr key=${one.number}>
-    <td><code>${one.verb}</code></td>
+  row=${(one) => html`<tr key=${one.number} data-row tabindex="-1">
+    <td class="lead"><code>${one.verb}</code></td>
     <td class="key">${one.plugin}</td>
     <td class="key">${one.key || "–"}</td>
     <td class="num">${number(Math.round(one.milliseconds))} ms</td>
@@ -193,7 +196,7 @@ export default function Inbox({ doc, href, go, reload }) {
   const shared = { now: doc.now, reload };
   return html`
     <div class="row filters">
-      <${Choose} label="Namespace" name="namespace" value=${doc.namespace} options=${names} href=${href} go=${go} />
+      <${Choose} label="Namespace" name="namespace" value=${doc.namespace} options=${names} href=${href} go=${go} first />
       <${Choose} label="Expires within" name="within" value=${doc.within === 3600 ? "" : String(doc.within)} options=${SPANS} href=${href} go=${go} />
     </div>
     <${Letters} part=${doc.letters} ...${shared} />

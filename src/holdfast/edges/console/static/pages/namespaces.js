@@ -1,22 +1,16 @@
 // All namespaces, with a filter.
 
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
+import { Find, More } from "../parts/acting.js";
 import { bytes, number } from "../parts/format.js";
 import { Empty, Section, Tag, When } from "../parts/ui.js";
 
 export const title = () => "Browse";
 
-export default function Namespaces({ doc, href }) {
-  const [filter, setFilter] = useState("");
-  const rows = doc.namespaces.filter((one) => one.namespace.includes(filter));
-  const next = doc.cursor && `/ui/kv?cursor=${encodeURIComponent(doc.cursor)}`;
+export default function Namespaces({ doc, href, go }) {
+  const rows = doc.namespaces;
   return html`
-    <div class="row">
-      <div class="grow">
-        <label for="filter">Filter</label>
-        <input id="filter" data-filter type="search" placeholder="part of a name   /" value=${filter} onInput=${(event) => setFilter(event.target.value)} />
-      </div>
-    </div>
+    <${Find} hint="part of a name" href=${href} go=${go} />
     <${Section} title="Namespaces" id="all" aside=${html`<span class="muted">${number(rows.length)} shown</span>`}>
       ${rows.length
         ? html`<div class="scroll"><table>
@@ -35,10 +29,10 @@ export default function Namespaces({ doc, href }) {
               )}
             </tbody>
           </table></div>`
-        : html`<${Empty} title=${filter ? "No name contains that" : "There are no namespaces yet"}>
+        : html`<${Empty} title=${doc.filter ? "No name contains that" : "There are no namespaces yet"}>
             A namespace begins with its first entry.
           <//>`}
-      ${next && html`<p><a href=${next}>Next page</a></p>`}
+      <${More} href=${href} next=${doc.cursor} />
     <//>
   `;
 }

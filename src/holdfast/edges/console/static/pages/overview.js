@@ -31,10 +31,10 @@ function Charts({ hour, now }) {
     <${Chart} ...${shared} title="Requests / s" lines=${[rate]} show=${perSecond} value=${perSecond(rate(last))} />
     <${Chart}
       ...${shared}
-      title="p99 and p50"
+      title="p50, p99"
       lines=${[(one) => one.p99, (one) => one.p50]}
       show=${seconds}
-      value=${last.p99 == null ? "–" : `≤ ${seconds(last.p99)}`}
+      value=${last.p99 == null ? "–" : `≤ ${seconds(last.p50)}, ${seconds(last.p99)}`}
     />
     <${Chart}
       ...${shared}
@@ -82,9 +82,9 @@ function Attention({ matters }) {
 
 function Quota({ one }) {
   const share = one.quota_bytes ? one.kept_bytes / one.quota_bytes : null;
-  if (share == null) return html`<span class="muted">no quota</span>`;
+  if (share == null) return html`<span class="muted share">no quota</span>`;
   const label = `${Math.round(share * 100)} % of ${bytes(one.quota_bytes)}`;
-  return html`<${Meter} share=${share} label=${label} /> <span class="muted">${label}</span>`;
+  return html`<span class="share"><${Meter} share=${share} label=${label} /><span class="muted">${label}</span></span>`;
 }
 
 function Namespaces({ rows, now }) {
@@ -105,7 +105,7 @@ function Namespaces({ rows, now }) {
           </td>
           <td class="num">${number(one.keys)}</td>
           <td class="num">${bytes(one.kept_bytes)}</td>
-          <td class="quota"><${Quota} one=${one} /></td>
+          <td><${Quota} one=${one} /></td>
           <td><${When} at=${one.changed_at} now=${now} /></td>
         </tr>`;
       })}

@@ -18,7 +18,10 @@ function readable(field, said) {
   return "";
 }
 
-function Field({ field, value, fallback, onInput, wrong }) {
+const worded = (said) => ({ true: "yes", false: "no", "": "default" })[said] || said;
+
+/** A field. `now` is what the policy in force says. */
+function Field({ field, value, now, fallback, onInput, wrong }) {
   const id = `policy-${field.name}`;
   const about = `${id}-help`;
   const shared = { id, name: field.name, "aria-describedby": about, "aria-invalid": wrong ? "true" : null };
@@ -26,18 +29,19 @@ function Field({ field, value, fallback, onInput, wrong }) {
   const control = choices
     ? html`<select ...${shared} onChange=${onInput}>
         <option value="" selected=${value === ""}>default</option>
-        ${choices.map((one) => html`<option key=${one} value=${one} selected=${value === one}>${{ true: "yes", false: "no" }[one] || one}</option>`)}
+        ${choices.map((one) => html`<option key=${one} value=${one} selected=${value === one}>${worded(one)}</option>`)}
       </select>`
     : html`<input ...${shared} inputmode="numeric" pattern="[0-9]*" value=${value} onInput=${onInput} autocomplete="off" placeholder=${fallback == null ? "not set" : `default ${number(fallback)}`} />`;
   const hint = readable(field, value);
-  return html`<div class="field">
+  const changed = value !== now;
+  return html`<div class=${changed ? "field changed" : "field"}>
     <label for=${id}>${field.label}${UNITS[field.kind] ? html` <span class="muted">(${UNITS[field.kind]})</span>` : ""}</label>
     ${control}
-    <p id=${about} class="muted hint">${field.help}${hint && html` <strong>= ${hint}</strong>`}</p>
+    <p id=${about} class="muted hint">${field.help}${hint && html` <strong>= ${hint}</strong>`}${changed && html` <strong class="now">now: ${now === "" ? "not set" : readable(field, now) || worded(now)}</strong>`}</p>
   </div>`;
 }
 
-function Trial({ trial }) {
+function Trial({ trial, label }) {
   if (trial.problem) return html`<p class="problem" role="alert">${trial.problem}</p>`;
   const scope = trial.looked
     ? `${trial.complete ? "All" : "The first"} ${number(trial.looked)} entries were looked at.`
@@ -48,7 +52,7 @@ function Trial({ trial }) {
     html`<ul class="matters">
       ${trial.findings.map(
         (one) => html`<li key=${one.field}>
-          <${Tag} tone="warn">${one.field}<//>
+          <${Tag} tone="warn">${label(one.field)}<//>
           <span><strong>${one.field === "quota_bytes" ? bytes(one.count) : number(one.count)}</strong> ${one.text}
             ${one.examples.length > 0 && html`<span class="muted">, such as </span>${one.examples.map((key) => html`<code key=${key}>${key}</code> `)}`}
           </span>
@@ -66,6 +70,7 @@ export default function PolicyPage({ doc, href, go }) {
   const [values, setValues] = useState(tried);
   const [run, error, busy] = useAction();
   const changed = doc.fields.some(({ name }) => values[name] !== start[name]);
+  const label = (name) => doc.fields.find((field) => field.name === name).label;
   const set = (name) => (event) => setValues({ ...values, [name]: event.target.value });
   const path = new URL(href, location.href).pathname;
   const tryIt = (event) => {
@@ -87,21 +92,29 @@ export default function PolicyPage({ doc, href, go }) {
     go(path, { replace: true });
   };
   const defaults = doc.defaults || {};
+  const groups = [...new Set(doc.fields.map((field) => field.group))];
   return html`
     <${Section}
       id="holds"
       title=${doc.trial ? "What this policy would refuse today" : "Today"}
       aside=${html`<span class="muted">${number(doc.holds.keys)} keys, ${bytes(doc.holds.kept_bytes)} kept</span>`}
     >
-      ${doc.trial ? html`<${Trial} trial=${doc.trial} />` : html`<p class="muted">Change a field and try it: nothing is set before you say so.</p>`}
+      ${doc.trial ? html`<${Trial} trial=${doc.trial} label=${label} />` : html`<p class="muted">Change a field and try it: nothing is set before you say so.</p>`}
     <//>
     <form onSubmit=${tryIt}>
       <${Section} id="fields" title="Policy">
-        <div class="fields">
-          ${doc.fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} fallback=${defaults[field.name]} onInput=${set(field.name)} wrong=${doc.trial?.field === field.name} />`)}
-        </div>
+        ${groups.map(
+          (group) => html`<fieldset key=${group}>
+            <legend>${group}</legend>
+            <div class="fields">
+              ${doc.fields
+                .filter((field) => field.group === group)
+                .map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} now=${start[field.name]} fallback=${defaults[field.name]} onInput=${set(field.name)} wrong=${doc.trial?.field === field.name} />`)}
+            </div>
+          </fieldset>`,
+        )}
         ${error && html`<${Problem} error=${error} />`}
-        <div class="actions">
+        <div class="actions foot">
           <button type="submit">Try it</button>
           ${doc.trial && html`<button type="button" onClick=${again}>Start again</button>`}
           <button type="button" class="primary" disabled=${busy || !changed} onClick=${save}>Set the policy</button>

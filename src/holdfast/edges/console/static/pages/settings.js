@@ -1,7 +1,8 @@
 // The settings in force, and where each came from.
 
-import { html, useState } from "../vendor/preact.js";
-import { Rows } from "../parts/acting.js";
+import { html } from "../vendor/preact.js";
+import { Find, Rows } from "../parts/acting.js";
+import { withQuery } from "../parts/format.js";
 import { Section, Tag } from "../parts/ui.js";
 
 export const title = () => "Settings";
@@ -15,20 +16,13 @@ function shown(value) {
 /** A text in which backquotes mark code. */
 const Words = ({ text }) => text.split("`").map((part, position) => (position % 2 ? html`<code>${part}</code>` : part));
 
-export default function Settings({ doc }) {
-  const [words, setWords] = useState("");
-  const [given, setGiven] = useState(false);
-  const fits = (one) =>
-    (!given || one.source !== "default") && `${one.setting} ${one.help}`.toLowerCase().includes(words.toLowerCase());
-  const rows = doc.settings.filter(fits);
+export default function Settings({ doc, href, go }) {
+  const rows = doc.settings;
+  const given = (event) => go(withQuery(href, { given: event.target.checked ? "1" : null }), { replace: true, quiet: true });
   return html`
-    <div class="row filters" role="search">
-      <div class="grow">
-        <label for="filter-settings">Filter</label>
-        <input id="filter-settings" data-filter value=${words} onInput=${(event) => setWords(event.target.value)} placeholder="name or words" />
-      </div>
-      <label class="check"><input type="checkbox" checked=${given} onChange=${(event) => setGiven(event.target.checked)} /> only those that were set</label>
-    </div>
+    <${Find} hint="name or words" href=${href} go=${go}>
+      <label class="check"><input type="checkbox" checked=${doc.given} onChange=${given} /> only those that were set</label>
+    <//>
     <${Section} id="settings" title="Settings" aside=${html`<span class="muted">read at the start; credentials are masked</span>`}>
       ${!rows.length && html`<p class="muted">No setting matches.</p>`}
       ${rows.length > 0 &&
@@ -36,8 +30,8 @@ export default function Settings({ doc }) {
         <thead><tr><th>Setting</th><th>Value</th><th>Comes from</th></tr></thead>
         <tbody>
           ${rows.map(
-            (one) => html`<tr key=${one.setting}>
-              <td><div><span class="key">${one.setting}</span> <span class="block muted hint"><${Words} text=${one.help} /></span></div></td>
+            (one) => html`<tr key=${one.setting} data-row tabindex="-1">
+              <td class="lead"><div><span class="key">${one.setting}</span> <span class="block muted hint"><${Words} text=${one.help} /></span></div></td>
               <td class="key">${shown(one.value)}</td>
               <td>${one.source === "default" ? html`<span class="muted">default</span>` : html`<${Tag} tone="good">${one.source}<//>`}</td>
             </tr>`,

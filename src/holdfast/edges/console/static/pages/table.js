@@ -30,7 +30,7 @@ function columns(items) {
 
 const Masked = ({ held }) =>
   held
-    ? html`<span><span class="dots" title=${`${held.kind}, ${bytes(held.bytes)}`}>••••</span> <span class="muted hint">${held.kind}</span></span>`
+    ? html`<span><span class="dots" aria-hidden="true" title=${`${held.kind}, ${bytes(held.bytes)}`}>••••</span><span class="unseen">hidden</span> <span class="muted hint">${held.kind}</span></span>`
     : html`<span class="muted">–</span>`;
 
 function Grid({ doc }) {
@@ -48,11 +48,11 @@ function Grid({ doc }) {
         ${items.map(
           (item) => html`<tr key=${itemHref(doc, item)}>
             ${keys.map(
-              (name, position) => html`<td class="key" key=${name}>
+              (name, position) => html`<td class=${position === 0 ? "key lead" : "key"} key=${name}>
                 ${position === 0 ? html`<a data-row href=${itemHref(doc, item)}>${String(item.key[name])}</a>` : String(item.key[name])}
               </td>`,
             )}
-            ${shown.map((name) => html`<td key=${`a-${name}`}><${Masked} held=${item.attributes[name]} /></td>`)}
+            ${shown.map((name) => html`<td class="minor" key=${`a-${name}`}><${Masked} held=${item.attributes[name]} /></td>`)}
             <td class="num">${item.version}</td>
             <td><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></td>
           </tr>`,
@@ -84,7 +84,7 @@ export default function Table({ doc, href, go }) {
       title="Items"
       aside=${html`<span class="muted">values are masked; open an item to reveal it</span>`}
     >
-      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${asked.index && !asked.value ? "Give the value to look up in the index." : "No item matches."}</p>`}
+      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${asked.index && !asked.value ? "Give the value to look up in the index." : Object.keys(asked).length ? "No item matches." : "The table is empty."}</p>`}
       <${More} href=${href} next=${doc.cursor} />
     <//>
     <${Section} id="about" title="About this table">

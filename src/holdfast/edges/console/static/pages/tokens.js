@@ -1,7 +1,7 @@
 // Tokens: make one, see those that are valid, and revoke one.
 
 import { html, useState } from "../vendor/preact.js";
-import { Confirm, Rows, useAction } from "../parts/acting.js";
+import { Confirm, Find, Rows, useAction } from "../parts/acting.js";
 import { number } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Copy, Countdown, Empty, Problem, Section, Tag, When } from "../parts/ui.js";
@@ -97,7 +97,7 @@ function Verbs({ verbs }) {
   return html`<details><summary>${number(verbs.length)} verbs</summary>${verbs.join(", ")}</details>`;
 }
 
-export default function Tokens({ doc, reload }) {
+export default function Tokens({ doc, href, go, reload }) {
   const [doomed, setDoomed] = useState(null);
   const [run, error, busy, clear] = useAction();
   const revoke = async () => {
@@ -108,15 +108,17 @@ export default function Tokens({ doc, reload }) {
   };
   return html`
     <${Make} verbs=${doc.verbs} reload=${reload} />
-    <${Section} id="tokens" title="Valid tokens" aside=${html`<${Tag}>${number(doc.count)}<//>`}>
-      ${!doc.tokens.length && html`<${Empty} title="There are no tokens">Without one, only processes of this machine are let in, and only in open mode.<//>`}
+    <${Find} hint="part of an id, a plugin or a project" href=${href} go=${go} />
+    <${Section} id="tokens" title="Valid tokens" aside=${html`<${Tag}>${number(doc.tokens.length)}<//>`}>
+      ${!doc.tokens.length && doc.filter && html`<p class="muted">No token matches.</p>`}
+      ${!doc.tokens.length && !doc.filter && html`<${Empty} title="There are no tokens">Without one, only processes of this machine are let in, and only in open mode.<//>`}
       ${doc.tokens.length > 0 &&
       html`<${Rows}><table>
         <thead><tr><th>Id</th><th>For</th><th>Allows</th><th>Made</th><th>Expires</th><th><span class="unseen">Revoke</span></th></tr></thead>
         <tbody>
           ${doc.tokens.map(
-            (token) => html`<tr key=${token.id}>
-              <td class="key">${token.id}${doc.caller.id === token.id && html` <${Tag} tone="good">yours<//>`}</td>
+            (token) => html`<tr key=${token.id} data-row tabindex="-1">
+              <td class="key lead">${token.id}${doc.caller.id === token.id && html` <${Tag} tone="good">yours<//>`}</td>
               <td class="key">${token.operator ? html`<${Tag} tone="warn">operators<//>` : owner(token)}</td>
               <td><${Verbs} verbs=${token.verbs} /></td>
               <td><${When} at=${token.created_at} now=${doc.now} /></td>

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { withQuery } from "./format.js";
 import { page } from "./net.js";
-import { announce, Dialog, Problem } from "./ui.js";
+import { announce, Dialog, Problem, useTyped } from "./ui.js";
 
 /** Run calls one at a time. Returns the function that runs one, what was refused, and whether one is under way. */
 export function useAction() {
@@ -35,12 +35,26 @@ export function Confirm({ title, action, error, busy, onYes, onClose, children }
   <//>`;
 }
 
-/** A choice that is kept in the address. `options` are pairs of value and label. */
-export function Choose({ label, name, value, options, href, go, reset = {} }) {
+/** A filter of a list, kept in the address as one types. */
+export function Find({ label = "Filter", hint, href, go, children }) {
+  const said = new URL(href, location.href).searchParams.get("filter") || "";
+  const send = (text) => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true });
+  const [text, typed] = useTyped(said, send);
+  return html`<div class="row filters" role="search">
+    <div class="grow">
+      <label for="find">${label}</label>
+      <input id="find" data-filter type="search" placeholder=${`${hint}   /`} value=${text} onInput=${typed} spellcheck="false" autocomplete="off" />
+    </div>
+    ${children}
+  </div>`;
+}
+
+/** A choice that is kept in the address. `options` are pairs of value and label; `first` takes the key /. */
+export function Choose({ label, name, value, options, href, go, reset = {}, first }) {
   const chosen = (event) => go(withQuery(href, { ...reset, [name]: event.target.value }));
   return html`<div>
     <label for=${`choose-${name}`}>${label}</label>
-    <select id=${`choose-${name}`} onChange=${chosen}>
+    <select id=${`choose-${name}`} data-filter=${first ? "" : null} onChange=${chosen}>
       ${options.map(([said, shown]) => html`<option key=${said} value=${said} selected=${said === (value ?? "")}>${shown}</option>`)}
     </select>
   </div>`;
@@ -117,7 +131,7 @@ export function Rows({ children }) {
   const box = useRef();
   useEffect(() => {
     for (const table of box.current.querySelectorAll("table")) {
-      const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+      const names = [...table.tHead.rows[0].cells].map((cell) => cell.firstChild?.textContent.trim() ?? "");
       for (const row of table.tBodies[0].rows) {
         [...row.cells].forEach((cell, position) => {
           cell.dataset.label = cell.colSpan > 1 ? "" : names[position];

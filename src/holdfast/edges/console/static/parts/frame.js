@@ -1,6 +1,6 @@
 // The frame of every page: the rail of pages, the bar with the visitor, and the help.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useState } from "../vendor/preact.js";
 import { post } from "./net.js";
 import { Dialog } from "./ui.js";
 
@@ -19,7 +19,7 @@ export const RAIL = [
 ];
 
 const KEYS = [
-  ["/", "Go to the filter"],
+  ["/", "Go to the filter, or to Browse"],
   ["j, k", "Next, previous row"],
   ["Enter", "Open the row"],
   ["Esc", "Close a dialog, leave a field"],
@@ -52,13 +52,18 @@ export function switchTheme() {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem("holdfast-theme", theme);
   }
-  return theme;
+  dispatchEvent(new Event("holdfast-theme"));
 }
 
 function Theme() {
   const [theme, setTheme] = useState(chosenTheme());
+  useEffect(() => {
+    const switched = () => setTheme(chosenTheme());
+    addEventListener("holdfast-theme", switched);
+    return () => removeEventListener("holdfast-theme", switched);
+  }, []);
   const words = { auto: "◐ System", light: "☀ Light", dark: "☾ Dark" };
-  return html`<button type="button" class="quiet" onClick=${() => setTheme(switchTheme())} title="Colours (t)">
+  return html`<button type="button" class="quiet" onClick=${switchTheme} title="Colours (t)">
     ${words[theme]}
   </button>`;
 }
@@ -71,14 +76,19 @@ function Visitor({ caller }) {
     </span>`;
   }
   const limits = caller.verbs ? `, ${caller.verbs.length} verbs` : "";
+  return html`<span class="visitor" title=${caller.verbs ? caller.verbs.join(", ") : "every verb"}>
+    <span class="dot"></span>${caller.owner}${limits}
+  </span>`;
+}
+
+/** What a visitor sets for oneself: the session and the colours. In a narrow window it is in the menu. */
+function Own({ caller }) {
   const leave = async () => {
     await post("/ui/logout", {});
     location.assign("/ui/login");
   };
-  return html`<span class="visitor" title=${caller.verbs ? caller.verbs.join(", ") : "every verb"}>
-      <span class="dot"></span>${caller.owner}${limits}
-    </span>
-    ${html`<button type="button" class="quiet" onClick=${leave}>Log out</button>`}`;
+  const session = caller && caller.kind !== "open";
+  return html`${session && html`<button type="button" class="quiet" onClick=${leave}>Log out</button>`}<${Theme} />`;
 }
 
 export function Frame({ doc, title, crumbs, busy, onHelp, children }) {
@@ -101,6 +111,7 @@ export function Frame({ doc, title, crumbs, busy, onHelp, children }) {
       </ul>
       <div class="rail-foot">
         ${doc && html`<span class="muted">v${doc.version}</span>`}
+        <span class="own"><${Own} caller=${doc && doc.caller} /></span>
         <button type="button" class="quiet" onClick=${onHelp} title="Keyboard (?)">? Keys</button>
       </div>
     </nav>
@@ -111,11 +122,11 @@ export function Frame({ doc, title, crumbs, busy, onHelp, children }) {
           html`<p class="crumbs">
             ${crumbs.map(([name, href]) => html`<span key=${href}><a href=${href}>${name}</a> / </span>`)}
           </p>`}
-          <h1 tabindex="-1">${title}</h1>
+          <h1 tabindex="-1" title=${title}>${title}</h1>
         </div>
         <div class="bar-end">
           <${Visitor} caller=${doc && doc.caller} />
-          <${Theme} />
+          <span class="own"><${Own} caller=${doc && doc.caller} /></span>
         </div>
         <div class=${busy ? "progress busy" : "progress"} aria-hidden="true"></div>
       </header>

@@ -1,14 +1,16 @@
 // The plugins that have tables or blobs, as a list that leads to each of them.
 
 import { html } from "../vendor/preact.js";
-import { Rows } from "./acting.js";
+import { Find } from "./acting.js";
 import { bytes, number } from "./format.js";
-import { Section, When } from "./ui.js";
+import { Empty, Section, When } from "./ui.js";
 
 /** The plugins of a page. `path` is the address below which each has its page, and `counted` names what they keep. */
-export function Plugins({ doc, path, counted }) {
-  return html`<${Section} id="plugins" title="Plugins">
-    <${Rows}><table>
+export function Plugins({ doc, path, counted, href, go }) {
+  if (!doc.plugins.length) return html`<${Find} hint="part of a name" href=${href} go=${go} /><${Empty} title="No plugin matches">Try another part of a name.<//>`;
+  return html`<${Find} hint="part of a name" href=${href} go=${go} />
+    <${Section} id="plugins" title="Plugins">
+    <div class="scroll"><table>
       <thead><tr><th>Plugin</th><th class="num">${counted}</th><th class="num">Kept</th><th>Changed</th></tr></thead>
       <tbody>
         ${doc.plugins.map(
@@ -20,6 +22,6 @@ export function Plugins({ doc, path, counted }) {
           </tr>`,
         )}
       </tbody>
-    </table><//>
+    </table></div>
   <//>`;
 }

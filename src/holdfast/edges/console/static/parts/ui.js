@@ -102,6 +102,25 @@ export function Dialog({ title, onClose, children, wide }) {
   </dialog>`;
 }
 
+/** A text that is sent a moment after one stops typing. What comes back never replaces what is being typed. */
+export function useTyped(said, send, wait = 200) {
+  const [text, setText] = useState(said);
+  const waiting = useRef(0);
+  useEffect(() => {
+    if (!waiting.current) setText(said);
+  }, [said]);
+  const typed = (event) => {
+    const now = event.target.value;
+    setText(now);
+    clearTimeout(waiting.current);
+    waiting.current = setTimeout(() => {
+      waiting.current = 0;
+      send(now);
+    }, wait);
+  };
+  return [text, typed];
+}
+
 /** Call a function now and then, while the page is visible. */
 export function useEvery(milliseconds, work) {
   const latest = useRef(work);
