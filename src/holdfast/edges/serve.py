@@ -135,7 +135,14 @@ async def _serve(
         settings = tuple(settings_in_force(config, sources))
         prefix = config.subject_prefixes[0]
         instances = Instances(health, metrics, store.survey().cluster, prefix=prefix)
-        parts = Instruments(health=health, metrics=metrics, hour=hour, instances=instances, settings=settings)
+        parts = Instruments(
+            health=health,
+            metrics=metrics,
+            hour=hour,
+            instances=instances,
+            settings=settings,
+            prefix=prefix,
+        )
         console = ConsoleDoor(guard, sessions, parts) if config.console else None
         if config.http_port:
             names = (config.http_host, *config.http_hosts)

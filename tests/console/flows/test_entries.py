@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import shlex
+import sys
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
+import nats as nats_client
 from playwright.async_api import expect
+
+from tests.browser import AXE
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -12,7 +19,7 @@ if TYPE_CHECKING:
     from tests.console.conftest import Look
     from tests.edges.http.ground import Served
 
-ALICE = {"name": "Alice", "city": "Basel", "tags": ["a", "b"], "note": "x" * 60}
+ALICE: Final = {"name": "Alice", "city": "Basel", "tags": ["a", "b"], "note": "x" * 60}
 
 
 async def reveal(page: Page) -> None:
@@ -64,6 +71,7 @@ async def test_two_people_edit_one_entry(service: Served, look: Look) -> None:
     entry = await kv.get("user")
     assert entry is not None
     assert entry.value == ALICE | {"city": "Bern"}
+    assert not AXE.exists() or await second.obstacles(within="dialog[open]") == []
     await second.page.get_by_role("button", name="Go on from theirs").click()
     field = second.page.get_by_label("Value as JSON")
     await field.fill((await field.input_value()).replace("Alice", "Alison"))
@@ -84,7 +92,8 @@ async def test_mine_and_theirs(service: Served, look: Look) -> None:
     await kv.set("n", 2)
     await page.get_by_role("button", name="Write over version 1").click()
     await page.get_by_role("button", name="Keep theirs").click()
-    await edit(page, "", "20")
+    await expect(page.locator(".json-number")).to_have_text("2")
+    await edit(page, "2", "20")
     await kv.set("n", 3)
     await page.get_by_role("button", name="Write over version 2").click()
     await kv.set("n", 4)
@@ -95,6 +104,29 @@ async def test_mine_and_theirs(service: Served, look: Look) -> None:
     entry = await kv.get("n")
     assert entry is not None
     assert (entry.value, entry.version) == (20, 5)
+
+
+async def test_a_conflict_reveals_nothing_by_itself(service: Served, look: Look) -> None:
+    """Theirs stays hidden from one who has revealed nothing, and a reveal in a conflict is recorded."""
+    await service.store.set_policy("kv/blind", {"audit": True})
+    kv = service.store.kv("blind")
+    await kv.set("user", 1)
+    page = (await look("/ui/kv/blind/user")).page
+    await edit(page, "", '"mine"')
+    await kv.set("user", "theirs-secret")
+    await page.get_by_role("button", name="Write over version 1").click()
+    told = page.locator(".conflict")
+    await expect(told).to_contain_text("Their value stays hidden")
+    await expect(told.get_by_label("Yours")).to_have_text('"mine"')
+    assert "theirs-secret" not in await page.content()
+    await page.get_by_role("button", name="Keep theirs").click()
+    await reveal(page)
+    await edit(page, "theirs", "mine")
+    await kv.set("user", "theirs-again")
+    await page.get_by_role("button", name="Write over version 2").click()
+    await expect(told).to_contain_text("theirs-again")
+    records = (await service.store.audit("kv/blind").log(op="revealed")).records
+    assert [one.spec_ref for one in records] == ["OPS-12", "OPS-12"]
 
 
 async def test_long_numbers_survive_an_edit(service: Served, look: Look) -> None:
@@ -134,12 +166,26 @@ async def test_expiry_delete_and_restore(service: Served, look: Look) -> None:
 
 
 async def test_copy_as(service: Served, look: Look) -> None:
-    """The request is shown for the command line, Python, curl and NATS, with the key quoted."""
-    await service.store.kv("copies").set("it's", 1)
-    page = (await look("/ui/kv/copies/it's")).page
+    """The request for the command line, Python, curl and NATS answers as it is, whatever the key."""
+    key = '-it\'s "é" $HOME \\'
+    await service.store.kv("copies").set(key, "the value")
+    page = (await look(f"/ui/kv/copies/{quote(key)}")).page
     await page.get_by_role("button", name="Copy as…").click()
-    ways = page.locator(".ways")
-    await expect(ways).to_contain_text("holdfast get 'it'\\''s' --plugin copies")
-    await expect(ways).to_contain_text('store.kv("copies").get("it\'s")')
-    await expect(ways).to_contain_text(f"{service.url}/v1/kv/copies:get")
-    await expect(ways).to_contain_text("nats request db.kv.copies.get")
+    texts = await page.locator(".ways pre").all_inner_texts()
+    cli, python, curl, nats = texts
+    for shell in (cli.replace("holdfast", f"{sys.executable} -m holdfast", 1), curl):
+        assert "the value" in await output("sh", "-c", shell)
+    assert "the value" in await output(sys.executable, "-c", python)
+    command, verb, subject, body = shlex.split(nats)
+    assert (command, verb) == ("nats", "request")
+    connection = await nats_client.connect(service.bus)
+    assert b"the value" in (await connection.request(subject, body.encode(), timeout=20)).data
+    await connection.close()
+
+
+async def output(*command: str) -> str:
+    """Run a program and return what it prints."""
+    ran = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    said, _ = await ran.communicate()
+    assert ran.returncode == 0, command
+    return said.decode()

@@ -42,6 +42,7 @@ async def entry(visit: Visit) -> dict[str, Any]:
         "key": key,
         "name": key.removeprefix(place.root),
         "entry": _shown(found, value=revealed),
+        "subject": f"{visit.parts.prefix}.{place.namespace.replace('/', '.')}.get",
         "history": await _history(visit, place, key),
         "trashed": await _trashed(visit, place, key, value=revealed and found["exists"]),
         "may": may(visit, place),

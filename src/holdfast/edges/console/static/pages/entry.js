@@ -18,25 +18,33 @@ export const crumbs = (doc) =>
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** The same request in other words. */
+/** The same request in other words, each of which runs as it is. A token is taken from the environment. */
 function ways(doc) {
-  const origin = location.origin;
+  const open = doc.caller.kind === "open";
+  const { origin } = location;
   const [tenant, project] = doc.owner.split("/");
   const semantic = doc.family === "semantic";
   const whose = semantic ? `--tenant ${tenant} --project ${project}` : `--plugin ${doc.owner}`;
-  const handle = semantic ? `store.semantic(${JSON.stringify(tenant)}, ${JSON.stringify(project)})` : `store.kv(${JSON.stringify(doc.owner)})`;
-  const subject = semantic ? `db.semantic.${tenant}.${project}.get` : `db.kv.${doc.owner}.get`;
-  const body = JSON.stringify({ key: doc.key });
+  const url = open ? origin : `"${origin}?token=$HOLDFAST_TOKEN"`;
+  const handle = semantic ? `semantic(${JSON.stringify(tenant)}, ${JSON.stringify(project)})` : `kv(${JSON.stringify(doc.owner)})`;
+  const body = quoted(JSON.stringify({ key: doc.key }));
   return [
-    ["CLI", `holdfast get ${quoted(doc.key)} ${whose}`],
-    ["Python", `entry = await ${handle}.get(${JSON.stringify(doc.key)})`],
-    ["curl", `curl -H 'Authorization: Bearer TOKEN' --json ${quoted(body)} ${origin}/v1/${doc.family}/${doc.owner}:get`],
-    ["NATS", `nats request ${subject} ${quoted(body)}`],
+    ["CLI", `holdfast get ${whose} --url ${url} -- ${quoted(doc.key)}`],
+    [
+      "Python",
+      `${open ? "" : "import os\n"}import holdfast.sync
+
+with holdfast.sync.open(${open ? JSON.stringify(origin) : `"${origin}?token=" + os.environ["HOLDFAST_TOKEN"]`}) as store:
+    print(store.${handle}.get(${JSON.stringify(doc.key)}))`,
+    ],
+    ["curl", `curl ${open ? "" : '-H "Authorization: Bearer $HOLDFAST_TOKEN" '}--json ${body} ${origin}/v1/${doc.family}/${doc.owner}:get`],
+    ["NATS", `nats request ${doc.subject} ${body}`],
   ];
 }
 
 function CopyAs({ doc, onClose }) {
   return html`<${Dialog} wide title="Copy as" onClose=${onClose}>
+    ${doc.caller.kind !== "open" && html`<p class="muted">Put your token into the variable <code>HOLDFAST_TOKEN</code> first.</p>`}
     <dl class="ways">
       ${ways(doc).map(([name, text]) => html`<div key=${name}><dt>${name} <${Copy} text=${text} /></dt><dd><pre class="value">${text}</pre></dd></div>`)}
     </dl>
@@ -47,6 +55,7 @@ function Facts({ doc, skew }) {
   const { entry } = doc;
   const meaning = entry.semantics || {};
   const rows = [
+    ["Key", html`<span class="key">${doc.name}</span> <${Copy} text=${doc.name} />`],
     ["Version", number(entry.version)],
     ["Written by", html`<span class="key">${entry.last_writer}</span>`],
     ["Purpose", meaning.purpose && html`<${Tag} tone="good">${meaning.purpose}<//>`],
@@ -118,11 +127,13 @@ export default function Entry({ doc, href, reload }) {
     setBefore(null);
   }, [doc.namespace, doc.key]);
 
+  const look = (why) => fetchPage(withQuery(href, { reveal: "1", why }));
+
   async function reveal(why) {
     setBusy(true);
     setError(null);
     try {
-      const found = await fetchPage(withQuery(href, { reveal: "1", why }));
+      const found = await look(why);
       if (shown) setBefore(shown);
       setShown(found.entry && { text: found.entry.text, version: found.entry.version, why, trashed: found.trashed?.text });
     } catch (refusal) {
@@ -131,13 +142,19 @@ export default function Entry({ doc, href, reload }) {
     setBusy(false);
   }
 
-  /** Show what was just written: the one who wrote it knows it. */
+  /** Show what was just written: the one who wrote it knows it. What another wrote is revealed again. */
   function edited(written) {
     if (written && shown) {
       setBefore(shown);
       setShown({ ...written, why: shown.why });
-    }
+    } else if (shown) reveal(shown.why);
     reload();
+  }
+
+  /** Edit what is there now: a value that was revealed before the last write is revealed again. */
+  async function edit() {
+    if (stale) await reveal(shown.why);
+    setDialog("edit");
   }
 
   const { entry } = doc;
@@ -147,7 +164,7 @@ export default function Entry({ doc, href, reload }) {
   const changed = before && shown && before.version !== shown.version;
   return html`
     <div class="actions top">
-      ${entry && may("set") && html`<button type="button" class="primary" onClick=${() => setDialog("edit")}>Edit</button>`}
+      ${entry && may("set") && html`<button type="button" class="primary" onClick=${edit}>Edit</button>`}
       ${entry && may("set_ttl") && html`<button type="button" onClick=${() => setDialog("ttl")}>Expiry</button>`}
       ${!entry && doc.trashed && may("restore") && html`<button type="button" class="primary" onClick=${() => setDialog("restore")}>Restore</button>`}
       <button type="button" onClick=${() => setDialog("copy")}>Copy as…</button>
@@ -182,7 +199,7 @@ export default function Entry({ doc, href, reload }) {
       <${Diff} before=${pretty(shown.trashed)} after=${pretty(shown.text)} label="From the trash to now" />
     <//>`}
     <${Section} title="History" id="history-card"><${History} doc=${doc} /><//>
-    ${dialog === "edit" && html`<${Edit} doc=${doc} text=${shown && !stale ? shown.text : null} onClose=${close} done=${edited} />`}
+    ${dialog === "edit" && html`<${Edit} doc=${doc} seen=${shown} look=${look} onClose=${close} done=${edited} />`}
     ${["ttl", "delete", "restore"].includes(dialog) && html`<${Step} doc=${doc} kind=${dialog} onClose=${close} done=${reload} />`}
     ${dialog === "copy" && html`<${CopyAs} doc=${doc} onClose=${close} />`}
   `;

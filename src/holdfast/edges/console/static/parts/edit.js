@@ -3,7 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { Diff } from "./diff.js";
 import { ago, time } from "./format.js";
-import { parsed, pretty, textOf } from "./json.js";
+import { parsed, pretty } from "./json.js";
 import { call, requestId, set } from "./net.js";
 import { announce, Dialog, Problem } from "./ui.js";
 
@@ -45,17 +45,20 @@ function Ttl({ choice, setChoice, keep }) {
   </div>`;
 }
 
-/** What another has written meanwhile, beside one's own text. */
+/** What another has written meanwhile, beside one's own text. Their value is null if it may not be shown. */
 function Conflict({ base, mine, current, now, choose }) {
-  const theirs = current && "value" in current ? pretty(textOf(current.value)) : null;
+  const theirs = current?.text == null ? null : pretty(current.text);
   return html`<div class="conflict" role="alert">
     <p>
       <strong>${current ? `Version ${current.version} was written by ${current.last_writer} ${ago(current.updated_at, now)}.` : "The entry was deleted meanwhile."}</strong>
       ${" "}Nothing of yours was written.
+      ${current && theirs == null && " Their value stays hidden: keep it and reveal it to see it."}
     </p>
+    ${theirs == null &&
+    html`<div><h3>Yours</h3><pre class="value" tabindex="0" role="region" aria-label="Yours">${mine}</pre></div>`}
     ${theirs != null &&
     html`<div class="sides">
-      <div><h3>What they changed</h3>${base == null ? html`<pre class="value">${theirs}</pre>` : html`<${Diff} before=${base} after=${theirs} label="What they changed" />`}</div>
+      <div><h3>What they changed</h3>${base == null ? html`<pre class="value" tabindex="0" role="region" aria-label="Theirs">${theirs}</pre>` : html`<${Diff} before=${base} after=${theirs} label="What they changed" />`}</div>
       <div><h3>Theirs to yours</h3><${Diff} before=${theirs} after=${mine} label="Theirs to yours" /></div>
     </div>`}
     <div class="actions">
@@ -66,11 +69,14 @@ function Conflict({ base, mine, current, now, choose }) {
   </div>`;
 }
 
-/** Edit a value. `text` is what was read, null if it was not revealed. */
-export function Edit({ doc, text, onClose, done }) {
-  const [base, setBase] = useState(text == null ? null : pretty(text));
+/**
+ * Edit a value. `seen` has the text and the reason of the reveal, and is null without one. `look` reveals again, so
+ * that the audit also has who saw the value of a conflict.
+ */
+export function Edit({ doc, seen, look, onClose, done }) {
+  const [base, setBase] = useState(seen && pretty(seen.text));
   const [mine, setMine] = useState(base ?? "");
-  const [version, setVersion] = useState(doc.entry.version);
+  const [version, setVersion] = useState(seen ? seen.version : doc.entry.version);
   const [ttl, setTtl] = useState("keep");
   const [other, setOther] = useState(undefined);
   const [error, setError] = useState(null);
@@ -89,10 +95,20 @@ export function Edit({ doc, text, onClose, done }) {
       onClose();
       done({ text: mine, version: stored.version });
     } catch (refusal) {
-      if (refusal.code === "VERSION_CONFLICT") setOther(met(refusal));
+      if (refusal.code === "VERSION_CONFLICT") setOther(await theirs(met(refusal)));
       else setError(refusal);
     }
     setBusy(false);
+  }
+
+  /** The entry that was met, with its value if the person has revealed the one before, or needs no reason. */
+  async function theirs(found) {
+    if (!found || (!seen && doc.reveal !== "open")) return found;
+    try {
+      return (await look(seen?.why)).entry;
+    } catch {
+      return found;
+    }
   }
 
   function choose(side) {
@@ -102,9 +118,8 @@ export function Edit({ doc, text, onClose, done }) {
       onClose();
       done(null);
     } else {
-      const theirs = pretty(textOf(other.value));
-      setBase(theirs);
-      setMine(theirs);
+      setBase(pretty(other.text));
+      setMine(pretty(other.text));
     }
     if (other) setVersion(other.version);
     setOther(undefined);

@@ -18,15 +18,6 @@ export function parsed(text) {
   });
 }
 
-/** The text of a value that `parsed` has made. */
-export function textOf(value) {
-  if (value instanceof Exact) return value.source;
-  if (Array.isArray(value)) return `[${value.map(textOf).join(",")}]`;
-  if (value === null || typeof value !== "object") return JSON.stringify(value);
-  const fields = Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}:${textOf(one)}`);
-  return `{${fields.join(",")}}`;
-}
-
 /** JSON text with line breaks and indents. Numbers stay as they are written, however long. */
 export function pretty(text) {
   let shown = "";
