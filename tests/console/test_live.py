@@ -36,6 +36,30 @@ async def test_every_change_comes_once(here: Served) -> None:
     assert (await page(here, f"/ui/live?since={second['since']}"))["changes"] == []
 
 
+async def test_a_new_namespace_is_seen_from_its_beginning(here: Served) -> None:
+    """All changes of a namespace come that was not there before, in parts if there are many."""
+    first = await page(here, "/ui/live")
+    await here.store.kv("new").set_many([{"key": f"k{number}", "value": 1} for number in range(700)])
+    second = await page(here, f"/ui/live?since={first['since']}")
+    third = await page(here, f"/ui/live?since={second['since']}")
+    seen = [one["key"] for found in (second, third) for one in found["changes"]]
+    assert seen == [f"k{number}" for number in range(700)]
+    assert (second["behind"], third["behind"]) == (True, False)
+
+
+async def test_a_filter_looks_further_back(here: Served) -> None:
+    """With a filter, older changes of the chosen namespace are shown too, and the others can be chosen."""
+    kv = here.store.kv("a")
+    await kv.set("gone", 1)
+    await kv.delete("gone")
+    await kv.set_many([{"key": f"k{number}", "value": 1} for number in range(60)])
+    await here.store.kv("b").set("x", 1)
+    found = await page(here, "/ui/live?namespace=kv/a&op=deleted")
+    assert [one["key"] for one in found["changes"]] == ["gone"]
+    assert found["namespaces"] == ["kv/a", "kv/b"]
+    assert len((await page(here, "/ui/live?namespace=kv/a"))["changes"]) == 20
+
+
 async def test_a_whole_second_is_no_later_than_its_milliseconds(bus: str, tmp_path: Path) -> None:
     """Lists by time are right for a time without a fraction, which is written in fewer characters."""
     clock = ManualClock(1_700_000_000_000)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 500
 """Number of changes of one namespace in an answer."""
+LATEST: Final = 20
+"""Number of changes of each namespace that a page begins with."""
 MOST_NAMESPACES: Final = 50
 """Number of namespaces that are read for one answer; the rest follow in the next."""
 
@@ -28,29 +30,37 @@ MOST_NAMESPACES: Final = 50
 async def live(visit: Visit) -> dict[str, Any]:
     """Return the changes after `since`, which has a version for each namespace: `kv/a:12,kv/b:7`.
 
-    Without `since` there are the latest changes of each namespace.
+    Without `since` there are the latest changes of each namespace, and with it all of a namespace that was
+    not there before. `behind` says that more changes are there already, for which a page asks at once.
     """
     heads = await _heads(visit)
-    since = _since(visit.query.get("since", ""))
+    asked = visit.query.get("since")
+    since = _since(asked) if asked else {name: max(0, head - _start(visit)) for name, head in heads.items()}
     changes: list[dict[str, Any]] = []
     gaps: list[str] = []
-    grown = [name for name, head in heads.items() if head != since.get(name)]
+    grown = [name for name, head in heads.items() if head != since.get(name, 0)]
     for name in grown[:MOST_NAMESPACES]:
-        after = since.get(name)
-        found = await _changes(visit, name, max(0, heads[name] - 20) if after is None else after)
-        if after is not None and found["gap"]:
+        found = await _changes(visit, name, since.get(name, 0))
+        if asked and found["gap"]:
             gaps.append(name)
         since[name] = found["next"]
-        changes += [{"namespace": name, **one} for one in found["changes"] if _fits(visit, one)]
+        fitting = [{"namespace": name, **one} for one in found["changes"] if _fits(visit, one)]
+        changes += fitting if asked else fitting[-LATEST:]
     changes.sort(key=lambda one: (instant(one["at"]), one["version"]))
     return {
         "changes": changes,
         "gaps": gaps,
-        "since": ",".join(f"{name}:{version}" for name, version in since.items() if name in heads),
-        "namespaces": sorted(heads),
+        "since": ",".join(f"{name}:{version}" for name, version in since.items() if name in heads) or ",",
+        "namespaces": sorted({*heads, *(await _others(visit))}),
         "filters": {name: visit.query.get(name, "") for name in ("namespace", "op", "writer", "prefix")},
-        "behind": len(grown) > MOST_NAMESPACES,
+        "behind": any(since.get(name, 0) < head for name, head in heads.items()),
     }
+
+
+def _start(visit: Visit) -> int:
+    """Return how many versions a page looks back at first. With a filter, few of them may fit."""
+    narrowed = visit.query.get("namespace") and any(visit.query.get(name) for name in ("op", "writer"))
+    return MOST if narrowed else LATEST
 
 
 async def _heads(visit: Visit) -> dict[str, int]:
@@ -61,15 +71,24 @@ async def _heads(visit: Visit) -> dict[str, int]:
         found = await visit.call(family, owner, "changes", since=0, limit=1)
         return {asked: found["head"]}
     if visit.operator:
-        listed = await visit.operators("namespaces", limit=1_024)
-        return {
-            one["namespace"]: one["version"] for one in listed["namespaces"] if has_keys(one["namespace"])
-        }
+        return await _all(visit)
     token = visit.token
     assert token is not None
     family = "kv" if token.plugin else "semantic"
     found = await visit.call(family, token.owner, "changes", since=0, limit=1)
     return {f"{family}/{token.owner}": found["head"]}
+
+
+async def _all(visit: Visit) -> dict[str, int]:
+    """Return the last version of each namespace of keys."""
+    listed = await visit.operators("namespaces", limit=1_024)
+    return {one["namespace"]: one["version"] for one in listed["namespaces"] if has_keys(one["namespace"])}
+
+
+async def _others(visit: Visit) -> dict[str, int]:
+    """Return the namespaces that a page lets one choose beside the chosen one; it asks for them once."""
+    asked = visit.query.get("namespace") and not visit.query.get("since")
+    return await _all(visit) if asked and visit.operator else {}
 
 
 async def _changes(visit: Visit, namespace: str, since: int) -> dict[str, Any]:

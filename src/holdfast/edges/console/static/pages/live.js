@@ -1,41 +1,40 @@
 // Live: changes of all namespaces as they come. While paused they wait at the service, so that none is missed.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { Choose } from "../parts/acting.js";
 import { clock, entryHref, number, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
-import { Empty, Section, Tag } from "../parts/ui.js";
+import { Empty, Section, Tag, useTyped } from "../parts/ui.js";
 
 export const title = () => "Live";
 
 const KEPT = 1000;
 const EVERY = 1000;
+const AT_ONCE = 20;
 const OPS = ["set", "deleted", "expired", "restored", "escalated"];
 const TONES = { set: "good", deleted: "bad", expired: "warn", restored: "good", escalated: "warn" };
 
+function Typed({ name, label, filters, href, go, first }) {
+  const send = (text) => go(withQuery(href, { [name]: text, since: null }), { replace: true, quiet: true });
+  const [text, typed] = useTyped(filters[name], send, 300);
+  return html`<div class="grow">
+    <label for=${name}>${label}</label>
+    <input id=${name} class="mono" data-filter=${first ? "" : null} spellcheck="false" autocomplete="off" value=${text} onInput=${typed} />
+  </div>`;
+}
+
 function Filters({ doc, href, go }) {
-  const timer = useRef();
-  const { filters } = doc;
-  const change = (name, wait) => (event) => {
-    const text = event.target.value;
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => go(withQuery(href, { [name]: text, since: null }), { replace: true, quiet: true }), wait);
-  };
-  const names = doc.namespaces.includes(filters.namespace) || !filters.namespace ? doc.namespaces : [filters.namespace, ...doc.namespaces];
-  return html`<div class="row">
-    <div class="grow">
-      <label for="namespace">Namespace</label>
-      <input id="namespace" data-filter list="namespaces" placeholder="all   /" value=${filters.namespace} onInput=${change("namespace", 400)} />
-      <datalist id="namespaces">${names.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
-    </div>
-    <div>
-      <label for="op">Change</label>
-      <select id="op" value=${filters.op} onChange=${change("op", 0)}>
-        <option value="">all</option>
-        ${OPS.map((op) => html`<option key=${op} value=${op}>${op}</option>`)}
-      </select>
-    </div>
-    <div class="grow"><label for="writer">Writer contains</label><input id="writer" value=${filters.writer} onInput=${change("writer", 300)} /></div>
-    <div class="grow"><label for="prefix">Key begins with</label><input id="prefix" class="mono" value=${filters.prefix} onInput=${change("prefix", 300)} /></div>
+  const { filters, namespaces } = doc;
+  // An answer to a question for what is new names only the namespaces that it has read.
+  const known = useRef(new Set());
+  for (const name of [...namespaces, filters.namespace]) if (name) known.current.add(name);
+  const names = [["", "all"], ...[...known.current].sort().map((name) => [name, name])];
+  const shared = { filters, href, go };
+  return html`<div class="row filters" role="search">
+    <${Choose} label="Namespace" name="namespace" value=${filters.namespace} options=${names} href=${href} go=${go} />
+    <${Choose} label="Change" name="op" value=${filters.op} options=${[["", "all"], ...OPS.map((op) => [op, op])]} href=${href} go=${go} />
+    <${Typed} ...${shared} name="prefix" label="Key begins with" first />
+    <${Typed} ...${shared} name="writer" label="Writer contains" />
   </div>`;
 }
 
@@ -67,29 +66,48 @@ export default function Live({ doc, href, go }) {
 
   useEffect(() => {
     if (paused) return undefined;
+    const control = new AbortController();
+    /** Take what is new, until nothing is left or this is no longer the page to show it on. */
+    const ask = async () => {
+      for (let times = 0; times < AT_ONCE; times += 1) {
+        const before = since.current;
+        const found = await fetchPage(withQuery(href, { since: before }), control.signal);
+        if (control.signal.aborted || since.current !== before) return;
+        take(found, false);
+        if (!found.behind || found.since === before) return;
+      }
+    };
     const timer = setInterval(async () => {
       if (under.current || document.visibilityState !== "visible") return;
       under.current = true;
       try {
-        take(await fetchPage(withQuery(href, { since: since.current })), false);
+        await ask();
         setLost(null);
       } catch (error) {
-        setLost(error);
-        if (error.status === 401) go(href, { replace: true });
+        if (!control.signal.aborted) {
+          setLost(error);
+          if (error.status === 401) go(href, { replace: true });
+        }
       }
       under.current = false;
     }, EVERY);
-    return () => clearInterval(timer);
+    return () => {
+      control.abort();
+      clearInterval(timer);
+    };
   }, [paused, href]);
 
-  const state = lost ? html`<${Tag} tone="bad">${lost.message} Trying again.<//>` : paused ? html`<${Tag} tone="warn">paused<//>` : html`<${Tag} tone="good">live<//>`;
+  const count = `${rows.length === KEPT ? "The last " : ""}${number(rows.length)} changes`;
+  const [tone, word] = lost ? ["bad", "not connected"] : paused ? ["warn", "paused"] : ["good", "live"];
   return html`
     <${Filters} doc=${doc} href=${href} go=${go} />
     <${Section}
-      title="Changes"
+      title=${rows.length ? count : "Changes"}
       id="changes"
-      aside=${html`<span>${state} <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button></span>`}
+      aside=${html`<span class="state"><${Tag} tone=${tone}>${word}<//> <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button></span>`}
     >
+      ${lost && html`<p class="note-line" role="status">${lost.message} Trying again.</p>`}
+      ${paused && !lost && html`<p class="note-line" role="status">Changes wait at the service. Resume shows all of them.</p>`}
       ${rows.length
         ? html`<div class="scroll"><table class="live">
             <thead><tr><th>Time</th><th>Change</th><th>Namespace</th><th>Key</th><th>Writer</th><th class="num">Version</th></tr></thead>
@@ -98,11 +116,11 @@ export default function Live({ doc, href, go }) {
                 one.gap
                   ? html`<tr key=${one.version}><td colspan="6" class="bad-text">Changes of ${one.namespace} are missing here: the journal no longer has them.</td></tr>`
                   : html`<tr key=${`${one.namespace} ${one.version}`}>
-                      <td title=${one.at}>${clock(one.at)}</td>
+                      <td class="at" title=${one.at}>${clock(one.at)}</td>
                       <td><${Tag} tone=${TONES[one.op]}>${one.op}<//></td>
-                      <td class="key">${one.namespace}</td>
-                      <td class="key"><a data-row href=${target(one)} title=${one.key}>${ownKey(one)}</a></td>
-                      <td class="key">${one.last_writer}</td>
+                      <td class="key muted">${one.namespace}</td>
+                      <td class="key what"><a data-row href=${target(one)} title=${one.key}>${ownKey(one)}</a></td>
+                      <td class="key by">${one.last_writer}</td>
                       <td class="num">${number(one.version)}</td>
                     </tr>`,
               )}
