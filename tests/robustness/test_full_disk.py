@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,29 +10,18 @@ import pytest
 import holdfast
 from holdfast.engines.sqlite.files import BALLAST_STEP
 from holdfast.wire.writes import escalation
+from tests.disks import DISK_MIB, fill, mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DISK_MIB = 24
-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes, of this test's own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a small tmpfs can't be mounted here (needs root): {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 async def test_full_disk(small_disk: Path) -> None:
@@ -69,7 +56,7 @@ async def test_a_group_of_sets_and_deletes_on_a_full_disk(small_disk: Path) -> N
         kv = store.kv("p")
         await kv.set("old", 1)
         filler = small_disk / "filler"
-        _fill(filler)
+        fill(filler)
         await _set_until_refused(kv, {}, "x" * 60_000)
         refused, deleted = await _both(kv)
         assert isinstance(refused, holdfast.StorageFull)
@@ -85,7 +72,7 @@ async def test_letters_can_be_dropped_on_a_full_disk(small_disk: Path) -> None:
         verbs = store.kv("p").verbs
         request = verbs.set("k", 1, request_id="r")
         await store.execute(escalation(verbs, request, error_code="BUSY", message="", attempts=5))
-        _fill(small_disk / "filler")
+        fill(small_disk / "filler")
         for size in (60_000, 1):
             await _set_until_refused(store.kv("p"), {}, "x" * size)
         assert await store.letters("kv/p").drop(1) is True
@@ -114,14 +101,3 @@ async def _set_until_refused(kv: holdfast.KV, kept: dict[str, int], value: str) 
 
 async def _both(kv: holdfast.KV) -> tuple[object, object]:
     return await asyncio.gather(kv.set("new", "x" * 60_000), kv.delete("old"), return_exceptions=True)
-
-
-def _fill(path: Path) -> None:
-    """Take all the room that is left."""
-    with path.open("wb") as file:
-        try:
-            while True:
-                file.write(b"\0" * 65_536)
-                file.flush()
-        except OSError:
-            os.truncate(path, path.stat().st_size // 65_536 * 65_536)

@@ -42,6 +42,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "more_namespaces": listed["truncated"] or len(largest) > MOST_NAMESPACES,
         "attention": [
             *_of_health(health),
+            *_of_room(visit),
             *_lagging(instances),
             *_full(namespaces),
             *await _letters(visit, largest),
@@ -115,6 +116,12 @@ def _of_health(health: dict[str, Any]) -> list[dict[str, Any]]:
         for part in parts
         if part in health and health[part] != OK
     ]
+
+
+def _of_room(visit: Visit) -> list[dict[str, Any]]:
+    """Return that the disk is full, if the last write was refused for that."""
+    full = visit.parts.metrics.full
+    return [] if full is None else [{"kind": "disk", "text": full, "href": None}]
 
 
 def _lagging(instances: list[dict[str, Any]]) -> list[dict[str, Any]]:

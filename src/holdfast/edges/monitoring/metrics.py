@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
-from holdfast.commands import Kept
+from holdfast.commands import Kept, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
 from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters
@@ -22,7 +22,7 @@ from holdfast.edges.monitoring.durations import BOUNDS, OWN_BOUNDS, Durations
 from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
-from holdfast.errors import VersionConflict
+from holdfast.errors import StorageFull, VersionConflict
 from holdfast.families import has_keys
 from holdfast.letter_commands import Escalate
 from holdfast.wire.subjects import OPERATOR
@@ -107,6 +107,8 @@ class Metrics:
         self._removed = 0
         self._failed_sweeps = 0
         self._lag = 0.0
+        self.full: str | None = None
+        """What the storage said when it last refused a write for want of room; None once it stores again."""
         self._make_counts()
         self._traffic = Traffic()
         self.services: Sequence[NatsService] = ()
@@ -246,7 +248,10 @@ class Metrics:
     def _decided(self, command: Command, result: Result | Exception) -> None:
         for purpose, outcome in writes_of(command, result):
             self._writes.add(self._labels.of_namespace(command.namespace), purpose, outcome)
-
+        if isinstance(result, StorageFull):
+            self.full = result.message
+        elif self.full is not None and isinstance(result, (Stored, Versions)) and not result.replayed:
+            self.full = None
         if type(command) is Escalate and isinstance(result, Kept) and not result.replayed:
             self._retried(command.namespace, "escalated", command.code)
 
