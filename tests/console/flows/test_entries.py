@@ -96,6 +96,7 @@ async def test_mine_and_theirs(service: Served, look: Look) -> None:
     await edit(page, "2", "20")
     await kv.set("n", 3)
     await page.get_by_role("button", name="Write over version 2").click()
+    await expect(page.locator(".conflict")).to_contain_text("Version 3 was written")
     await kv.set("n", 4)
     await page.get_by_role("button", name="Write mine over version 3").click()
     await expect(page.locator(".conflict")).to_contain_text("Version 4 was written")
@@ -142,20 +143,29 @@ async def test_long_numbers_survive_an_edit(service: Served, look: Look) -> None
     entry = await kv.get("n")
     assert entry is not None
     assert entry.value == {"id": 12345678901234567890, "x": 2}
+    changed = page.get_by_label("What changed since you looked")
+    await expect(changed.locator(".came")).to_have_count(1)
+    await expect(changed.locator(".came")).to_contain_text('"x": 2')
 
 
 async def test_expiry_delete_and_restore(service: Served, look: Look) -> None:
-    """A deadline counts down, and a deleted entry can be restored from its own page."""
+    """A deadline counts down, what the trash has is compared, and a deleted entry can be restored."""
     await service.store.set_policy("kv/steps", {"trash": True})
     kv = service.store.kv("steps")
+    await kv.set("a", "older")
+    await kv.delete("a")
     await kv.set("a", "text", semantics={"purpose": "config", "producer": "ci"})
     page = (await look("/ui/kv/steps/a")).page
     await expect(page.locator(".facts")).to_contain_text("config")
+    await reveal(page)
+    compared = page.get_by_label("From the trash to now")
+    await expect(compared.locator(".gone")).to_contain_text("older")
+    await expect(compared.locator(".came")).to_contain_text("text")
     await page.get_by_role("button", name="Expiry").click()
     await page.get_by_role("button", name="Set", exact=True).click()
     await expect(page.locator(".facts")).to_contain_text("in 59 min")
     await page.get_by_role("button", name="Delete").click()
-    await page.get_by_role("button", name="Delete version 2").click()
+    await page.get_by_role("button", name="Delete version 4").click()
     await expect(page.locator("main")).to_contain_text("There is no entry with this key")
     await page.get_by_role("button", name="Restore").click()
     await page.get_by_role("dialog").get_by_role("button", name="Restore").click()

@@ -156,6 +156,12 @@ function move(step) {
   rows[next].scrollIntoView({ block: "nearest" });
 }
 
-const root = document.getElementById("app");
-root.textContent = "";
-render(html`<${App} />`, root);
+function start() {
+  const root = document.getElementById("app");
+  root.textContent = "";
+  render(html`<${App} />`, root);
+}
+
+// The frame of the page is painted before anything is drawn in it. A hidden window paints nothing.
+if (document.visibilityState === "hidden") start();
+else requestAnimationFrame(() => setTimeout(start));

@@ -30,7 +30,7 @@ function Changed({ change, before }) {
 function History({ doc }) {
   if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>changes</code>.</p>`;
   if (!doc.history.length) return html`<p class="muted">The journal has no recent change of this item.</p>`;
-  return html`<div class="scroll"><table>
+  return html`<div class="scroll"><table class="history">
     <thead><tr><th class="num">Version</th><th>Change</th><th>By</th><th>When</th><th>Request</th></tr></thead>
     <tbody>
       ${doc.history.map(

@@ -8,8 +8,8 @@ const AROUND = 4;
 
 /** Lines with " ", "-" or "+": the longest common lines stay, the rest goes or comes. */
 export function lines(before, after) {
-  const a = before.split("\n");
-  const b = after.split("\n");
+  const a = before ? before.split("\n") : [];
+  const b = after ? after.split("\n") : [];
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head += 1;
   let tail = 0;
