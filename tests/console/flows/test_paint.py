@@ -23,9 +23,9 @@ DRAWN: Final = "performance.now()"
 
 
 async def test_the_first_paint_waits_for_two_files(look: Look, service: Served) -> None:
-    """A page is painted when its frame, one stylesheet and the script of the theme are there."""
+    """A page is painted when its frame, one stylesheet and one script are there."""
     page = (await look("/")).page
-    assert await page.evaluate(BLOCKING) == ["all.css", "theme.js"]
+    assert await page.evaluate(BLOCKING) == ["all.css", "first.js"]
 
 
 async def test_how_long_the_first_paint_takes(service: Served, open_window: OpenWindow) -> None:

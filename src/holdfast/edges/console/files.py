@@ -2,7 +2,8 @@
 
 Law: a file never changes under its address, because the address has the hash of all files. The page holds no
 data, so that it may be shown to everyone. Files are read and compressed once, when the first is asked for.
-The first paint waits for one stylesheet, which is made of all, and for the script of the theme.
+The first paint waits for one stylesheet, which is made of all, and for one script, which loads the others
+after it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,8 @@ _PAGE: Final = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="{root}icon.svg" type="image/svg+xml">
-<script src="{root}theme.js"></script>
+<script src="{root}first.js" data-root="{root}" data-scripts="{scripts}"></script>
 <link rel="stylesheet" href="{root}all.css">
-{preloads}
-<script type="module" src="{root}app.js"></script>
 </head>
 <body>
 <a class="skip" href="#main">Skip to content</a>
@@ -93,8 +92,7 @@ class Site:
         if found is None:
             root = f"{STATIC}{self.tag}/"
             scripts = sorted(self._needed("app.js") | self._needed(f"pages/{name}.js"))
-            preloads = "\n".join(f'<link rel="modulepreload" href="{root}{one}">' for one in scripts)
-            text = _PAGE.format(root=root, preloads=preloads)
+            text = _PAGE.format(root=root, scripts=" ".join(scripts))
             found = self._pages[name] = _file(b"text/html; charset=utf-8", text.encode())
         return found
 

@@ -156,12 +156,6 @@ function move(step) {
   rows[next].scrollIntoView({ block: "nearest" });
 }
 
-function start() {
-  const root = document.getElementById("app");
-  root.textContent = "";
-  render(html`<${App} />`, root);
-}
-
-// The frame of the page is painted before anything is drawn in it. A hidden window paints nothing.
-if (document.visibilityState === "hidden") start();
-else requestAnimationFrame(() => setTimeout(start));
+const root = document.getElementById("app");
+root.textContent = "";
+render(html`<${App} />`, root);
