@@ -192,8 +192,10 @@ def test_the_fields_of_a_change() -> None:
 def test_a_page_of_changes_says_where_a_gap_ends() -> None:
     """`next` and `gap` are always there, `oldest` only with a gap."""
     change = Change(op="set", key="k", version=5, at=datetime(2026, 1, 1, tzinfo=UTC))
-    assert set(changes_fields(Changes(changes=[change], next=5))) == {"changes", "next", "gap"}
-    gap = changes_fields(Changes(changes=[], next=5, gap=True, oldest=3))
+    page = changes_fields(Changes(changes=[change], next=5), [change_fields(change)])
+    assert set(page) == {"changes", "next", "gap"}
+    assert page["changes"] == [change_fields(change)]
+    gap = changes_fields(Changes(changes=[], next=5, gap=True, oldest=3), [])
     assert (gap["gap"], gap["oldest"]) == (True, 3)
 
 
