@@ -134,7 +134,8 @@ def test_a_store_moves_under_load(
     if KILLS:
         back_where_it_began(places)
     if PAUSE:
-        assert max(told["gap"], *paused) < PAUSE
+        # A copy that was killed after its switch tells nothing, but clients see its pause too.
+        assert max(told["gap"], *(one for one in paused if one is not None)) < PAUSE
 
 
 def back_where_it_began(places: list[str]) -> None:
