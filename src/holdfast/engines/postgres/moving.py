@@ -227,6 +227,7 @@ def _triggers(reason: str | None) -> str:
     """Return the statements that replace the triggers of a closed store, or drop them.
 
     Creating a trigger waits for the transactions that have changed the table, and makes later ones wait.
+    Dropping one would wait for those that read it too: for a copy that waits for this transaction in turn.
     """
     if reason is None:
         drops = [f"DROP TRIGGER IF EXISTS holdfast_closed ON {table};" for table in shelves.CLOSABLE]
@@ -238,8 +239,8 @@ def _triggers(reason: str | None) -> str:
         f"RAISE EXCEPTION '{text}' USING ERRCODE = '{CLOSED}'; END IF; RETURN NULL; END $holdfast$;"
     )
     return function + " ".join(
-        f"DROP TRIGGER IF EXISTS holdfast_closed ON {table}; CREATE TRIGGER holdfast_closed BEFORE INSERT OR "
-        f"UPDATE OR DELETE OR TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION holdfast_closed();"
+        f"CREATE OR REPLACE TRIGGER holdfast_closed BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} "
+        "FOR EACH STATEMENT EXECUTE FUNCTION holdfast_closed();"
         for table in shelves.CLOSABLE
     )
 
