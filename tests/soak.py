@@ -122,9 +122,9 @@ CAMPAIGNS: Final = {
     "console": (
         [
             *("tests/console/flows/test_crowds.py", "tests/console/flows/test_paint.py"),
-            *("--timeout=0", "-s", "-p", "no:xdist"),
+            *("tests/console/browsing/test_reach.py", "--timeout=0", "-s", "-p", "no:xdist"),
         ],
-        {"HOLDFAST_CONSOLE_KEYS": "{rounds}", "HOLDFAST_CONSOLE_LOADS": "20"},
+        {"HOLDFAST_CONSOLE_KEYS": "{rounds}", "HOLDFAST_CONSOLE_LOADS": "20", "HOLDFAST_SOAK": "1"},
         1_000_000,
     ),
     "cost": (
