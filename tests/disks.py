@@ -31,8 +31,10 @@ def mounted(folder: Path) -> Iterator[Path]:
     )
     if done.returncode != 0:
         pytest.skip(f"a small tmpfs can't be mounted here (needs root): {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def fill(path: Path) -> None:
