@@ -42,7 +42,8 @@ CAMPAIGNS: Final = {
     "cluster": (
         [
             *("tests/cluster_proof", "tests/linear/test_nemesis.py", "tests/robustness/test_cluster.py"),
-            *("tests/edges/cli/test_cluster_servers.py", "--timeout=0", "-s", "-p", "no:xdist"),
+            *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_growth.py"),
+            *("--timeout=0", "-s", "-p", "no:xdist"),
         ],
         {"HOLDFAST_CLUSTER_OPERATIONS": "{rounds}", "HOLDFAST_CLUSTER_SEEDS": "20"},
         100_000,
