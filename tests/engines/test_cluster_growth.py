@@ -48,7 +48,8 @@ async def test_streams_are_brought_as_they_are(tmp_path: Path, monkeypatch: pyte
                 await store.kv("trivia").set(f"key-{number}", "x" * 10_000)
             async with ClusterOperator(cluster_address(here)) as operator:
                 await operator.snapshot(seconds=20)
-                before = await operator.status()
+        async with ClusterOperator(cluster_address(here)) as operator:
+            before = await operator.status()
         for _ in range(2):
             assert await bring(cluster_address(here), there)
         async with ClusterOperator(there) as operator:

@@ -277,6 +277,9 @@ async def test_a_node_that_was_paused_for_too_long_goes_on(
     shard._following = asyncio.create_task(shard._follow())
     await at_one_place([one, other])
     assert refusals == []
+    async with asyncio.timeout(20):
+        while shard._halted is not None:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
     assert await other.kv("trivia").get("key-9") is not None
 
 

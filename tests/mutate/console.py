@@ -125,8 +125,8 @@ PLANTS: Final = (
     Plant(
         "a restored store shows no gap",
         "edges/console/live.py",
-        "if head != since.get(name)]",
-        "if head > since.get(name, -1)]",
+        "if head != since.get(name, 0)]",
+        "if head > since.get(name, 0)]",
         _LIVE,
     ),
 )
