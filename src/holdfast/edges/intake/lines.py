@@ -206,7 +206,8 @@ class Intake:
                 break
             line = turns.popleft()
             if line.turn != turn:
-                line.begun = max(0, line.begun - OWN_STARTED * (turn - line.turn))
+                if line.begun:
+                    line.begun = max(0, line.begun - OWN_STARTED * (turn - line.turn))
                 line.turn, line.reading = turn, False
             if line.begun >= OWN_STARTED or (line.reading and line.waiting[0].writes):
                 held.append(line)

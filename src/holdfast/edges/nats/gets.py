@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 GET: Final = keys.VERBS["get"]
+"""The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
 
 
 class Gets:

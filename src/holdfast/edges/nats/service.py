@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.service")
 
 
-"""The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a service. With `plugin` it serves that plugin alone and publishes no events."""
 

@@ -7,6 +7,8 @@ import { Empty, Meter, Section, Tag, useEvery, When } from "../parts/ui.js";
 
 export const title = () => "Overview";
 
+// The figures are bounds of a histogram's buckets.
+const atMost = (amount) => (amount < 0.001 ? seconds(amount) : `≤ ${seconds(amount)}`);
 const rate = (point) => point.requests / point.seconds;
 const perSecond = (amount) => (amount >= 10 ? number(Math.round(amount)) : number(Number(amount.toFixed(1))));
 
@@ -34,7 +36,7 @@ function Charts({ hour, now }) {
       title="p50, p99"
       lines=${[(one) => one.p99, (one) => one.p50]}
       show=${seconds}
-      value=${last.p99 == null ? "–" : `≤ ${seconds(last.p50)}, ${seconds(last.p99)}`}
+      value=${last.p99 == null ? "–" : `${atMost(last.p50)}, ${atMost(last.p99)}`}
     />
     <${Chart}
       ...${shared}
