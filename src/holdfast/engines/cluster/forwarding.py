@@ -4,7 +4,7 @@ A node whose callers write while another node writes sends the group to that one
 its own, in the same messages of the log, and returns the results. If it does not take the group, the sender
 takes its turn at the log instead.
 
-The sender names the last place in the log that it knows. The other node takes the group only if nobody else
+The sender names the last place in the log that it knows. The other node takes the group only if no other node
 has written since then. If no reply comes, the sender stores an empty message: after that the group can't come
 to be stored, and the log says whether it was, since a message names the forwarded groups that it contains.
 

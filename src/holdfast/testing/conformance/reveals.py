@@ -60,7 +60,7 @@ class RevealRules(Fixtures):
     async def test_an_expired_item_is_not_revealed(
         self, store: Store, tables: Tables, clock: ManualClock
     ) -> None:
-        """An item that has reached its deadline does not exist, and nobody looked at it."""
+        """An item that has reached its deadline does not exist, and no look at it is recorded."""
         await store.set_policy("table/trivia", {"audit": True})
         await events(tables, ttl_attribute="ends")
         await tables.put_item("events", {"user": "ann", "at": 7})
