@@ -24,8 +24,22 @@ PLANTS: Final = (
     Plant(
         "a shared group has one namespace too many",
         "pipeline/carriers.py",
-        "len(taken) < self._most_lanes",
-        "len(taken) <= self._most_lanes",
+        "len(taken) < most_lanes",
+        "len(taken) <= most_lanes",
+        ("tests/unit/test_carriers.py",),
+    ),
+    Plant(
+        "the first of two shared groups takes all namespaces",
+        "pipeline/carriers.py",
+        "(ready + 1) // 2",
+        "ready",
+        ("tests/unit/test_carriers.py",),
+    ),
+    Plant(
+        "a shared group is halved while another is in flight",
+        "pipeline/carriers.py",
+        "if self._executing or ready",
+        "if ready",
         ("tests/unit/test_carriers.py",),
     ),
     Plant(

@@ -123,3 +123,32 @@ async def test_a_slow_group_holds_up_nobody_else() -> None:
     assert await asyncio.gather(*slow, *behind) == ["a:1", "b:1", "a:2"]
     assert engine.groups == [["a:1", "b:1"], ["c:1", "d:1"], ["a:2"]]
     await batcher.aclose()
+
+
+async def test_many_namespaces_make_two_groups_that_overlap() -> None:
+    """If many namespaces wait, half of them go first, and the others follow before the first are done."""
+    engine = Sharing()
+    engine.shared = 128
+    engine.gates["n00"] = asyncio.Event()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = [f"n{number:02}:k" for number in range(41)]
+    first = sets(batcher, *names)
+    assert await asyncio.gather(*first[21:]) == names[21:]
+    assert not any(wait.done() for wait in first[:21])
+    more = [f"m{number:02}:k" for number in range(40)]
+    assert await asyncio.gather(*sets(batcher, *more)) == more  # one group: another one is in flight
+    engine.gates["n00"].set()
+    assert await asyncio.gather(*first) == names
+    assert [len(group) for group in engine.groups] == [21, 20, 40]
+    await batcher.aclose()
+
+
+async def test_a_few_namespaces_are_not_worth_two_groups() -> None:
+    """Up to a number of namespaces, one group holds all of them."""
+    engine = Sharing()
+    engine.shared = 128
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    names = [f"n{number:02}:k" for number in range(31)]
+    assert await asyncio.gather(*sets(batcher, *names)) == names
+    assert [len(group) for group in engine.groups] == [31]
+    await batcher.aclose()

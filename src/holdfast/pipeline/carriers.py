@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine import Apart
-from holdfast.pace import CARRIERS, SHARED_GROUP
+from holdfast.pace import CARRIERS, LANES_WORTH_A_GROUP, SHARED_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -71,6 +71,7 @@ class Carriers:
         self._most_lanes = sharer.shared
         self._ready: deque[Lane] = deque()
         self._carrying = 0
+        self._executing = 0
 
     def add(self, lane: Lane) -> bool:
         """Take on a lane that no carrier has. Return False if it must be drained alone."""
@@ -89,7 +90,11 @@ class Carriers:
                     await asyncio.sleep(0)
                 taken = self._gather()
                 if taken:
-                    await self._execute(taken)
+                    self._executing += 1
+                    try:
+                        await self._execute(taken)
+                    finally:
+                        self._executing -= 1
         finally:
             self._carrying -= 1
 
@@ -97,7 +102,8 @@ class Carriers:
         """Take from waiting lanes what fits into one group."""
         taken: list[tuple[Lane, list[Any]]] = []
         ready, room = self._ready, self._owner.most
-        while ready and room > 0 and len(taken) < self._most_lanes:
+        most_lanes = self._most_lanes_now()
+        while ready and room > 0 and len(taken) < most_lanes:
             lane = ready.popleft()
             alone = not ready and not taken
             some = lane.take(room if alone else min(room, SHARED_GROUP), plain=not alone)
@@ -108,6 +114,13 @@ class Carriers:
                 lane.waiting.extendleft(reversed(some))
                 self._owner.drain_alone(lane)
         return taken
+
+    def _most_lanes_now(self) -> int:
+        """Return from how many lanes a group may take: half of many, so that the next group overlaps it."""
+        ready = len(self._ready)
+        if self._executing or ready < 2 * LANES_WORTH_A_GROUP:
+            return self._most_lanes
+        return min(self._most_lanes, (ready + 1) // 2)
 
     async def _execute(self, taken: list[tuple[Lane, list[Any]]]) -> None:
         try:
