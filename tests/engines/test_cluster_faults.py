@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
+from holdfast.engine import LATER
 from holdfast.engines.cluster import codec, servers
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
@@ -96,6 +97,26 @@ async def test_no_other_node_writes_while_a_lease_runs(nodes: Nodes) -> None:
     shard_of(one)._last_writer = False  # it does not hear that another node wants to write
     await other.kv("trivia").set("key", 2)
     assert not lease.held()
+
+
+async def test_a_look_that_outlasts_the_lease_is_no_answer(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value that was read while the lease ended may be an old one, so the node asks how far the log is."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, address = shard_of(store), Address("trivia", KV, "key")
+    file = shard.replica.file
+    assert engine_of(store).glance([address], 0) is not LATER
+    look = file.glance
+
+    def slow(addresses: Any, now: int) -> Any:
+        found = look(addresses, now)
+        shard.lease.give_up()
+        return found
+
+    monkeypatch.setattr(file, "glance", slow)
+    assert engine_of(store).glance([address], 0) is LATER
 
 
 async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:

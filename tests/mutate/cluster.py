@@ -103,6 +103,13 @@ PLANTS: Final = (
         _NODES,
     ),
     Plant(
+        "a node answers from its file after its lease",
+        "engines/cluster/reading.py",
+        "if left <= 0:",
+        "if left <= 0 and not found:",
+        _NODES,
+    ),
+    Plant(
         "a reader trusts its own replica",
         "engines/cluster/reading.py",
         "                await self._confirmed()\n",

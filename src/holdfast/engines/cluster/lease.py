@@ -18,8 +18,8 @@ LEASE_MS: Final = 1000
 """The length of a lease that a message grants to its writer."""
 MARGIN: Final = 1.05
 """How much longer the others keep off: clocks of machines run at slightly different rates."""
-RENEW_SHARE: Final = 0.5
-"""The share of a lease after which a reader has it renewed."""
+RENEW_SECONDS: Final = LEASE_MS / 1000 * 0.5
+"""How much of a lease is left when a reader has it renewed."""
 YIELD_SECONDS: Final = 0.05
 """How long a node makes way for another that wants to write, unless that one writes earlier."""
 SHARED_SECONDS: Final = 1.0
@@ -47,9 +47,14 @@ class ShardLease:
         return ticks() < self._until
 
     @property
+    def left(self) -> float:
+        """For how many seconds this node may answer from its file; less than 0 if it may not."""
+        return self._until - ticks()
+
+    @property
     def ageing(self) -> bool:
         """True if the lease should be renewed because it is being used."""
-        return ticks() > self._until - LEASE_MS / 1000 * RENEW_SHARE
+        return self.left < RENEW_SECONDS
 
     @property
     def held_for(self) -> float:
