@@ -25,7 +25,7 @@ class Servers:
     """Servers with JetStream on this machine."""
 
     def __init__(
-        self, folder: Path, number: int, *, lazy: bool = False, max_payload: int = 1_048_576
+        self, folder: Path, number: int, *, lazy: bool = False, max_payload: int = 1_048_576, more: str = ""
     ) -> None:
         self._routes = [free_port() for _ in range(number)]
         self.monitors = [free_port() for _ in range(number)]
@@ -35,7 +35,7 @@ class Servers:
                 port=free_port(),
                 name=f"server-{position}",
                 config=_config(folder, position, self._routes, self.monitors[position], lazy=lazy)
-                + f"max_payload: {max_payload}\n",
+                + f"max_payload: {max_payload}\n{more}\n",
             )
             for position in range(number)
         ]

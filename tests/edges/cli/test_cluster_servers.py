@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import holdfast
+from holdfast.edges.nats.cluster_server import system_login
 from tests.jetstream import servers_running
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.edges.cli.conftest import Cli, Outcome
 
+SECRET: Final = "0123456789abcdef"
 RUNS: Final = "HOLDFAST_CLUSTER_OPERATIONS" in os.environ
 
 
@@ -71,6 +73,43 @@ async def test_one_server_becomes_three_and_one_of_them_is_replaced(cli: Cli, tm
             assert (await changed("verify")).code == 0
             missing = await changed("remove", done.json["servers"][0])
             assert (missing.code, "no other server is there" in missing.err) == (5, True), missing.err
+
+
+@pytest.mark.skipif(not RUNS, reason="five servers take seconds to elect: ./dev soak cluster runs it")
+async def test_a_removed_server_no_longer_counts(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others forget it, with the secret of the machines: of five, two can go, and then one be lost."""
+    user, password = system_login(SECRET)
+    account = f'accounts {{ $SYS {{ users: [{{ user: "{user}", password: "{password}" }}] }} }}'
+    async with servers_running(5, more=account) as servers:
+        url = servers.url("fewer", tmp_path / "1", replicas=3, timeout=60)
+
+        async def removed(name: str, *more: str) -> Outcome:
+            return await asyncio.to_thread(cli, "cluster", "remove", name, "--url", url, *more)
+
+        async with holdfast.open(url, reap=False) as store:
+            await store.kv("trivia").incr("sum")
+            seen = (await asyncio.to_thread(cli, "cluster", "status", "--url", url, "--json")).json["log"]
+            kept = {seen["leader"], *seen["followers"]}
+            spare = sorted({f"server-{number}" for number in range(5)} - kept)
+            servers.kill(int(spare[0][-1]))
+            unknown = await removed(spare[0])
+            assert (unknown.code, "keeps the log" in unknown.err) == (2, True), unknown.err
+            monkeypatch.setenv("HOLDFAST_CLUSTER_SECRET", SECRET)
+            done = await removed(spare[0], "--json")
+            assert (done.code, done.json["forgotten"], done.json["changed"]) == (0, True, False), done.err
+            assert (await removed(spare[0])).code == 2  # it is not counted any more
+            gone = sorted(kept)[0]
+            servers.kill(int(gone[-1]))
+            done = await removed(gone)
+            assert (done.code, f"no longer count {gone}" in done.err) == (0, True), done.err
+            assert "is now kept by" in done.err
+            lost = next(name for name in sorted(kept) if name != gone)
+            servers.kill(int(lost[-1]))  # two of five are left, a majority of the three that count
+            assert (await store.kv("trivia").incr("sum")).value == 2
+            async with holdfast.open(servers.url("fewer", tmp_path / "2", timeout=60), reap=False) as other:
+                assert await other.kv("trivia").get("sum") is not None
 
 
 @pytest.mark.skipif(not RUNS, reason="five servers take seconds to elect: ./dev soak cluster runs it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import os
 import secrets
 from pathlib import Path
@@ -33,6 +34,7 @@ MONITOR_OFFSET: Final = 4000
 """How far the monitoring port is from the port for clients: 8222 beside 4222."""
 LOOK_SECONDS: Final = 0.5
 _USER: Final = "holdfast"
+_SYSTEM_USER: Final = "holdfast-system"
 
 
 def in_cluster(config: Config) -> Config:
@@ -182,8 +184,22 @@ def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str
             f"  routes: [{routes}]",
             *_tls(config),
             "}",
+            *_system_account(config),
         ]
     return "\n".join([*lines, ""])
+
+
+def system_login(secret: str) -> tuple[str, str]:
+    """Return user and password of the system account of servers that share a secret."""
+    return _SYSTEM_USER, hmac.digest(secret.encode(), _SYSTEM_USER.encode(), "sha256").hex()
+
+
+def _system_account(config: Config) -> list[str]:
+    """Return the user who may remove servers. A configuration of one's own has its own accounts."""
+    if config.nats_config is not None or config.cluster_secret is None:
+        return []
+    user, password = system_login(config.cluster_secret)
+    return [f'accounts {{ $SYS {{ users: [{{ user: "{user}", password: "{password}" }}] }} }}']
 
 
 def _replica(config: Config) -> Path:

@@ -38,12 +38,14 @@ class LogServers(msgspec.Struct, frozen=True, kw_only=True):
     """The servers that keep the log, by name, and whether something had to be changed.
 
     `spare` are those that are there and do not keep it, `gone` those that keep it and are not there.
+    `forgotten` says that a removed server no longer counts for the majority of the servers.
     """
 
     servers: list[str]
     changed: bool
     spare: list[str] = []
     gone: list[str] = []
+    forgotten: bool = False
 
 
 class Membership:
@@ -57,6 +59,10 @@ class Membership:
     def __init__(self, address: ClusterAddress, jetstream: JetStream) -> None:
         self._address = address
         self._jetstream = jetstream
+
+    async def kept(self) -> LogServers:
+        """Return the servers that keep the log."""
+        return LogServers(servers=_names(await self._info(self._address.stream)), changed=False)
 
     async def grow(self, number: int, *, seconds: float) -> LogServers:
         """Have the log kept by so many servers.
@@ -77,7 +83,7 @@ class Membership:
             if config["num_replicas"] < number:
                 changed = True
                 await self._change(f"STREAM.UPDATE.{stream}", {**config, "num_replicas": number}, number)
-        return await self._kept(lambda names: len(names) >= number, seconds, changed=changed)
+        return await self._whole(lambda names: len(names) >= number, seconds, changed=changed)
 
     async def add(self, *, seconds: float, told: Callable[[], None] = lambda: None) -> LogServers:
         """Have servers that have joined keep the log too, as far as that makes it survive more losses.
@@ -152,7 +158,7 @@ class Membership:
         for stream in await self._streams():
             if server in _names(await self._info(stream)):
                 await self._change(f"STREAM.PEER.REMOVE.{stream}", {"peer": server}, len(names))
-        return await self._kept(
+        return await self._whole(
             lambda found: server not in found and len(found) >= len(names), seconds, changed=True
         )
 
@@ -166,7 +172,9 @@ class Membership:
                 return streams
         return [*streams, f"{streams[0]}_SNAPSHOTS"]
 
-    async def _kept(self, right: Callable[[list[str]], bool], seconds: float, *, changed: bool) -> LogServers:
+    async def _whole(
+        self, right: Callable[[list[str]], bool], seconds: float, *, changed: bool
+    ) -> LogServers:
         """Wait until the right servers keep the log and the snapshots, all of them whole."""
         waits: list[str] = []
         try:

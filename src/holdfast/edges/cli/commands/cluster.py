@@ -15,7 +15,10 @@ from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import seconds
 from holdfast.edges.cli.output import document, line, rows, say, shown_time
 from holdfast.edges.cli.target import STORE, Place
+from holdfast.edges.nats.cluster_server import system_login
+from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
+from holdfast.engines.cluster.forgetting import NotForgotten, forget
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.errors import ValidationError
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
 
 Patience = Annotated[float, Parameter(converter=seconds)]
+
+FORGET_SECONDS: Final = 20.0
+"""How long servers may take to agree that one of them is gone."""
 
 _NODES: Final = ("host", "pid", "node", "version", "clock ms", "shard", "at", "behind", "state", "bytes")
 _SNAPSHOTS: Final = ("shard", "at", "made", "bytes", "stored", "id")
@@ -148,7 +154,8 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
 async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE) -> None:
     """Have another NATS server keep the log of a cluster instead of one that is gone or is to go.
 
-    Start the other server first. Nodes go on serving meanwhile.
+    Start the other server first. Nodes go on serving meanwhile. Servers that `holdfast up --cluster` started
+    forget the removed one, if this runs on one of their machines with the setting cluster_secret.
 
     Parameters
     ----------
@@ -157,9 +164,41 @@ async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE)
     wait
         Seconds to wait until the other one has the log; 600 if not given.
     """
-    patience = _waiting(wait)
+    patience, why = _waiting(wait), None
     async with _operator(target) as operator:
-        _show_servers(await operator.membership.remove(server, seconds=patience), target)
+        done = await operator.membership.kept()
+        if server in done.servers or not await _counted(target, server):
+            done = await operator.membership.remove(server, seconds=patience)
+            try:
+                await _forgotten(target, server)
+            except NotForgotten as refusal:
+                why = str(refusal)
+    _show_servers(msgspec.structs.replace(done, forgotten=why is None), target)
+    if why is None:
+        say(f"the other servers no longer count {server}: stop it if it runs")
+    else:
+        say(
+            f"{server} still counts for the majority of the NATS servers ({why}): when it is stopped, run "
+            f"nats server cluster peer-remove {server} with a user of the system account"
+        )
+
+
+async def _counted(target: Place, server: str) -> bool:
+    """Have the servers forget one that does not keep the log. Return whether they did."""
+    try:
+        return await _forgotten(target, server)
+    except NotForgotten:
+        return False
+
+
+async def _forgotten(target: Place, server: str) -> bool:
+    """Have the servers forget one of them. Return whether they counted it."""
+    secret = read_config().cluster_secret
+    if secret is None:
+        raise NotForgotten("cluster_secret is not set")
+    user, password = system_login(secret)
+    address = cluster_address(_url(target))
+    return await forget(address, server, user=user, password=password, seconds=FORGET_SECONDS)
 
 
 def _show_servers(done: LogServers, target: Place) -> None:
