@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
-from holdfast.engines.cluster import codec, servers
+from holdfast.engines.cluster import codec, lease, servers
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
+from holdfast.engines.cluster.reading import ASK_SECONDS
 from holdfast.engines.cluster.servers import require_version
 from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable, Unsupported
 from holdfast.rows import KV, Address, Namespace, Record, Row, Run
@@ -117,6 +119,35 @@ async def test_a_look_that_outlasts_the_lease_is_no_answer(
 
     monkeypatch.setattr(file, "glance", slow)
     assert engine_of(store).glance([address], 0) is LATER
+
+
+async def test_what_one_node_has_shown_no_other_takes_back(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that has a message before its writer knows of it does not show it before the writer does."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    monkeypatch.setattr(lease, "ticks", partial(float, ticks()))  # the lease does not end
+    writer, reader = shard_of(one), shard_of(other)
+    await reader.replica.reach(writer.replica.at.seq)
+    apply, goes_on = writer.replica.apply, asyncio.Event()
+
+    async def held_up(*given: Any, **named: Any) -> None:
+        await goes_on.wait()
+        await apply(*given, **named)
+
+    monkeypatch.setattr(writer.replica, "apply", held_up)
+    write = asyncio.create_task(one.kv("trivia").set("key", 2))
+    try:
+        await reader.replica.reach(writer.replica.at.seq + 1)
+        get = asyncio.create_task(other.kv("trivia").get("key"))
+        await asyncio.wait([get], timeout=3 * ASK_SECONDS)
+        assert not get.done()
+        [old] = cast("list[Row]", engine_of(one).glance([Address("trivia", KV, "key")], 0))
+        assert old.version == 1
+    finally:
+        goes_on.set()
+    assert await get == await write
 
 
 async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:

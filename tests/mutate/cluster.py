@@ -110,6 +110,13 @@ PLANTS: Final = (
         _NODES,
     ),
     Plant(
+        "a reader shows what the holder of the lease has not seen",
+        "engines/cluster/reading.py",
+        "                await self._reached(self._shard.replica.at.seq)\n",
+        "",
+        _NODES,
+    ),
+    Plant(
         "a reader trusts its own replica",
         "engines/cluster/reading.py",
         "                await self._confirmed()\n",

@@ -4,13 +4,18 @@ The node that wrote last answers from its file while its lease runs. Any other n
 far the log is, and waits until its own replica is there. If no node holds the lease, the reader takes it with
 an empty message.
 
-Law: the lease is checked after the look into the file. Readers that wait share a round,
-but none joins a round that has begun.
+A message may reach other nodes before its writer knows that it is stored. If one of them answered from it at
+once, a later reader could get the older value from the writer. So a node that has read further than the one
+with the lease waits until that one has come as far.
+
+Law: the lease is checked after the look into the file. What was answered once, no later answer takes back.
+Readers that wait share a round, but none joins a round that has begun.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -78,11 +83,15 @@ class Reads:
         self._asked: asyncio.Task[None] | None = None
         self._queued: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+        self._holder_at = 0
+        """How far nodes that held the lease are known to have come."""
         connection.listen(index, self._on_index)
 
     async def close(self) -> None:
         """Stop what is under way."""
         tasks = [task for task in (self._asked, self._queued, self._renewing) if task is not None]
+        tasks += self._telling
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,7 +113,9 @@ class Reads:
             self._shard.require()
             if not lease.held():
                 await self._confirmed()
-                return await look()
+                found = await look()
+                await self._reached(self._shard.replica.at.seq)
+                return found
             if lease.ageing:
                 self._renew()
             found = await look()
@@ -117,6 +128,15 @@ class Reads:
         if not self._shard.lease.held():
             await self._heard()
         return await look()
+
+    async def _reached(self, seq: int) -> None:
+        """Wait until no node can answer by its lease from before a message that was read here."""
+        shard, end = self._shard, time.monotonic() + FOLLOW_SECONDS
+        while seq > self._holder_at and shard.lease.wait:
+            shard.require()
+            await self._heard(seq)
+            if time.monotonic() > end:
+                raise Unavailable(f"the node that holds {shard.name} does not answer")
 
     def _renew(self) -> None:
         if self._renewing is None or self._renewing.done():
@@ -149,17 +169,37 @@ class Reads:
             if time.monotonic() > end:
                 raise Unavailable(f"the node that holds {shard.name} does not answer")
 
-    async def _heard(self) -> bool:
-        """Ask the node that holds the lease how far the log is, and follow until there. False without one."""
+    async def _heard(self, least: int = 0) -> bool:
+        """Ask the node that holds the lease how far the log is, and follow until there. False without one.
+
+        That node replies when it has come as far as `least`.
+        """
         try:
-            reply = await self._requests.ask(self._index, seconds=ASK_SECONDS)
+            reply = await self._requests.ask(self._index, str(least).encode(), seconds=ASK_SECONDS)
+            seq = int(reply.data)
             async with asyncio.timeout(FOLLOW_SECONDS):
-                await self._shard.replica.reach(int(reply.data))
+                await self._shard.replica.reach(seq)
         except (TimeoutError, BusError):
             return False
+        self._holder_at = max(self._holder_at, seq)
         return True
 
     def _on_index(self, message: Message) -> None:
+        least = int(message.data) if message.data.isdigit() else 0  # an older node sends nothing
+        if self._shard.replica.at.seq >= least:
+            self._tell_index(message)
+        elif self._shard.lease.held():
+            task = asyncio.create_task(self._tell_index_at(least, message), name="holdfast cluster index")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_index_at(self, least: int, message: Message) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_SECONDS):
+                await self._shard.replica.reach(least)
+            self._tell_index(message)
+
+    def _tell_index(self, message: Message) -> None:
         seq = self._shard.replica.at.seq
         if message.reply and self._shard.lease.held():
             self._connection.send(message.reply, str(seq).encode())
