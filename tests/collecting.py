@@ -1,47 +1,64 @@
-"""The workers of a whole run share the work of compiling the test modules.
+"""Two processes share the work of compiling the test modules of a run.
 
-Law: nothing here changes which tests run. Compiling a test module takes pytest longer than reading a compiled
-one. Each worker therefore begins to collect at a folder of its own, and finds most of the others' compiled.
-What was collected stays for the whole run, so that looking for garbage in it is left out.
+Law: nothing here changes which tests run. pytest rewrites the assertions of a test module before it compiles
+it, which takes as long as all the rest of collecting. A forked process therefore compiles the modules from
+the last one on, while they are collected from the first one on. What was collected stays for the whole run,
+so that looking for garbage in it is left out.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
+import traceback
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
+from _pytest.assertion import rewrite
 
 ROOT: Final = Path(__file__).parent
-_TURNED: Final = pytest.StashKey[bool]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Give a worker of a whole run the folders of the suite, from another one on than its neighbours."""
-    number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if number.isdigit() and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        folders = sorted({str(ROOT / path.relative_to(ROOT).parts[0]) for path in ROOT.rglob("test_*.py")})
-        first = len(folders) * int(number) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        config.args = [*folders[first:], *folders[:first]]
-        config.stash[_TURNED] = True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Generator[None, Any, Any]:
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Collect no garbage meanwhile, and never look for it later in what stays to the end of the run."""
+    shared = session.config.getoption("spread") and not sys.dont_write_bytecode
+    helper = _fork(session.config) if shared else None
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+        if helper is not None:
+            os.waitpid(helper, 0)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests into the order that all workers have to agree on."""
-    if config.stash.get(_TURNED, False):
-        items.sort(key=lambda item: item.path)
+def _fork(config: pytest.Config) -> int:
+    helper = os.fork()
+    if helper == 0:
+        _compile_all(config)
+    return helper
+
+
+def _compile_all(config: pytest.Config) -> NoReturn:
+    """Compile what is not compiled yet; without it the modules are compiled when they are collected."""
+    try:
+        for path in sorted(ROOT.rglob("test_*.py"), reverse=True):
+            compile_one(path, config)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def compile_one(path: Path, config: pytest.Config) -> None:
+    """Leave a test module compiled where pytest looks for it."""
+    state, folder = config.stash[rewrite.assertstate_key], rewrite.get_cache_dir(path)
+    compiled = folder / (path.name.removesuffix(".py") + rewrite.PYC_TAIL)
+    if rewrite._read_pyc(path, compiled) is None and rewrite.try_makedirs(folder):
+        status, code = rewrite._rewrite_test(path, config)
+        rewrite._write_pyc(state, code, status, compiled)

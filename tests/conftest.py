@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.interrupts",
     "tests.nats_fixtures",
     "tests.patience",
+    "tests.spreading",
     "tests.unmeasured",
 ]
 

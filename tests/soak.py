@@ -35,7 +35,12 @@ CAMPAIGNS: Final = {
         1,
     ),
     "conformance": (
-        ["tests/conformance/every_rule.py", "tests/conformance/every_cluster.py", "--timeout=0", "-n", "2"],
+        [
+            "tests/conformance/every_rule.py",
+            "tests/conformance/every_cluster.py",
+            "--timeout=0",
+            "--spread=2",
+        ],
         {},
         1,
     ),
@@ -43,7 +48,7 @@ CAMPAIGNS: Final = {
         [
             *("tests/cluster_proof", "tests/linear/test_nemesis.py", "tests/robustness/test_cluster.py"),
             *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_growth.py"),
-            *("--timeout=0", "-s", "-p", "no:xdist"),
+            *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_CLUSTER_OPERATIONS": "{rounds}", "HOLDFAST_CLUSTER_SEEDS": "20"},
         100_000,
@@ -55,7 +60,7 @@ CAMPAIGNS: Final = {
         1_000_000,
     ),
     "neighbours": (
-        ["tests/robustness/test_neighbours.py", "--timeout=0", "-s", "-p", "no:xdist"],
+        ["tests/robustness/test_neighbours.py", "--timeout=0", "-s"],
         {"HOLDFAST_FLOOD_SECONDS": "{rounds}", "HOLDFAST_FLOOD_RATIO": "3"},
         15,
     ),
@@ -77,7 +82,7 @@ CAMPAIGNS: Final = {
     "failover": (
         [
             *("tests/robustness/test_failover.py", "tests/robustness/failover_control.py"),
-            *("--timeout=0", "-s", "-p", "no:xdist"),
+            *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_PROMOTIONS": "{rounds}"},
         50,
@@ -106,7 +111,7 @@ CAMPAIGNS: Final = {
             "tests/robustness/test_quota.py",
             *("tests/security/test_audit_keys.py", "tests/security/test_audit_past.py"),
             "tests/edges/cli/test_audit_anchor.py",
-            *("--timeout=0", "-s", "-p", "no:xdist"),
+            *("--timeout=0", "-s"),
         ],
         {
             "HOLDFAST_ATTACK_ROUNDS": "{rounds}",
@@ -123,7 +128,7 @@ CAMPAIGNS: Final = {
     "console": (
         [
             *("tests/console/flows/test_crowds.py", "tests/console/flows/test_paint.py"),
-            *("tests/console/browsing/test_reach.py", "--timeout=0", "-s", "-p", "no:xdist"),
+            *("tests/console/browsing/test_reach.py", "--timeout=0", "-s"),
         ],
         {"HOLDFAST_CONSOLE_KEYS": "{rounds}", "HOLDFAST_CONSOLE_LOADS": "20", "HOLDFAST_SOAK": "1"},
         1_000_000,
@@ -131,7 +136,7 @@ CAMPAIGNS: Final = {
     "cost": (
         [
             *("tests/robustness/test_cost.py", "tests/robustness/test_cost_search.py"),
-            *("--timeout=0", "-s", "-p", "no:xdist"),
+            *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_COST_ROUNDS": "{rounds}"},
         25,
@@ -154,7 +159,7 @@ CAMPAIGNS: Final = {
     "agents": (
         [
             *("tests/edges/mcp/test_leases.py", "tests/edges/mcp/test_lease_processes.py"),
-            *("tests/edges/mcp/real_leases.py", "--timeout=0", "-s", "-p", "no:xdist"),
+            *("tests/edges/mcp/real_leases.py", "--timeout=0", "-s"),
         ],
         {"HOLDFAST_AGENT_ROUNDS": "{rounds}"},
         1_000,

@@ -49,15 +49,26 @@ class Stopped(NamedTuple):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, and measure the definitions of the library in a process of their own.
-
-    A process that only hands out tests is not measured, nor is the start of those that run them.
-    """
+    """Make the mark known, and measure the definitions of the library in a process of their own."""
     config.addinivalue_line("markers", f"{MARK}: run without coverage, also in the processes it starts")
     if measuring.PROCESSES in os.environ and not hasattr(config, "workerinput"):
         config.stash[_DEFINITIONS] = definitions.measured(dict(os.environ))
-        if config.getoption("numprocesses", None):
-            stop()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_forked(config: pytest.Config) -> None:
+    """Measure the tests of this process apart from those of its neighbours."""
+    stopped = config.stash[_STOPPED]
+    if stopped.measurements:
+        own = Coverage(config_file=config.getoption("cov_config"), data_suffix=True)
+        config.stash[_STOPPED] = stopped._replace(measurements=[own])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_forked_ends(config: pytest.Config) -> None:
+    """Leave what was measured for the process that puts it together."""
+    for measurement in config.stash[_STOPPED].measurements:
+        measurement.save()
 
 
 @pytest.hookimpl(tryfirst=True)

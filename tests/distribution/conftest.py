@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -18,10 +19,9 @@ class Install(Protocol):
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
+def built(run_folder: Path) -> Built:
     """Wheel and sdist of the repository."""
-    base = tmp_path_factory.getbasetemp()
-    return built_in((base if worker_id == "master" else base.parent) / "distribution")
+    return built_in(run_folder / "distribution")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,133 @@
+"""The suite runs in forked processes: see `tests.spreading`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spreading import pieces, read, write
+
+ROOT = Path(__file__).parents[2]
+
+GROUND = """
+import os, pathlib, pytest
+
+@pytest.fixture(scope="session")
+def ground():
+    yield os.getpid()
+    pathlib.Path(f"session{os.getpid()}").touch(exist_ok=False)
+"""
+
+SPREAD = """
+import os, pathlib, pytest
+
+PARENT = os.getpid()
+
+@pytest.fixture(scope="module")
+def room():
+    yield []
+    pathlib.Path(f"module-{__name__}").touch(exist_ok=False)
+
+def test_one(ground, room, tmp_path):
+    room.append(1)
+    assert os.getppid() == PARENT
+    assert tmp_path.parent.name.startswith("process")
+
+def test_two(ground, room, run_folder, tmp_path):
+    assert ground == os.getpid()
+    assert room == [1]
+    assert run_folder == tmp_path.parents[1]
+
+def test_output(capfd):
+    print("mine")
+    os.write(1, b"alone")
+    assert capfd.readouterr().out == "mine\\nalone"
+"""
+
+FAILING = """
+import os, pytest, sys
+
+@pytest.fixture(scope="session")
+def broken():
+    yield
+    raise RuntimeError("the ground gave way")
+
+def test_passes(): pass
+def test_fails():
+    print("said before")
+    assert 1 + 1 == 3
+@pytest.mark.skip(reason="not today")
+def test_skipped(): pass
+def test_kills_its_process(): os._exit(7)
+def test_behind_it(broken): pass
+"""
+
+
+def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "tests.spreading", "-p", "no:cacheprovider", *options]
+    quiet = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
+    own = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=quiet | own, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_processes_share_what_was_collected_and_nothing_else(tmp_path: Path) -> None:
+    """Tests run in processes below the one that collected them, each with its own fixtures and files."""
+    (tmp_path / "conftest.py").write_text(GROUND)
+    for number in range(3):
+        (tmp_path / f"test_{number}.py").write_text(SPREAD)
+    done = _run(tmp_path, "--spread=2")
+    assert done.returncode == 0, done.stdout
+    assert "9 passed" in done.stdout
+    assert len([*tmp_path.glob("module-*")]) == 3
+    assert 1 <= len([*tmp_path.glob("session*")]) <= 2
+
+
+def test_every_outcome_is_reported(tmp_path: Path) -> None:
+    """Failures have their reasons and output, of a process that died and of fixtures that end with it too."""
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    done = _run(tmp_path, "--spread=2")
+    assert done.returncode == 1, done.stdout
+    assert "2 failed, 2 passed, 1 skipped, 1 error" in done.stdout
+    assert "assert (1 + 1) == 3" in done.stdout
+    assert "said before" in done.stdout
+    assert (
+        "the process that ran test_failing.py::test_kills_its_process crashed, with exit code 7"
+        in done.stdout
+    )
+    assert "RuntimeError: the ground gave way" in done.stdout
+
+
+def test_a_run_ends_where_it_shall(tmp_path: Path) -> None:
+    """With a limit of failures the run ends early, and its processes with it."""
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    done = _run(tmp_path, "--spread=2", "-x")
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert "stopping after 1 failures" in done.stdout
+
+
+def test_long_files_come_first_and_in_pieces() -> None:
+    """Every test is in one piece; pieces of long files come before others, which stay whole."""
+    files = ["a"] * 3 + ["long"] * 10 + ["b"] * 240
+    found = pieces(files, {"long": 20.0, "a": 0.1})
+    assert sorted(test for piece in found for test in piece) == list(range(len(files)))
+    assert [files[piece.start] for piece in found] == ["b", "b", "long", "long", "long", "long", "a"]
+    assert found[-1] == range(3)
+
+
+def test_one_long_test_is_one_piece() -> None:
+    """A piece has at least one test."""
+    assert pieces(["long", "long"], {"long": 100.0}) == [range(1), range(1, 2)]
+
+
+def test_the_record(tmp_path: Path) -> None:
+    """What takes long is kept in a file; without the file nothing is known."""
+    record = tmp_path / "seconds.txt"
+    assert read(record) == {}
+    write(record, {"b.py": 2.04, "a.py": 31.5, "quick.py": 0.2})
+    assert record.read_text() == "a.py 31.5\nb.py 2.0\n"
+    assert read(record) == {"a.py": 31.5, "b.py": 2.0}
