@@ -2,9 +2,9 @@
 
 Law: nothing here changes what a test does. Importing and collecting the suite takes longer than most of its
 folders run, so that one process does it, and those that run the tests begin with what it has. They take the
-tests by files, and long files by pieces, the longest first: what waits for long then runs beside what
-computes, and all processes end at about the same time. A process that dies fails the test that it ran, and
-another one takes its place.
+tests by files, and long files by pieces. A few very long tests come first, and run beside the others. Then a
+process stays in a folder as long as it can, since the tests of a folder share servers and what was worked out
+once. A process that dies fails the test that it ran, and another one takes its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import traceback
 from collections import defaultdict, deque
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import pytest
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 RECORD: Final = Path(__file__).with_name("seconds.txt")
 """The seconds that the tests of a file take, for the files that take long."""
 WHOLE: Final = 5.0
-"""A file that takes more seconds than this is taken by pieces."""
+"""The seconds of a piece, about. A file that takes longer is taken by pieces."""
+LONG: Final = 8.0
+"""A piece that takes more seconds than this is begun before all others."""
 _GUESS: Final = 0.05
 """Seconds that a test takes in a file that the record does not have."""
 
@@ -89,23 +91,61 @@ def write(record: Path, seconds: Mapping[str, float], least: float = 0.5) -> Non
     record.write_text("".join(lines))
 
 
-def pieces(files: Sequence[str], seconds: Mapping[str, float]) -> list[range]:
+class Piece(NamedTuple):
+    """Tests that one process takes at once."""
+
+    seconds: float
+    folder: str
+    tests: range
+
+
+def pieces(files: Sequence[str], seconds: Mapping[str, float]) -> list[Piece]:
     """Divide tests into pieces, the one that takes longest first.
 
     Args:
         files: The file of each test, in the order in which the tests were collected.
         seconds: The seconds that files take.
     """
-    found: list[tuple[float, range]] = []
-    end = 0
+    found, end = [], 0
     for file, tests in itertools.groupby(files):
         start, end = end, end + len([*tests])
         took = seconds.get(file, _GUESS * (end - start))
         parts = min(end - start, max(1, round(took / WHOLE)))
         marks = [start + (end - start) * part // parts for part in range(parts + 1)]
-        found += [(took / parts, range(*bounds)) for bounds in itertools.pairwise(marks)]
-    found.sort(key=lambda piece: -piece[0])
-    return [piece for _, piece in found]
+        folder = file.rpartition("/")[0]
+        found += [Piece(took / parts, folder, range(*bounds)) for bounds in itertools.pairwise(marks)]
+    return sorted(found, key=lambda piece: -piece.seconds)
+
+
+class Pieces:
+    """The pieces that no process has taken yet."""
+
+    def __init__(self, found: Sequence[Piece]) -> None:
+        self._long = deque(piece for piece in found if piece.seconds > LONG)
+        self._folders: dict[str, deque[Piece]] = defaultdict(deque)
+        for piece in found:
+            if piece.seconds <= LONG:
+                self._folders[piece.folder].append(piece)
+
+    def __bool__(self) -> bool:
+        return bool(self._long or self._folders)
+
+    def take(self, folder: str) -> Piece | None:
+        """Take a long piece, or one of a folder, or else one of the folder that has most left."""
+        if self._long:
+            return self._long.popleft()
+        if not self._folders:
+            return None
+        if folder not in self._folders:
+            folder = max(self._folders, key=lambda name: sum(piece.seconds for piece in self._folders[name]))
+        piece = self._folders[folder].popleft()
+        if not self._folders[folder]:
+            del self._folders[folder]
+        return piece
+
+    def put_back(self, piece: Piece) -> None:
+        """Put back what a process that died had left."""
+        self._folders[piece.folder].appendleft(piece)
 
 
 class Forked:
@@ -115,6 +155,7 @@ class Forked:
         self.pid = pid
         self.number = number
         self.pipe = pipe
+        self.folder = ""
         self.left = range(0)
         """The tests that it has not ended; it runs the first of them."""
 
@@ -125,7 +166,7 @@ class Spread:
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
         files = [item.nodeid.partition("::")[0] for item in session.items]
-        self._left = deque(pieces(files, read(RECORD)))
+        self._left = Pieces(pieces(files, read(RECORD)))
         self._running: dict[connection.Connection, Forked] = {}
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -168,7 +209,9 @@ class Spread:
             self._report(self._session.items[item], map(self._unpacked, reports))
 
     def _hand_out(self, process: Forked) -> None:
-        process.left = self._left.popleft() if self._left else range(0)
+        piece = self._left.take(process.folder)
+        if piece is not None:
+            process.folder, process.left = piece.folder, piece.tests
         process.pipe.send(process.left)
 
     def _lose(self, process: Forked) -> None:
@@ -181,7 +224,7 @@ class Spread:
             reason = f"the process that ran {item.nodeid} crashed, with exit code {code}"
             self._report(item, [pytest.TestReport(item.nodeid, item.location, {}, "failed", reason, "call")])
             if rest := process.left[1:]:
-                self._left.appendleft(rest)
+                self._left.put_back(Piece(0.0, process.folder, rest))
             if self._left:
                 self._fork(process.number)
         elif code:

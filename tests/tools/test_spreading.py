@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spreading import pieces, read, write
+from tests.spreading import Piece, Pieces, pieces, read, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,18 +110,41 @@ def test_a_run_ends_where_it_shall(tmp_path: Path) -> None:
     assert "stopping after 1 failures" in done.stdout
 
 
-def test_long_files_come_first_and_in_pieces() -> None:
-    """Every test is in one piece; pieces of long files come before others, which stay whole."""
-    files = ["a"] * 3 + ["long"] * 10 + ["b"] * 240
-    found = pieces(files, {"long": 20.0, "a": 0.1})
-    assert sorted(test for piece in found for test in piece) == list(range(len(files)))
-    assert [files[piece.start] for piece in found] == ["b", "b", "long", "long", "long", "long", "a"]
-    assert found[-1] == range(3)
+def test_long_files_are_taken_by_pieces() -> None:
+    """Every test is in one piece; the pieces of long files come before others, which stay whole."""
+    files = ["x/a"] * 3 + ["x/long"] * 10 + ["y/b"] * 240
+    found = pieces(files, {"x/long": 20.0, "x/a": 0.1})
+    assert sorted(test for piece in found for test in piece.tests) == list(range(len(files)))
+    assert [files[piece.tests.start] for piece in found] == ["y/b"] * 2 + ["x/long"] * 4 + ["x/a"]
+    assert found[-1] == (0.1, "x", range(3))
 
 
 def test_one_long_test_is_one_piece() -> None:
     """A piece has at least one test."""
-    assert pieces(["long", "long"], {"long": 100.0}) == [range(1), range(1, 2)]
+    found = pieces(["x/long", "x/long"], {"x/long": 100.0})
+    assert [piece.tests for piece in found] == [range(1), range(1, 2)]
+
+
+def test_a_process_stays_in_its_folder() -> None:
+    """What takes longest comes first; then the folder of the last piece, then the one with most left."""
+    found = [(20.0, "slow"), (4.0, "a"), (3.0, "b"), (3.0, "b"), (1.0, "a")]
+    left = Pieces([Piece(took, folder, range(1)) for took, folder in found])
+    assert _taken(left, "a") == (20.0, "slow")
+    assert _taken(left, "a") == (4.0, "a")
+    assert _taken(left, "a") == (1.0, "a")
+    left.put_back(Piece(0.0, "a", range(1)))
+    assert _taken(left, "none") == (3.0, "b")
+    assert _taken(left, "b") == (3.0, "b")
+    assert left
+    assert _taken(left, "b") == (0.0, "a")
+    assert not left
+    assert left.take("b") is None
+
+
+def _taken(left: Pieces, folder: str) -> tuple[float, str]:
+    piece = left.take(folder)
+    assert piece is not None
+    return piece.seconds, piece.folder
 
 
 def test_the_record(tmp_path: Path) -> None:
