@@ -112,7 +112,8 @@ def test_measuring_all_writes_the_record(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(door, "run", run)
     assert door.test(["--measure-all"]) == 0
-    assert [command[0] for command in ran] == ["pytest", "python"]
+    assert [command[0] for command in ran] == ["pytest", "python", "python"]
     assert "--measure-all" not in ran[0]
-    assert ran[1][1:] == ("-m", "tests.measuring", str(door.COSTS), ".coverage")
+    assert ran[1][1:] == ("-m", "tests.reporting", str(door.COVERAGE))
+    assert ran[2][1:] == ("-m", "tests.measuring", str(door.COSTS), ".coverage")
     assert door.COSTS.is_dir()
