@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import DatabaseError
-from holdfast.model import Change, Changes, Entry, Parts, Semantics, Stats
+from holdfast.model import Change, Entry, Parts, Semantics, Stats
 from holdfast.rows import Record, Row
 from holdfast.stored import change_of, look_over
 from holdfast.testing.exact import refusal
@@ -192,10 +192,10 @@ def test_the_fields_of_a_change() -> None:
 def test_a_page_of_changes_says_where_a_gap_ends() -> None:
     """`next` and `gap` are always there, `oldest` only with a gap."""
     change = Change(op="set", key="k", version=5, at=datetime(2026, 1, 1, tzinfo=UTC))
-    page = changes_fields(Changes(changes=[change], next=5), [change_fields(change)])
+    page = changes_fields([change_fields(change)], next=5, oldest=None)
     assert set(page) == {"changes", "next", "gap"}
     assert page["changes"] == [change_fields(change)]
-    gap = changes_fields(Changes(changes=[], next=5, gap=True, oldest=3), [])
+    gap = changes_fields([], next=5, oldest=3)
     assert (gap["gap"], gap["oldest"]) == (True, 3)
 
 

@@ -29,7 +29,7 @@ from holdfast.handles.table_pages import PageOptions, cursor_key, page_of_index,
 from holdfast.handles.table_reads import AT_ONCE, schema_at, tables_at
 from holdfast.handles.table_upkeep import check_index, fill_index, sweep
 from holdfast.pace import in_turns
-from holdfast.pipeline.watch import changes_after
+from holdfast.pipeline.watch import records_after
 from holdfast.rows import Address
 from holdfast.stored import item_of, stored_item
 from holdfast.tables.commands import ItemDone
@@ -251,15 +251,15 @@ class TableCalls:
                 )
             # Records that a dropped table of this name left in the journal are older than this table.
             prefix, since = table_prefix(schema.name), max(since, schema.id)
-            page, changes = await changes_after(
+            found = await records_after(
                 view, self._namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
             )
-        records = [record for record in page.records[: len(changes.changes)] if record.version > schema.id]
+        records = [record for record in found.records if record.version > schema.id]
         return {
             "changes": await in_turns(lambda record: change_fields(record, images), records),
-            "next": changes.next,
-            "gap": changes.gap,
-            "oldest": changes.oldest,
+            "next": found.next,
+            "gap": found.gap,
+            "oldest": found.oldest,
         }
 
     async def _execute(self, command: Any) -> Any:

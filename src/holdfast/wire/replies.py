@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.engine import Filter
-    from holdfast.model import Change, Changes, Policy, Stats, TrashPage
+    from holdfast.model import Change, Policy, Stats, TrashPage
 
 
 def row_fields(key: str, row: Row | None) -> dict[str, Any]:
@@ -166,11 +166,11 @@ def change_fields(change: Change) -> dict[str, Any]:
     return fields
 
 
-def changes_fields(page: Changes, changes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Convert a page of the journal to fields, with the fields of its changes."""
-    fields: dict[str, Any] = {"changes": changes, "next": page.next, "gap": page.gap}
-    if page.gap:
-        fields["oldest"] = page.oldest
+def changes_fields(changes: list[dict[str, Any]], *, next: int, oldest: int | None) -> dict[str, Any]:
+    """Convert a page of the journal to fields: its changes, where to continue, and where a gap ends."""
+    fields: dict[str, Any] = {"changes": changes, "next": next, "gap": oldest is not None}
+    if oldest is not None:
+        fields["oldest"] = oldest
     return fields
 
 

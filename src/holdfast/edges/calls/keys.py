@@ -56,11 +56,18 @@ from holdfast.handles.keys import selected
 from holdfast.handles.reveals import revealed
 from holdfast.pace import in_turns
 from holdfast.pipeline.listing import filter_of
-from holdfast.pipeline.watch import changes_after
+from holdfast.pipeline.watch import records_after
 from holdfast.verbs.cursors import cursor_after
 from holdfast.verbs.fields import required
 from holdfast.wire.errors import error_fields
-from holdfast.wire.replies import change_fields, changes_fields, default_fields, row_fields, stats_fields
+from holdfast.wire.replies import (
+    change_fields,
+    changes_fields,
+    default_fields,
+    record_fields,
+    row_fields,
+    stats_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,9 +174,10 @@ async def _changes(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     prefix = kv.verbs.prefix(fields.get("prefix", ""))
     since, limit = rules.version(fields.get("since", 0), field="since"), rules.limit(fields.get("limit"))
     kv.store.admit(kv.namespace)
-    page, changes = await changes_after(kv.store, kv.namespace, prefix, since, limit)
-    bounds = {"floor": page.floor, "head": page.head, "epoch": page.epoch}
-    return changes_fields(changes, await in_turns(change_fields, changes.changes)) | bounds
+    found = await records_after(kv.store, kv.namespace, prefix, since, limit)
+    bounds = {"floor": found.page.floor, "head": found.page.head, "epoch": found.page.epoch}
+    changes = await in_turns(record_fields, found.records)
+    return changes_fields(changes, next=found.next, oldest=found.oldest) | bounds
 
 
 async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -199,7 +199,20 @@ def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> 
 
 
 def _record(values: Sequence[Any]) -> Record:
-    return Record(**dict(zip(Record.__struct_fields__, values, strict=True)))
+    namespace, version, op, key, at, writer, request_id, purpose, lag_ms, expired_version, detail = values
+    return Record(
+        namespace=namespace,
+        version=version,
+        op=op,
+        key=key,
+        at=at,
+        last_writer=writer,
+        request_id=request_id,
+        purpose=purpose,
+        lag_ms=lag_ms,
+        expired_version=expired_version,
+        detail=detail,
+    )
 
 
 def load_namespaces(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, Namespace]:
