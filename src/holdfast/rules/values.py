@@ -56,7 +56,8 @@ def encode_value(value: Any, *, most: int = MAX_RAISED_VALUE_BYTES, field: str =
             raise too_large(size, MAX_VALUE_BYTES, field=field, hint=_BEYOND)
         return encoded.decode(), size
     if size < _LONG:  # only now: the value might have been far too large
-        require_json(value, MAX_NESTING, _SHORT, field=field)
+        if type(value) not in _SHORT:
+            require_json(value, MAX_NESTING, _SHORT, field=field)
     elif not _is_plain(value):
         require_json(value, MAX_NESTING, field=field)
     return encoded.decode(), size

@@ -46,19 +46,21 @@ class Several(Generic[T]):
         self.refused = refused
 
     @classmethod
-    def of(cls, makers: Sequence[Callable[[], T]]) -> Several[T]:
-        """Make each member, and keep the error of an illegal one in its position."""
+    def of(cls, make: Callable[[Any], T], given: Sequence[Any]) -> Several[T]:
+        """Make each member of what is given, and keep the error of an illegal one in its position."""
         legal: list[T] = []
         refused: dict[int, HoldfastError] = {}
-        for position, make in enumerate(makers):
+        for position, member in enumerate(given):
             try:
-                legal.append(make())
+                legal.append(make(member))
             except HoldfastError as error:
                 refused[position] = error
         return cls(legal, refused)
 
     def merge(self, results: Iterable[R]) -> list[R | HoldfastError]:
         """Return the results of the legal members and the errors of the others, in the order of the call."""
+        if not self.refused:
+            return [*results]
         found = iter(results)
         return [
             self.refused[position] if position in self.refused else next(found)
@@ -105,6 +107,6 @@ def several(given: object, *, field: str) -> Sequence[Any]:
 
 def as_object(given: object, *, field: str) -> Mapping[str, Any]:
     """Return a member that must be an object."""
-    if not isinstance(given, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         raise ValidationError(f"each of {field} must be an object", field=field)
     return given

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -37,13 +37,16 @@ from holdfast.rows import Row
 from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
 from holdfast.verbs.letters import LetterVerbs
 
+_BARE: Final = {"key", "value"}
+"""The names in an item or write that only puts a value."""
+
 
 class Verbs(LetterVerbs):
     """The verbs of one namespace for one caller."""
 
     def get_many(self, keys: object) -> Several[str]:
         """Return the legal keys, in full, of a read of several keys."""
-        return Several.of([partial(self.key, text) for text in several(keys, field="keys")])
+        return Several.of(self.key, several(keys, field="keys"))
 
     def set(
         self,
@@ -138,16 +141,14 @@ class Verbs(LetterVerbs):
     def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
         """Make a command that stores several values, each on its own. An item has the fields of a set."""
         origin = self.origin(**provenance)
-        part = origin.asked
-        sets = Several.of([partial(self._set_item, part, item) for item in several(items, field="items")])
+        sets = Several.of(partial(self._set_item, origin.asked), several(items, field="items"))
         _bound(sets.legal, "set_many")
         return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
 
     def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
         """Make a command that removes several keys, each on its own."""
         origin = self.origin(**provenance)
-        part = origin.asked
-        deletes = Several.of([partial(self._delete, part, key, None) for key in several(keys, field="keys")])
+        deletes = Several.of(partial(self._delete, origin.asked), several(keys, field="keys"))
         return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
 
     def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
@@ -236,7 +237,7 @@ class Verbs(LetterVerbs):
             semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
         )
 
-    def _delete(self, origin: Origin, key: object, expected_version: object) -> Delete:
+    def _delete(self, origin: Origin, key: object, expected_version: object = None) -> Delete:
         return Delete(
             namespace=self.namespace, origin=origin, key=self.key(key), expected=_expected(expected_version)
         )
@@ -273,6 +274,8 @@ class Verbs(LetterVerbs):
         )
 
     def _set_item(self, origin: Origin, item: object) -> Set:
+        if type(item) is dict and item.keys() == _BARE:  # the usual one of a thousand
+            return self.set_by(origin, item["key"], item["value"])
         fields = as_object(item, field="items")
         return self.set_by(
             origin,
@@ -291,6 +294,8 @@ class Verbs(LetterVerbs):
         )
 
     def _write(self, origin: Origin, write: object) -> Set | Delete | Incr | Guard:
+        if type(write) is dict and write.keys() == _BARE:  # the usual one of a thousand
+            return self.set_by(origin, write["key"], write["value"])
         fields = as_object(write, field="writes")
         kinds = [kind for kind in ("delete", "incr", "guard") if fields.get(kind) is not None]
         if "value" in fields:
@@ -315,7 +320,7 @@ class Verbs(LetterVerbs):
             )
         if fields["delete"] is not True:
             raise ValidationError("delete must be true", field="delete")
-        return self._delete(origin, required(fields, "key"), None)
+        return self._delete(origin, required(fields, "key"))
 
 
 def _expected(version: object) -> int | None:

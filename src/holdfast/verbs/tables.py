@@ -130,7 +130,7 @@ class TableVerbs:
         kinds = {"put": self._put, "delete": self._delete}
         given = several(required(fields, "writes"), field="writes")
         part = origin.asked
-        writes = Several.of([partial(self._part, part, kinds, fields, write) for write in given])
+        writes = Several.of(partial(self._part, part, kinds, fields), given)
         command = WriteItems(namespace=self.namespace, origin=origin, writes=tuple(writes.legal))
         _fits(command.cost, "batch_write_item")
         return command, writes

@@ -7,7 +7,6 @@ local store refuses it. An encoder would convert it to something else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -39,7 +38,7 @@ def writes_of(fields: Mapping[str, Any]) -> Several[Any] | None:
     given = fields.get("writes")
     if not _listed(given):
         return None
-    return Several.of([partial(_write, write) for write in given])
+    return Several.of(_write, given)
 
 
 def result_in(reply: Mapping[str, Any]) -> dict[str, Any] | HoldfastError:
