@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,10 +21,12 @@ from holdfast import rules, stored
 from holdfast.decide import draft, judging
 from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
-from holdfast.engines.sqlite.reader import INLINE_BYTES
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
+from holdfast.handles.key_calls import write_of
+from holdfast.pipeline import watch
 from holdfast.rules import values
 from holdfast.testing.exact import refusal
+from holdfast.verbs.keys import Verbs
 from holdfast.work import SLICE, Work
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ async def test_control_a_request_in_one_piece(
 async def test_large_values_are_loaded_beside_the_loop(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of many large values the loop loads half a megabyte; the reader's thread loads the rest."""
+    """Of many large values the loop loads 128 KB; the reader's thread loads the rest."""
     loads: list[tuple[int, int]] = []
     load_rows = reads.load_rows
 
@@ -162,9 +165,75 @@ async def test_large_values_are_loaded_beside_the_loop(
     monkeypatch.setattr(reads, "load_rows", noted)
     result = await kv.delete_many(keys[:40], request_id="r")
     assert result == [True] * 40
-    assert max(size for most, size in loads if most) <= INLINE_BYTES + 60_002
+    assert max(size for most, size in loads if most) <= 131_072 + 60_002
     assert sum(size for _, size in loads) == 40 * 60_002
     assert (await kv.list()).keys == keys[40:]
+
+
+async def test_no_more_changes_are_read_than_fit_a_reply(
+    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long journal a page is read that fits a reply, whatever the limit of the call; the next follows.
+
+    To a service a change is its record; no other object is made of it.
+    """
+    kv = store.kv("p")
+    for _ in range(3):
+        await kv.set_many([{"key": f"k{number}", "value": 1} for number in range(1_000)])
+    asked: list[int] = []
+    journal = reads.journal
+
+    def noted(connection: Any, query: Any, epoch: str) -> Any:
+        asked.append(query.limit)
+        return journal(connection, query, epoch)
+
+    def none_is_made(record: object) -> Any:
+        raise AssertionError(f"a change was made of {record}")
+
+    monkeypatch.setattr(reads, "journal", noted)
+    monkeypatch.setattr(watch, "change_of", none_is_made)
+    versions: list[int] = []
+    since = 0
+    while len(versions) < 3_000:
+        page = await keys.VERBS["changes"].answer(kv, {"since": since, "limit": 10_000})
+        versions += [change["version"] for change in page["changes"]]
+        since = page["next"]
+    assert versions == [*range(1, 3_001)]
+    assert len(asked) == 2
+    assert max(asked) == 2_049
+
+
+BUILT: Final[dict[str, tuple[dict[str, Any], int]]] = {
+    "set_many": ({"items": [{"key": f"k{n}", "value": n} for n in range(1_000)]}, 8),
+    "batch": (
+        {
+            "writes": [{"key": f"k{n}", "value": "x"} for n in range(900)],
+            "checks": [{"key": "c", "version": 1}] * 100,
+        },
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", BUILT)
+def test_a_call_about_many_keys_is_built_with_few_steps(verb: str) -> None:
+    """A plain member of a call of a thousand takes few calls in Python, since all are built in one piece."""
+    fields, most = BUILT[verb]
+    verbs = Verbs("kv/p", writer="w", new_id=lambda: "r", now=lambda: 0)
+    write_of(verb, verbs, fields)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        write = write_of(verb, verbs, fields)
+    finally:
+        sys.setprofile(None)
+    assert write is not None
+    assert 1_000 < calls < most * 1_000
 
 
 async def test_a_load_that_is_too_large_is_refused_in_pieces_too(store: holdfast.Store) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INLINE_ROWS: Final = 128
-INLINE_BYTES: Final = 524_288
+INLINE_BYTES: Final = 131_072
 """The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
 
 
