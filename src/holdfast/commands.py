@@ -207,8 +207,8 @@ class Batch(WriteCommand, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> int:
-        """Approximate size in bytes."""
-        return sum(write.cost for write in self.writes) + 64 * len(self.checks)
+        """Approximate size in bytes. A check takes as long to decide as a small write."""
+        return sum(write.cost for write in self.writes) + LEAST_COST * len(self.checks)
 
     @property
     def rows(self) -> int:
@@ -356,7 +356,8 @@ def written_keys(command: Command) -> Iterator[str]:
             yield command.key
         case Batch():
             for write in command.writes:
-                yield from written_keys(write)
+                if isinstance(write, KeyChange):
+                    yield write.key
         case Many():
             for item in command.items:
                 yield item.key

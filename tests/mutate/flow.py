@@ -80,8 +80,8 @@ PLANTS: Final = (
     Plant(
         "a dear command does not wait for reads",
         "pipeline/batcher.py",
-        "_is_dear(waiting.command) and not waiting.held:",
-        "_is_dear(waiting.command):",
+        "_is_dear(waiting) and not waiting.held:",
+        "_is_dear(waiting):",
         _BATCHER,
     ),
     Plant(
@@ -101,7 +101,7 @@ PLANTS: Final = (
     Plant(
         "a dear command shares its group",
         "pipeline/batcher.py",
-        "                dear = _is_dear(command)\n",
+        "                dear = _is_dear(waiting)\n",
         "                dear = False\n",
         _BATCHER,
     ),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast import pace
 from holdfast.commands import (
     LEAST_COST,
     Batch,
@@ -145,6 +147,23 @@ async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
     await asyncio.sleep(0)
     assert engine.groups == [["a", "b", "c"], ["d", "e"], ["alone"], ["alone again"]]
     await last
+
+
+@pytest.mark.parametrize(("busy", "groups"), [(0.0001, [["a", "b", "c"]]), (0.003, [["a", "b"], ["c"]])])
+async def test_company_does_not_wait_for_long_turns(
+    batcher: Batcher, engine: Engine, monkeypatch: pytest.MonkeyPatch, busy: float, groups: list[list[str]]
+) -> None:
+    """Commands gather for some turns, unless these take milliseconds because of what others ask for."""
+    batcher.turns = 4
+    spent = 0.0
+    monkeypatch.setattr(pace, "time", SimpleNamespace(thread_time=lambda: spent))
+    begun = [batcher.submit(put(key)) for key in "ab"]
+    for _ in range(batcher.turns):
+        await asyncio.sleep(0)
+        spent += busy
+    begun.append(batcher.submit(put("c")))
+    await asyncio.gather(*begun)
+    assert engine.groups == groups
 
 
 async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Engine) -> None:

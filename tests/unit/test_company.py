@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.blobs.commands import PutPart
-from holdfast.commands import Got, Many, Origin, Set
+from holdfast.commands import Batch, Check, Got, Many, Origin, Set
 from holdfast.pipeline.batcher import DEAR, Batcher, GroupDone
 
 if TYPE_CHECKING:
@@ -34,7 +34,13 @@ def dear(name: str, *, namespace: str = "kv/busy") -> Many:
 
 
 def _name(command: Command) -> str:
-    written = command.items[0] if isinstance(command, Many) else command
+    match command:
+        case Many():
+            written: object = command.items[0]
+        case Batch():
+            written = command.writes[0]
+        case _:
+            written = command
     assert isinstance(written, Set)
     return written.key
 
@@ -138,6 +144,41 @@ async def test_a_dear_command_holds_up_no_other_namespace(engine: Engine) -> Non
     engine.finish.set()
     await asyncio.gather(running, behind, barrier)
     assert engine.groups[3:] == [["b"]]
+
+
+async def test_a_thousand_checks_are_dear(engine: Engine) -> None:
+    """A batch that checks a thousand versions holds up no other plugin, whatever it writes."""
+    checks = (Check(key="k", version=1),) * 1_000
+    engine.slow.add("A")
+    batch = engine.batcher.submit(
+        Batch(namespace="kv/busy", origin=ORIGIN, checks=checks, writes=(put("A"),))
+    )
+    for name in "bc":
+        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+    assert engine.groups == [["b"], ["A"], ["c"]]
+    engine.finish.set()
+    await batch
+
+
+async def test_what_a_command_costs_is_summed_up_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many groups pass a dear command, its thousand writes are weighed when it comes."""
+    weighed: list[Many] = []
+    cost = Many.cost.fget  # type: ignore[attr-defined]  # it is a property
+
+    def noted(many: Many) -> int:
+        weighed.append(many)
+        return int(cost(many))
+
+    monkeypatch.setattr(Many, "cost", property(noted))
+    engine.slow.add("A")
+    asked = [engine.batcher.submit(dear(name)) for name in "AB"]
+    for name in "cdef":
+        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+    engine.finish.set()
+    await asyncio.gather(*asked)
+    assert len(weighed) == 2
 
 
 async def test_one_dear_command_runs_at_a_time(engine: Engine) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.commands import Delete, Incr, Set, SetPolicy, SetTtl, Touch
 from holdfast.engine import Apart
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.pace import ALONE, MAX_GROUP, turns
+from holdfast.pace import ALONE, MAX_GROUP, gather
 from holdfast.pipeline.carriers import Carriers
 from holdfast.pipeline.pending import Barrier, PendingCommand, touched_by
 from holdfast.upkeep_commands import ExpireRun
@@ -86,10 +86,10 @@ class _Lane(msgspec.Struct, eq=False):
             command = waiting.command
             if plain and type(command) not in _PLAIN:
                 break
-            cost = 0 if command is None else command.cost
+            cost = waiting.cost
             room -= cost
             if cost > DEAR or waiting.after or behind:
-                dear = _is_dear(command)
+                dear = _is_dear(waiting)
                 if dear or waiting.namespace in behind or waiting.held:
                     self.dear |= dear
                     room += cost
@@ -118,7 +118,7 @@ class _Lane(msgspec.Struct, eq=False):
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
-                if _is_dear(waiting.command) and not waiting.held:
+                if _is_dear(waiting) and not waiting.held:
                     del self.waiting[place]
                     self.away.add(waiting.namespace)
                     return waiting
@@ -202,7 +202,9 @@ class Batcher:
         for address in touched:
             unsettled[address] = unsettled.get(address, 0) + 1
         after = self._reads_of(touched) if self._reads else ()
-        self._lane(command.namespace).waiting.append(PendingCommand(command, tell, touched, after))
+        self._lane(command.namespace).waiting.append(
+            PendingCommand(command, tell, touched, after, command.cost)
+        )
 
     @property
     def busy(self) -> bool:
@@ -281,7 +283,7 @@ class Batcher:
     async def _drain(self, lane: _Lane) -> None:
         while lane.waiting or lane.away:
             if before := self.turns_before(len(lane.waiting)):
-                await turns(before)
+                await gather(before)
             group = lane.take(self.most)
             if lane.dear:
                 self._begin_dear(lane)
@@ -365,8 +367,8 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 
 
 def _goes_at_once(waiting: PendingCommand) -> bool:
-    return not waiting.after and (waiting.command is None or waiting.command.cost <= DEAR)
+    return not waiting.after and waiting.cost <= DEAR
 
 
-def _is_dear(command: Command | None) -> bool:
-    return command is not None and command.cost > DEAR and not command.bulky
+def _is_dear(waiting: PendingCommand) -> bool:
+    return waiting.cost > DEAR and waiting.command is not None and not waiting.command.bulky

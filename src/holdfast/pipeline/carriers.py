@@ -11,12 +11,11 @@ because of what another does.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine import Apart
-from holdfast.pace import CARRIERS, LANES_WORTH_A_GROUP, SHARED_GROUP
+from holdfast.pace import CARRIERS, LANES_WORTH_A_GROUP, SHARED_GROUP, gather
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -86,8 +85,9 @@ class Carriers:
     async def _carry(self) -> None:
         try:
             while self._ready:
-                for _ in range(self._owner.turns_before(len(self._ready) + len(self._ready[0].waiting) - 1)):
-                    await asyncio.sleep(0)
+                pending = len(self._ready) + len(self._ready[0].waiting) - 1
+                if before := self._owner.turns_before(pending):
+                    await gather(before)
                 taken = self._gather()
                 if taken:
                     self._executing += 1

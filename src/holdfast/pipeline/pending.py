@@ -22,13 +22,14 @@ class PendingCommand(msgspec.Struct, frozen=True):
     """A pending command and the callback for its result. A barrier has no command.
 
     `touched` lists what the command may change. `after` holds the reads that were running when the command
-    was submitted and that must not see its effect.
+    was submitted and that must not see its effect. `cost` is that of the command, summed up once.
     """
 
     command: Command | None
     tell: Callable[[Any], None]
     touched: Sequence[tuple[str, str | None]] = ()
     after: Collection[asyncio.Future[None]] = ()
+    cost: int = 0
 
     @property
     def namespace(self) -> str:
