@@ -238,6 +238,41 @@ async def test_a_flood_does_not_flood_the_log(
     assert "set of quiet" in caplog.records[1].getMessage()
 
 
+def test_the_lines_of_a_flood_are_spread_over_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first lines, those of a flood follow one by one, so that they are never many in a row."""
+    now = 99.5
+    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: now))
+    lines = request_log._Lines()
+    written = []
+    for _ in range(40):
+        now += 0.125
+        written.append(sum(lines.may_be_written("flood", "set", "TIMEOUT", most=16) for _ in range(100)))
+    assert written == [16, *[2] * 39]
+    assert lines._free_at == {("flood", "set", "TIMEOUT"): now + 1}
+    now += 2
+    assert lines.may_be_written("quiet", "set", "TIMEOUT")
+    assert len(lines._free_at) == 1
+
+
+async def test_requests_that_are_too_many_fill_a_few_lines(
+    nats_server: NatsServer,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is refused because a plugin asks too much is logged five times a second, whatever the verbs."""
+    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    settings = Settings(slow_seconds=3_600, slow_walk_seconds=3_600, rate=1)
+    asked = [(f"db.kv.flood.{verb}", {"key": "k", "value": 1}) for verb in ("get", "set", "incr", "delete")]
+    async with (
+        serving(nats_server.url, clock=clock, settings=settings),
+        calling(nats_server.url) as caller,
+    ):
+        await caller.ask_all(asked * 50)
+    refused = [line for line in (record.getMessage() for record in caplog.records) if "RATE_LIMITED" in line]
+    assert len(refused) == 5
+
+
 async def test_the_log_is_bounded_whoever_fills_it(
     patient: tuple[Running, Caller], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

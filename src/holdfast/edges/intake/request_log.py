@@ -18,7 +18,7 @@ import msgspec
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.asked import asked
 from holdfast.edges.intake.slow import KEPT, SlowLog
-from holdfast.errors import Defect, HoldfastError, InvalidJson, VersionConflict
+from holdfast.errors import Busy, Defect, HoldfastError, InvalidJson, RateLimited, VersionConflict
 
 if TYPE_CHECKING:
     from holdfast.edges.intake.lines import Request
@@ -27,10 +27,13 @@ SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
 LINES: Final = 20
 SLOW_LINES: Final = 5
+CROWD_LINES: Final = 5
 ALL_LINES: Final = 500
 """Maximum number of lines per second: for one plugin and kind, for one plugin and verb about slow requests,
-and for all together. When a service is overloaded, nearly all requests are slow, and lines about them would
-take a tenth of its time."""
+for one plugin about requests that were too many, and for all together. When a service is overloaded, nearly
+all requests are slow, and lines about them would take a tenth of its time."""
+CROWDED: Final = frozenset({Busy.code, RateLimited.code})
+"""The codes of requests that were too many. It does not matter how these differ, not even by verb."""
 OTHERS: Final = "others"
 """The collective name of plugins beyond the number whose dropped lines are counted separately."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
@@ -101,7 +104,7 @@ class Observer:
         if slow:
             self._tell_slow(request, seconds, error)
         if error is not None:
-            if self._lines.may_be_written(request.route.owner, verb, error.code):
+            if self._may_be_told(request.route.owner, verb, error.code):
                 _log_error(request, error)
         elif _log.isEnabledFor(logging.DEBUG) and self._sampled():
             _log_done(request, seconds, hit=hit)
@@ -111,6 +114,12 @@ class Observer:
             self._counter.operation(
                 Operation(route.dialect.name, route.owner, route.namespace, verb, seconds, slow, code)
             )
+
+    def _may_be_told(self, owner: str, verb: str, code: str) -> bool:
+        """Return whether a line about a refusal may be written."""
+        if code in CROWDED:
+            return self._lines.may_be_written(owner, code, most=CROWD_LINES)
+        return self._lines.may_be_written(owner, verb, code)
 
     def _tell_slow(self, request: Request, seconds: float, error: HoldfastError | None) -> None:
         verb, owner = request.route.verb, request.route.owner
@@ -158,30 +167,40 @@ class Observer:
 
 
 class _Lines:
-    """A limit on the log lines of each second, and a count of the dropped lines by plugin."""
+    """A limit on the log lines of each kind, and a count of the dropped lines by plugin.
+
+    The lines of a flood are spread over each second: a line takes a quarter of a millisecond of the event
+    loop, and a hundred in a row would hold up other plugins.
+    """
 
     def __init__(self) -> None:
         self._second = 0
-        self._written: dict[tuple[str, ...], int] = {}
+        self._free_at: dict[tuple[str, ...], float] = {}
         self._total = 0
         self._left_out: Counter[str] = Counter()
 
     def may_be_written(self, owner: str, *kind: str, most: int = LINES) -> bool:
-        """Return whether one more line of this kind may be written."""
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._tell_what_was_left_out()
-            self._written.clear()
-            self._total = 0
-        written = self._written.get((owner, *kind), 0)
-        if written >= most or self._total >= ALL_LINES:
+        """Return whether one more line of this kind may be written.
+
+        That many may be written at once after a second without any. Later ones follow at that rate.
+        """
+        now = time.monotonic()
+        if int(now) != self._second:
+            self._begin_second(now)
+        free_at = max(now, self._free_at.get((owner, *kind), now))
+        if free_at - now > 1 - 0.5 / most or self._total >= ALL_LINES:
             known = owner in self._left_out or len(self._left_out) < ALL_LINES
             self._left_out[owner if known else OTHERS] += 1
             return False
-        self._written[owner, *kind] = written + 1
+        self._free_at[owner, *kind] = free_at + 1 / most
         self._total += 1
         return True
+
+    def _begin_second(self, now: float) -> None:
+        self._second = int(now)
+        self._tell_what_was_left_out()
+        self._free_at = {kind: at for kind, at in self._free_at.items() if at > now}
+        self._total = 0
 
     def _tell_what_was_left_out(self) -> None:
         if self._left_out:
