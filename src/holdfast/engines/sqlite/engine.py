@@ -32,7 +32,7 @@ from holdfast.engines.sqlite.last_written import Recent
 from holdfast.engines.sqlite.moving import SqliteMoves
 from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
-from holdfast.engines.sqlite.writer import Stale, Writer
+from holdfast.engines.sqlite.writer import Manners, Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 
@@ -212,9 +212,12 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         if outcome.empty and not also:  # a refusal must hold for the current file
             job = partial(writer.make_sure, seen)
         else:
-            plan = await _planned(outcome) if len(outcome.rows) > MANY_ROWS else save_sql.save(outcome)
+            long = len(outcome.rows) > MANY_ROWS
+            plan = await _planned(outcome) if long else save_sql.save(outcome)
             plan += also
             job = partial(writer.commit, plan, save_sql.pages(outcome), now, outcome.deadline, seen)
+            if long:
+                job = partial(job, manners=Manners())
         try:
             await writer.run(job)
             if not self._presence.lately():
