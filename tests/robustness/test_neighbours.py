@@ -11,8 +11,11 @@ report three figures, each for the slowest of a hundred requests:
 3. the time that the service's event loop works between the arrival of a request and its reply.
 
 The rule is about the first: beside a flood it is at most three times what it is alone, plus what the echo
-loses. Other work of the machine adds to each figure at random, so a flood that breaks the rule is repeated on
-a new service, and one run of three in which the rule holds is enough.
+loses. The slowest of a hundred requests is one of a few, so each figure is an estimate: a flood goes on until
+there are enough answers, and the rule is broken only if 39 of 40 samples drawn again from what was seen break
+it. Other work of the machine adds to each figure at
+random, so a flood that breaks the rule is repeated on a new service, and one run of three in which the rule
+holds is enough.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ import contextlib
 import json
 import math
 import os
+import random
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,7 +42,7 @@ from tests.robustness import echo_process, loop_time
 from tests.robustness.flooding_neighbour import KINDS, flooding
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
     from nats.aio.client import Client
 
@@ -50,7 +55,15 @@ RATIO: Final = float(os.environ.get("HOLDFAST_FLOOD_RATIO", "inf"))
 """How many times as long as alone the slowest of a hundred requests may take beside a flood."""
 CAMPAIGN: Final = math.isfinite(RATIO)
 TRIES: Final = 3
+CALLERS: Final = {"connections": 8}
+"""How many callers the quiet plugin has beside a flood, each over a connection of its own; else one. Where an
+answer may take seconds, one caller would see a few in all."""
 PAUSE: Final = 0.004
+ENOUGH: Final = 300 if CAMPAIGN else 0
+LONGEST: Final = 3
+"""How many requests are answered beside a flood, which goes on for up to so many times as long for that."""
+DRAWN: Final = 1_000
+"""How many samples are drawn from what was seen, to tell how sure the figures are."""
 PATIENCE: Final = 5 if CAMPAIGN else 30
 """For how many seconds an answer is waited for; in the suite for long, since a busy machine is no error."""
 
@@ -66,11 +79,18 @@ class Seen(NamedTuple):
         """What 99 of 100 requests took at the most."""
         return sorted(self.took)[len(self.took) * 99 // 100]
 
+    def more(self, other: Seen) -> Seen:
+        """Both together."""
+        return Seen(self.took + other.took, self.errors + other.errors)
+
+    def drawn(self, chance: random.Random) -> Seen:
+        """As many requests, each drawn from all of these."""
+        return Seen(chance.choices(self.took, k=len(self.took)), [])
+
     def __str__(self) -> str:
         middle = sorted(self.took)[len(self.took) // 2]
-        return (
-            f"{len(self.took)} asked, {len(self.errors)} errors, p50 {middle:.1f} ms, p99 {self.p99:.1f} ms"
-        )
+        wrong = f"{len(self.errors)} errors {sorted(set(self.errors)) or ''}".rstrip()
+        return f"{len(self.took)} asked, {wrong}, p50 {middle:.1f} ms, p99 {self.p99:.1f} ms"
 
 
 class Figures(NamedTuple):
@@ -88,6 +108,25 @@ class Figures(NamedTuple):
         """What 99 of 100 requests may take: so many times as long as alone, and what the echo loses, too."""
         return RATIO * self.alone.p99 + max(0.0, self.echo_beside.p99 - self.echo_alone.p99)
 
+    @property
+    def excess(self) -> float:
+        """By how much 99 of 100 requests take longer than they may; negative if they don't."""
+        return self.beside.p99 - self.allowed
+
+    def _drawn(self, chance: random.Random) -> Figures:
+        return self._replace(
+            alone=self.alone.drawn(chance),
+            echo_alone=self.echo_alone.drawn(chance),
+            beside=self.beside.drawn(chance),
+            echo_beside=self.echo_beside.drawn(chance),
+        )
+
+    def surely(self) -> tuple[float, float]:
+        """Between which bounds the excess is with a certainty of 95 %, as far as the samples can tell."""
+        chance = random.Random(1)
+        excesses = sorted(self._drawn(chance).excess for _ in range(DRAWN))
+        return excesses[DRAWN // 40], excesses[DRAWN * 39 // 40]
+
     def __str__(self) -> str:
         own, machine = self.beside.p99 / self.alone.p99, self.echo_beside.p99 / self.echo_alone.p99
         return (
@@ -96,6 +135,11 @@ class Figures(NamedTuple):
             f"    echo: {self.echo_beside}, {machine:.1f} times\n    echo alone: {self.echo_alone}\n"
             f"    allowed: p99 {self.allowed:.1f} ms"
         )
+
+    def summary(self) -> str:
+        """The figures, and how sure they are."""
+        low, high = self.surely()
+        return f"{self}, exceeded by {self.excess:.1f} ms (surely {low:.1f} to {high:.1f})"
 
 
 class Place:
@@ -109,22 +153,46 @@ class Place:
         """Where a user connects, with its password."""
         return self.up.url.replace("//", f"//{user}:{self._known[user].secret}@")
 
-    async def asked_while(self, working: asyncio.Task[int], *, patience: int = PATIENCE) -> tuple[Seen, Seen]:
-        """Have the quiet plugin ask until something else is done: the service, and a bare echo in between."""
+    async def asked_while(
+        self, work: Callable[[], Coroutine[None, None, int]], *, callers: int = 1, patience: int = PATIENCE
+    ) -> tuple[Seen, Seen]:
+        """Have the quiet plugin ask until some work is done: the service, and a bare echo in between.
+
+        Several callers ask less often, so that alone they ask no more than one does.
+        """
         seen, echo = Seen([], []), Seen([], [])
-        async with (
-            plain_client(self.up.url, **self._known["quiet"].options()) as client,
-            plain_client(self.up.url, user=echo_process.USER, password=echo_process.USER) as other,
-        ):
-            number = 0
-            while not working.done():
-                number += 1
-                fields: dict[str, int | str] = {"key": "k", "value": number, "deadline_ms": patience * 1000}
-                verb = "set" if number % 2 else "get"
-                await _ask(client, f"db.kv.quiet.{verb}", fields, seen=seen)
-                await asyncio.sleep(PAUSE)
-                await _ask(other, f"{echo_process.SUBJECT}.{verb}", fields | {"success": True}, seen=echo)
-                await asyncio.sleep(PAUSE)
+        async with contextlib.AsyncExitStack() as stack:
+            pairs = [
+                (
+                    await stack.enter_async_context(
+                        plain_client(self.up.url, **self._known["quiet"].options())
+                    ),
+                    await stack.enter_async_context(
+                        plain_client(self.up.url, user=echo_process.USER, password=echo_process.USER)
+                    ),
+                )
+                for _ in range(callers)
+            ]
+            working = asyncio.create_task(work())
+
+            async def call(place: int, client: Client, other: Client) -> None:
+                await asyncio.sleep(2 * PAUSE * place)
+                number = place
+                while not working.done():
+                    number += 1
+                    fields: dict[str, int | str] = {
+                        "key": f"k{place}",
+                        "value": number,
+                        "deadline_ms": patience * 1000,
+                    }
+                    verb = "set" if number % 2 else "get"
+                    await _ask(client, f"db.kv.quiet.{verb}", fields, seen=seen)
+                    await asyncio.sleep(PAUSE * callers)
+                    await _ask(other, f"{echo_process.SUBJECT}.{verb}", fields | {"success": True}, seen=echo)
+                    await asyncio.sleep(PAUSE * callers)
+
+            await asyncio.gather(*(call(place, *pair) for place, pair in enumerate(pairs)))
+            await working
         return seen, echo
 
     async def reconnects(self) -> int:
@@ -184,17 +252,31 @@ async def _alone(seconds: float) -> int:
 async def _figures(folder: Path, mode: Mode, kinds: Iterable[str]) -> list[Figures]:
     """Flood a new service with each of these kinds, after the quiet plugin has asked alone."""
     figures = []
+    kinds = list(kinds)
+    callers = max(CALLERS.get(kind, 1) for kind in kinds) if CAMPAIGN else 1
     async with place(folder, mode) as at:
-        await at.asked_while(asyncio.create_task(_alone(SECONDS / 10)))
+        await at.asked_while(partial(_alone, SECONDS / 10))
         since = time.monotonic()
-        alone = await at.asked_while(asyncio.create_task(_alone(SECONDS / 2)))
+        alone = await at.asked_while(partial(_alone, SECONDS / 2), callers=callers)
         for kind in kinds:
             began = time.monotonic()
-            beside = await at.asked_while(asyncio.create_task(flooding(at.address("flood"), kind, SECONDS)))
+            beside = await _beside(at, kind, callers)
             figures.append(Figures(kind, *alone, *beside, ((since, began), (began, time.monotonic()))))
-            print(f"\n{mode}, {figures[-1]}")
+            print(f"\n{mode}, {figures[-1].summary() if CAMPAIGN else figures[-1]}")
             assert figures[-1].beside.errors == [], kind
     return figures
+
+
+async def _beside(at: Place, kind: str, callers: int) -> tuple[Seen, Seen]:
+    """Flood a service while the quiet plugin asks, until that has got enough answers."""
+    seen, echo = Seen([], []), Seen([], [])
+    for _ in range(LONGEST):
+        flood = partial(flooding, at.address("flood"), kind, SECONDS)
+        more, more_echo = await at.asked_while(flood, callers=callers)
+        seen, echo = seen.more(more), echo.more(more_echo)
+        if len(seen.took) >= ENOUGH:
+            break
+    return seen, echo
 
 
 async def _tried(folder: Path, mode: Mode, kind: str) -> bool:
@@ -204,7 +286,7 @@ async def _tried(folder: Path, mode: Mode, kind: str) -> bool:
         run.mkdir()
         [figures] = await _figures(run, mode, [kind])
         _print_loop_times(run, figures)
-        if figures.beside.p99 <= figures.allowed:
+        if figures.surely()[0] <= 0:
             return True
     return False
 
@@ -239,7 +321,7 @@ async def test_no_flood_slows_another_plugin_down(tmp_path: Path, mode: Mode) ->
 async def test_a_flood_is_cut_off_alone(tmp_path: Path, connections: str) -> None:
     """A server that cuts off a flooded connection cuts off the flooding plugin; without links, everybody."""
     async with place(tmp_path, "accounts", HOLDFAST_PLUGIN_CONNECTIONS=connections, impatient=True) as at:
-        flood = asyncio.create_task(flooding(at.address("flood"), "large", 2))
+        flood = partial(flooding, at.address("flood"), "large", 2)
         seen, _ = await at.asked_while(flood, patience=PATIENCE if int(connections) else 1)
         cut, log = await at.reconnects(), [line["message"] for line in at.up.log]
     print(f"\n{connections} connections: {seen}, cut off {cut} times")
