@@ -121,32 +121,45 @@ async def test_a_look_that_outlasts_the_lease_is_no_answer(
     assert engine_of(store).glance([address], 0) is LATER
 
 
+@pytest.mark.parametrize("saving", [False, True])
 async def test_what_one_node_has_shown_no_other_takes_back(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, saving: bool
 ) -> None:
-    """A reader that has a message before its writer knows of it does not show it before the writer does."""
+    """A reader that has a message before its writer knows of it does not show it before the writer does.
+
+    The file may show it before the node has taken note that it is saved.
+    """
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
     monkeypatch.setattr(lease, "ticks", partial(float, ticks()))  # the lease does not end
     writer, reader = shard_of(one), shard_of(other)
     await reader.replica.reach(writer.replica.at.seq)
-    apply, goes_on = writer.replica.apply, asyncio.Event()
+    writer_goes_on, saved, reader_goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    apply, save = writer.replica.apply, reader.replica.file.save
 
     async def held_up(*given: Any, **named: Any) -> None:
-        await goes_on.wait()
+        await writer_goes_on.wait()
         await apply(*given, **named)
 
+    async def noted_late(*given: Any, **named: Any) -> None:
+        await save(*given, **named)
+        saved.set()
+        if saving:
+            await reader_goes_on.wait()
+
     monkeypatch.setattr(writer.replica, "apply", held_up)
+    monkeypatch.setattr(reader.replica.file, "save", noted_late)
     write = asyncio.create_task(one.kv("trivia").set("key", 2))
     try:
-        await reader.replica.reach(writer.replica.at.seq + 1)
+        await saved.wait()
         get = asyncio.create_task(other.kv("trivia").get("key"))
         await asyncio.wait([get], timeout=3 * ASK_SECONDS)
         assert not get.done()
         [old] = cast("list[Row]", engine_of(one).glance([Address("trivia", KV, "key")], 0))
         assert old.version == 1
     finally:
-        goes_on.set()
+        writer_goes_on.set()
+        reader_goes_on.set()
     assert await get == await write
 
 

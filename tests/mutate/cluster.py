@@ -112,8 +112,15 @@ PLANTS: Final = (
     Plant(
         "a reader shows what the holder of the lease has not seen",
         "engines/cluster/reading.py",
-        "                await self._reached(self._shard.replica.at.seq)\n",
+        "                await self._reached(self._shard.replica.latest)\n",
         "",
+        _NODES,
+    ),
+    Plant(
+        "a reader takes no notice of a message that is being saved",
+        "engines/cluster/reading.py",
+        "await self._reached(self._shard.replica.latest)",
+        "await self._reached(self._shard.replica.at.seq)",
         _NODES,
     ),
     Plant(

@@ -68,9 +68,9 @@ PLANTS: Final = (
         "engines/sqlite/writer.py",
         """            if deadline is not None and now() > deadline:
                 raise Stale(seen)
-            for sql, parameters in plan:
+            for done, (sql, parameters) in enumerate(plan):
 """,
-        """            for sql, parameters in plan:
+        """            for done, (sql, parameters) in enumerate(plan):
 """,
         _UNIT,
     ),

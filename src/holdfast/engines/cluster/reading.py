@@ -114,7 +114,7 @@ class Reads:
             if not lease.held():
                 await self._confirmed()
                 found = await look()
-                await self._reached(self._shard.replica.at.seq)
+                await self._reached(self._shard.replica.latest)
                 return found
             if lease.ageing:
                 self._renew()
@@ -185,8 +185,10 @@ class Reads:
         return True
 
     def _on_index(self, message: Message) -> None:
+        replica = self._shard.replica
         least = int(message.data) if message.data.isdigit() else 0  # an older node sends nothing
-        if self._shard.replica.at.seq >= least:
+        least = max(least, replica.latest)  # readers here may have seen it
+        if replica.at.seq >= least:
             self._tell_index(message)
         elif self._shard.lease.held():
             task = asyncio.create_task(self._tell_index_at(least, message), name="holdfast cluster index")

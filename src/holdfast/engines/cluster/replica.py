@@ -75,6 +75,8 @@ class Replica:
         self.file = self._new_file()
         self._opened = False
         self.at = LogPlace()
+        self.latest = 0
+        """The sequence of the last message that the file may show. It is ahead of `at` while one is saved."""
         self.standing = Standing()
         self.moved = asyncio.Event()
         """Replaced and set whenever a message was applied."""
@@ -100,6 +102,7 @@ class Replica:
             )
         for (text,) in await self.file.fetch(_KEPT):
             self.at = _place(text)
+        self.latest = self.at.seq
         await self._stand()
 
     async def reopen(self, replace: Callable[[], Awaitable[bool]]) -> bool:
@@ -172,6 +175,7 @@ class Replica:
         async with self._saving:
             if place.seq <= self.at.seq:
                 return
+            self.latest = place.seq
             try:
                 kept = (_KEEP, [f"{place.seq} {place.id}"])
                 await self.file.save(outcome, _before, self.file.version, also=[*also, kept])

@@ -247,16 +247,17 @@ class Shard:
         _log.critical("%s", error.message)
 
     async def _take(self, entry: Logged) -> bool:
-        current = entry.place.seq >= self.replica.at.seq
-        if entry.node != self._node:
+        current, foreign = entry.place.seq >= self.replica.at.seq, entry.node != self._node
+        if foreign:
             self.forwarding.saw(entry)
+        if foreign and current:  # before the file shows the message
+            self.lease.see(entry.lease, wrote=bool(entry.data))
         applied = await self.replica.take(entry)
         if applied and isinstance(self._halted, Unavailable):
             _log.warning("this node follows %s again", self.name)
             self._halted = None
-        if applied and current and entry.node != self._node:
+        if applied and current and foreign:
             self._last_writer = False
-            self.lease.see(entry.lease, wrote=bool(entry.data))
         return applied
 
     async def _caught_up(self) -> None:
