@@ -92,6 +92,21 @@ async def test_a_short_commit_does_not_give_way(ground: Ground) -> None:
     assert await ground.commit_long(None) == ["long", "other at 0"]
 
 
+async def test_a_commit_that_gives_way_to_the_end_is_done(tmp_path: Path) -> None:
+    """A writer that is stopped in the midst of a long commit ends after it."""
+    ground = Ground(tmp_path / "store.db")
+    connection = ground.writer._connection
+    assert connection is not None
+    connection.create_function("step", 1, lambda number: ground.writer._jobs.put(None) if number == 2 else 0)
+    plan: list[Any] = [("SELECT step(?)", (number,)) for number in range(STEPS)]
+    plan.append(("INSERT INTO done VALUES ('long')", ()))
+    seen = ground.writer.data_version
+    job = partial(ground.writer.commit, plan, 1, lambda: 0, None, seen, manners=Manners(left=1))
+    async with asyncio.timeout(10):
+        await ground.writer.run(job)
+        await asyncio.to_thread(ground.writer._thread.join)
+
+
 async def test_many_writes_give_way_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,7 +275,12 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        stopping = False
+        while not stopping or not self._jobs.empty():  # a commit may have given way to the end
+            job = self._next()
+            if job is None:
+                stopping = True
+                continue
             job()
             if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
