@@ -13,7 +13,8 @@ import pytest
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
-from holdfast.engines.cluster import codec, lease, servers
+from holdfast.engines.cluster import codec, lease, publishing, servers
+from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
 from holdfast.engines.cluster.reading import ASK_SECONDS
@@ -119,6 +120,34 @@ async def test_a_look_that_outlasts_the_lease_is_no_answer(
 
     monkeypatch.setattr(file, "glance", slow)
     assert engine_of(store).glance([address], 0) is LATER
+
+
+async def test_a_server_that_lost_the_log_is_asked_to_let_another_one_lead(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A leader that refuses all messages, since it lacks earlier ones, does not stop the cluster for good."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    jetstream = engine_of(store)._jetstream
+    asked: list[str] = []
+    publish, api = jetstream.publish, jetstream.api
+
+    async def forgetful(subject: str, parts: Any, *, seconds: float) -> Any:
+        if asked:
+            return await publish(subject, parts, seconds=seconds)
+        return Ack(error=Fault(WRONG_SEQUENCE, "wrong last sequence: 0"))
+
+    async def noted(call: str, body: Any = None, *, seconds: float) -> Any:
+        if "STEPDOWN" in call:
+            asked.append(call)
+        return await api(call, body, seconds=seconds)
+
+    monkeypatch.setattr(publishing, "LAGS_SECONDS", 0.2)
+    monkeypatch.setattr(jetstream, "publish", forgetful)
+    monkeypatch.setattr(jetstream, "api", noted)
+    assert (await store.kv("trivia").set("key", 2)).version == 2
+    assert asked == [f"STREAM.LEADER.STEPDOWN.{engine_of(store)._address.stream}"]
+    assert "has 0 as its last message, and this node has" in caplog.text
 
 
 @pytest.mark.parametrize("saving", [False, True])

@@ -11,11 +11,14 @@ neither becomes known in time, `OutcomeUnknown` is raised. `Unavailable` means t
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.errors import BusError, NoResponders
-from holdfast.engines.cluster.jetstream import FOR_A_WHILE, WRONG_SEQUENCE
+from holdfast.engines.cluster.jetstream import FOR_A_WHILE, WRONG_SEQUENCE, ApiRefusal
 from holdfast.engines.cluster.messages import LogPlace
 from holdfast.engines.cluster.servers import no_quorum
 from holdfast.errors import OutcomeUnknown, StorageFull, Unavailable
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 ATTEMPT_SECONDS: Final = 1.0
 """How long an attempt waits for its acknowledgement."""
 PAUSE_SECONDS: Final = 0.05
+LAGS_SECONDS: Final = 3.0
+"""How long a server may lead the log that lacks messages which this node has."""
+_log = logging.getLogger("holdfast.cluster")
 _FULL: Final = frozenset({10023, 10047, 10077, 10122})
 """Codes that say that the servers have no room."""
 
@@ -65,6 +71,7 @@ class Publisher:
         self._replica = replica
         self._lease = lease
         self._subject = subject
+        self._lagging_since = self._lagged_at = -math.inf
 
     async def publish(self, proposal: Proposal, late: Callable[[], bool]) -> LogPlace | None:
         """Have a message stored. Return its place, or None if another message took its place.
@@ -101,6 +108,8 @@ class Publisher:
                     return self._replica.stored(proposal.id)
                 if not doubt:
                     _require_passing(ack)
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    told = await self._lags(ack.last, proposal.base.seq)
             if (place := self._replica.stored(proposal.id)) is not None:
                 return place
             if late() and not doubt:
@@ -108,6 +117,25 @@ class Publisher:
             if late() or time.monotonic() > end:
                 raise await self._given_up(told, doubt=doubt)
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _lags(self, last: int, base: int) -> str:
+        """Note that the server that leads the log lacks a message that this node has. Return that in words.
+
+        A server that has just begun to lead may not have read all of its files. One that has lost a part of
+        them would refuse every message, so that another one has to lead.
+        """
+        words = f"the server that leads the log has {last} as its last message, and this node has {base}"
+        now = time.monotonic()
+        if now - self._lagged_at > LAGS_SECONDS:
+            self._lagging_since = now
+        self._lagged_at = now
+        if now - self._lagging_since > LAGS_SECONDS:
+            self._lagging_since = now
+            _log.warning("%s: asking another server to lead it", words)
+            with contextlib.suppress(ApiRefusal, BusError, TimeoutError):
+                call = f"STREAM.LEADER.STEPDOWN.{self._address.stream}"
+                await self._jetstream.api(call, seconds=ATTEMPT_SECONDS)
+        return words
 
     async def _catch_up(self, seq: int, end: float, *, doubt: bool) -> None:
         """Wait until the replica has applied the log up to a sequence, which tells whose message is there."""
