@@ -19,14 +19,18 @@ from typing import Any, Final, NoReturn
 import pytest
 from _pytest.assertion import rewrite
 
+from tests import forking
+
 ROOT: Final = Path(__file__).parent
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Collect no garbage meanwhile, and never look for it later in what stays to the end of the run."""
-    shared = session.config.getoption("spread") and not sys.dont_write_bytecode
-    helper = _fork(session.config) if shared else None
+    helper = None
+    if session.config.getoption("spread"):
+        helper = None if sys.dont_write_bytecode else _fork(session.config)
+        forking.prepare()
     gc.disable()
     try:
         return (yield)

@@ -111,9 +111,14 @@ def fork(
     return Forked(reader)
 
 
+def prepare() -> None:
+    """Start the process that forks, so that those which are forked from this one share it."""
+    _parent()
+
+
 @functools.cache
 def _parent() -> socket.socket:
-    """The process that forks for this one, which ends with this one."""
+    """The process that forks for this one, which ends with this one and with all that share it."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (here, there):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIMIT)
