@@ -2,9 +2,9 @@
 
 Law: nothing here changes what a test does. Importing and collecting the suite takes longer than most of its
 folders run, so that one process does it, and those that run the tests begin with what it has. They take the
-tests by files, and long files by pieces. A few very long tests come first, and run beside the others. Then a
-process stays in a folder as long as it can, since the tests of a folder share servers and what was worked out
-once. A process that dies fails the test that it ran, and another one takes its place.
+tests by files, and very long files by pieces. Long ones come first, so that all processes end at about the
+same time. Then a process stays in a folder as long as it can, since the tests of a folder share servers and
+what was worked out once. A process that dies fails the test that it ran, and another one takes its place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 RECORD: Final = Path(__file__).with_name("seconds.txt")
 """The seconds that the tests of a file take, for the files that take long."""
-WHOLE: Final = 5.0
+WHOLE: Final = 12.0
 """The seconds of a piece, about. A file that takes longer is taken by pieces."""
-LONG: Final = 8.0
+LONG: Final = 5.0
 """A piece that takes more seconds than this is begun before all others."""
 _GUESS: Final = 0.05
 """Seconds that a test takes in a file that the record does not have."""

@@ -203,7 +203,6 @@ async def scales(url: str = "sqlite:///:memory:") -> AsyncIterator[Scales]:
             yield Scales(ground, line, HttpStandIn(api))
         finally:
             await service.stop()
-            gc.unfreeze()
 
 
 SHAPES: Final[dict[str, Any]] = {

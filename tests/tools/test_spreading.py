@@ -112,8 +112,8 @@ def test_a_run_ends_where_it_shall(tmp_path: Path) -> None:
 
 def test_long_files_are_taken_by_pieces() -> None:
     """Every test is in one piece; the pieces of long files come before others, which stay whole."""
-    files = ["x/a"] * 3 + ["x/long"] * 10 + ["y/b"] * 240
-    found = pieces(files, {"x/long": 20.0, "x/a": 0.1})
+    files = ["x/a"] * 3 + ["x/long"] * 10 + ["y/b"] * 520
+    found = pieces(files, {"x/long": 48.0, "x/a": 0.1})
     assert sorted(test for piece in found for test in piece.tests) == list(range(len(files)))
     assert [files[piece.tests.start] for piece in found] == ["y/b"] * 2 + ["x/long"] * 4 + ["x/a"]
     assert found[-1] == (0.1, "x", range(3))
