@@ -11,6 +11,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -76,7 +77,7 @@ class Writer:
         self._where = where
         self._sync = sync
         self._cover = cover
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
         self._connection: sqlite3.Connection | None = None
         self.data_version = -1
@@ -84,6 +85,7 @@ class Writer:
         writes. Only the loop sets it, when it forgets what it knew."""
         self._log_pages = 0
         self._checkpointed = True
+        self._ending = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -94,18 +96,16 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
-        def work() -> None:
+        def work() -> bool:
             try:
                 tell = partial(_succeed, future, job())
             except GaveWay:
-                self._jobs.put(work)
-                return
+                return False
             except BaseException as error:
                 tell = partial(_fail, future, error)
-            try:
+            with suppress(RuntimeError):  # the loop is closed: the caller is gone
                 loop.call_soon_threadsafe(tell)
-            except RuntimeError:
-                return  # the loop is closed: the caller is gone
+            return True
 
         self._jobs.put(work)
         return await future
@@ -275,13 +275,9 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
     def _work(self) -> None:
-        stopping = False
-        while not stopping or not self._jobs.empty():  # a commit may have given way to the end
-            job = self._next()
-            if job is None:
-                stopping = True
-                continue
-            job()
+        while (job := self._next()) is not None:
+            if not job():  # a job that did this itself would stay until garbage is collected
+                self._jobs.put(job)
             if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
         if self._connection is not None:
@@ -291,7 +287,19 @@ class Writer:
     def _fits(self) -> bool:
         return self._log_pages <= CHECKPOINT_PAGES and self._cover(self._log_pages * 4096)
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], bool] | None:
+        """Return the next job, which returns whether it is done, or None at the end."""
+        if not self._ending:
+            job = self._waited()
+            if job is not None:
+                return job
+            self._ending = True
+        while not self._jobs.empty():  # a commit may have given way to the end
+            if (job := self._jobs.get()) is not None:
+                return job
+        return None
+
+    def _waited(self) -> Callable[[], bool] | None:
         if not self._checkpointed:
             try:
                 return self._jobs.get(timeout=IDLE_SECONDS)
