@@ -130,6 +130,13 @@ async def test_a_dear_command_is_executed_alone_and_after_cheap_ones(engine: Eng
     assert await engine.behind_a_closed_door(asked) == [["d"], ["A"], ["B"], ["c"]]
 
 
+async def test_cheap_commands_do_not_hold_up_a_dear_one(engine: Engine) -> None:
+    """A dear command begins beside the next group, however many groups of cheap commands wait."""
+    engine.batcher.most = engine.batcher.turns = 1
+    asked: list[Command] = [dear("A"), *(put(name, namespace="kv/quiet") for name in "bcd")]
+    assert await engine.behind_a_closed_door(asked) == [["b"], ["A"], ["c"], ["d"]]
+
+
 async def test_a_dear_command_holds_up_no_other_namespace(engine: Engine) -> None:
     """While a thousand writes are under way, other plugins write; those of its own namespace wait for it."""
     engine.slow.add("A")
