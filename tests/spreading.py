@@ -271,6 +271,7 @@ class Worker:
             try:
                 self._run_pieces()
             finally:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave servers behind
                 self._tear_down()
             self._config.hook.pytest_forked_ends(config=self._config)
             code = 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.spreading import Piece, Pieces, pieces, read, write
@@ -65,13 +67,29 @@ def test_behind_it(broken): pass
 """
 
 
-def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+WAITING = """
+import pathlib, time
+
+def test_it_waits(ground):
+    pathlib.Path("begun").touch()
+    time.sleep(60)
+"""
+
+
+def _started(folder: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pytest", "-p", "tests.spreading", "-p", "no:cacheprovider", *options]
     quiet = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTEST"))}
     own = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(
-        command, cwd=folder, env=quiet | own, capture_output=True, text=True, timeout=60, check=False
+    return subprocess.Popen(
+        command, cwd=folder, env=quiet | own, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def _run(folder: Path, *options: str) -> tuple[int, str]:
+    """The exit code of a run, and what it says."""
+    with _started(folder, *options) as run:
+        said, _ = run.communicate(timeout=60)
+    return run.returncode, said
 
 
 def test_processes_share_what_was_collected_and_nothing_else(tmp_path: Path) -> None:
@@ -79,9 +97,9 @@ def test_processes_share_what_was_collected_and_nothing_else(tmp_path: Path) -> 
     (tmp_path / "conftest.py").write_text(GROUND)
     for number in range(3):
         (tmp_path / f"test_{number}.py").write_text(SPREAD)
-    done = _run(tmp_path, "--spread=2")
-    assert done.returncode == 0, done.stdout
-    assert "9 passed" in done.stdout
+    code, said = _run(tmp_path, "--spread=2")
+    assert code == 0, said
+    assert "9 passed" in said
     assert len([*tmp_path.glob("module-*")]) == 3
     assert 1 <= len([*tmp_path.glob("session*")]) <= 2
 
@@ -89,25 +107,22 @@ def test_processes_share_what_was_collected_and_nothing_else(tmp_path: Path) -> 
 def test_every_outcome_is_reported(tmp_path: Path) -> None:
     """Failures have their reasons and output, of a process that died and of fixtures that end with it too."""
     (tmp_path / "test_failing.py").write_text(FAILING)
-    done = _run(tmp_path, "--spread=2")
-    assert done.returncode == 1, done.stdout
-    assert "2 failed, 2 passed, 1 skipped, 1 error" in done.stdout
-    assert "assert (1 + 1) == 3" in done.stdout
-    assert "said before" in done.stdout
-    assert (
-        "the process that ran test_failing.py::test_kills_its_process crashed, with exit code 7"
-        in done.stdout
-    )
-    assert "RuntimeError: the ground gave way" in done.stdout
+    code, said = _run(tmp_path, "--spread=2")
+    assert code == 1, said
+    assert "2 failed, 2 passed, 1 skipped, 1 error" in said
+    assert "assert (1 + 1) == 3" in said
+    assert "said before" in said
+    assert "the process that ran test_failing.py::test_kills_its_process crashed, with exit code 7" in said
+    assert "RuntimeError: the ground gave way" in said
 
 
 def test_a_run_ends_where_it_shall(tmp_path: Path) -> None:
     """With a limit of failures the run ends early, and its processes with it."""
     (tmp_path / "test_failing.py").write_text(FAILING)
-    done = _run(tmp_path, "--spread=2", "-x")
-    assert done.returncode == 1, done.stdout
-    assert "1 failed, 1 passed" in done.stdout
-    assert "stopping after 1 failures" in done.stdout
+    code, said = _run(tmp_path, "--spread=2", "-x")
+    assert code == 1, said
+    assert "1 failed, 1 passed" in said
+    assert "stopping after 1 failures" in said
 
 
 def test_long_files_are_taken_by_pieces() -> None:
@@ -154,3 +169,18 @@ def test_the_record(tmp_path: Path) -> None:
     write(record, {"b.py": 2.04, "a.py": 31.5, "quick.py": 0.2})
     assert record.read_text() == "a.py 31.5\nb.py 2.0\n"
     assert read(record) == {"a.py": 31.5, "b.py": 2.0}
+
+
+def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
+    """Interrupted, a run ends its processes, and their fixtures end first."""
+    (tmp_path / "conftest.py").write_text(GROUND)
+    (tmp_path / "test_waits.py").write_text(WAITING)
+    with _started(tmp_path, "--spread=2") as run:
+        while not (tmp_path / "begun").exists():
+            assert run.poll() is None
+            time.sleep(0.02)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        said, _ = run.communicate(timeout=60)
+    assert run.returncode == 2, said
+    assert "KeyboardInterrupt" in said
+    assert len([*tmp_path.glob("session*")]) == 1
