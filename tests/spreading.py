@@ -14,6 +14,7 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections import defaultdict, deque
 from multiprocessing import connection
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import pytest
+from _pytest.capture import FDCapture
 
 from tests import measuring
 
@@ -287,8 +289,11 @@ class Worker:
         """Make this process's own what it must not share: output, the folder for files, measurements."""
         plugins = self._config.pluginmanager
         capturing: Any = plugins.get_plugin("capturemanager")
-        capturing.stop_global_capturing()
-        capturing.start_global_capturing()
+        for stream in (capturing._global_capturing.out, capturing._global_capturing.err):
+            if isinstance(stream, FDCapture):
+                # The file object stays, since modules may have kept it when they were imported.
+                with tempfile.TemporaryFile(buffering=0) as own:
+                    os.dup2(own.fileno(), stream.tmpfile.fileno())
         factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
         factory._basetemp = factory.getbasetemp() / f"process{self._number}"
         factory._basetemp.mkdir(exist_ok=True)

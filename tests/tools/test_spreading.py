@@ -23,9 +23,10 @@ def ground():
 """
 
 SPREAD = """
-import os, pathlib, pytest
+import os, pathlib, pytest, sys
 
 PARENT = os.getpid()
+STDERR = sys.stderr
 
 @pytest.fixture(scope="module")
 def room():
@@ -46,6 +47,14 @@ def test_output(capfd):
     print("mine")
     os.write(1, b"alone")
     assert capfd.readouterr().out == "mine\\nalone"
+
+def test_a_stream_that_was_kept():
+    print("said long after", file=STDERR)
+
+def test_failing():
+    print("said before")
+    os.write(2, b"and this")
+    assert False
 """
 
 FAILING = """
@@ -98,8 +107,10 @@ def test_processes_share_what_was_collected_and_nothing_else(tmp_path: Path) -> 
     for number in range(3):
         (tmp_path / f"test_{number}.py").write_text(SPREAD)
     code, said = _run(tmp_path, "--spread=2")
-    assert code == 0, said
-    assert "9 passed" in said
+    assert code == 1, said
+    assert "3 failed, 12 passed" in said
+    assert said.count("said before") == said.count("and this") == 6  # once in the source that is shown
+    assert "said long after" not in said
     assert len([*tmp_path.glob("module-*")]) == 3
     assert 1 <= len([*tmp_path.glob("session*")]) <= 2
 
