@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coverage import Coverage
+from coverage.python import PythonFileReporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,17 +112,15 @@ def noted(item: pytest.Item) -> Iterator[None]:
 
 
 def choose(reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int) -> list[str]:
-    """Choose tests that together reach what all of them reach: the next one is the cheapest per new way.
+    """Choose tests that together reach what all of them reach: the next one is the cheapest per new bit.
 
     Args:
-        reached: What each test reaches, one bit for each way from a line to the next.
+        reached: What each test reaches, one bit for each line or branch.
         costs: What each test costs.
         twice: The bits that two tests shall reach, where two do.
     """
-    once, again = 0, 0
-    for bits in reached.values():
-        again |= once & bits & twice
-        once |= bits
+    once, again = _reached_by(reached.values())
+    again &= twice
 
     def price(test: str) -> float:
         new = reached[test] & (once | again)
@@ -138,13 +137,54 @@ def choose(reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
         elif now < float("inf"):
             chosen.append(test)
             once, again = once & ~reached[test], again & (once | ~reached[test])
-    return chosen
+    return without_spare(chosen, reached, costs, twice=twice)
+
+
+def without_spare(
+    chosen: Sequence[str], reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
+) -> list[str]:
+    """Leave out the tests of which others, that were chosen later, reach everything; the dearest first."""
+    kept = list(chosen)
+    all_once, all_again = _reached_by(reached[test] for test in chosen)
+    for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
+        once, again = _reached_by(reached[other] for other in kept if other != test)
+        if once == all_once and again & twice == all_again & twice:
+            kept.remove(test)
+    return kept
+
+
+def _reached_by(tests: Iterable[int]) -> tuple[int, int]:
+    """What some tests reach, and what two of them reach."""
+    once, again = 0, 0
+    for bits in tests:
+        again |= once & bits
+        once |= bits
+    return once, again
+
+
+class Source:
+    """What the report counts of a file: its lines, and the branches of those that have several."""
+
+    def __init__(self, file: str) -> None:
+        self._reporter = PythonFileReporter(file, Coverage())
+        self._lines = self._reporter.lines()
+        exits = self._reporter.exit_counts()
+        self._branches = {way for way in self._reporter.arcs() if exits.get(way[0], 0) > 1}
+        _, _, inside = file.rpartition("src/holdfast/")
+        self.whole = any(inside == f"{part}.py" or inside.startswith(f"{part}/") for part in WHOLE)
+
+    def counted(self, start: int, end: int) -> set[int | tuple[int, int]]:
+        """What counts of a way from a line to the next."""
+        lines = self._reporter.translate_lines([line for line in (start, end) if line > 0])
+        return {*self._lines & lines, *self._branches & self._reporter.translate_arcs([(start, end)])}
 
 
 class Reached:
     """What the tests of a run reached, from the data of coverage."""
 
     def __init__(self) -> None:
+        self._sources: dict[str, Source] = {}
+        self._numbers: dict[tuple[str, object], int] = {}
         self._bits: dict[tuple[str, int, int], int] = {}
         self.tests: dict[str, int] = defaultdict(int)
         self.twice = 0
@@ -157,14 +197,18 @@ class Reached:
         )
         with contextlib.closing(sqlite3.connect(data)) as connection:
             for test, *way in connection.execute(query):
-                self.tests[test] |= 1 << self._number(*way)
+                self.tests[test] |= self._bits_of(*way)
 
-    def _number(self, file: str, start: int, end: int) -> int:
-        number = self._bits.setdefault((file, start, end), len(self._bits))
-        _, _, inside = file.rpartition("src/holdfast/")
-        if any(inside == f"{part}.py" or inside.startswith(f"{part}/") for part in WHOLE):
-            self.twice |= 1 << number
-        return number
+    def _bits_of(self, file: str, start: int, end: int) -> int:
+        if (file, start, end) not in self._bits:
+            if file not in self._sources:
+                self._sources[file] = Source(file)
+            bits = 0
+            for counted in self._sources[file].counted(start, end):
+                bits |= 1 << self._numbers.setdefault((file, counted), len(self._numbers))
+            self._bits[file, start, end] = bits
+            self.twice |= bits if self._sources[file].whole else 0
+        return self._bits[file, start, end]
 
 
 def lines_of(costs: Sequence[Cost], adding: Iterable[str]) -> list[str]:

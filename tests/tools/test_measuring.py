@@ -51,10 +51,19 @@ def test_a_file_that_changed_is_measured_whole() -> None:
 
 def test_cheap_tests_come_first() -> None:
     """Together the chosen tests reach what all reach, and a dear test is chosen only for what is its own."""
-    reached = {"dear": 0b0111, "cheap": 0b0011, "same": 0b0011, "alone": 0b1000, "nothing": 0}
+    reached = {"dear": 0b00110, "cheap": 0b00011, "same": 0b00011, "alone": 0b01000, "nothing": 0}
     costs = {"dear": 5.0, "cheap": 1.0, "same": 2.0, "alone": 9.0}
     assert choose(reached, costs, twice=0) == ["cheap", "dear", "alone"]
     assert choose({"dear": 0b0011, "cheap": 0b0011}, costs, twice=0) == ["cheap"]
+
+
+def test_what_later_ones_reach_too_is_left_out() -> None:
+    """A test that was chosen early is not measured if all that it reaches is reached by those after it."""
+    reached = {"early": 0b0111, "left": 0b1011, "right": 0b10101}
+    costs = {"early": 1.0, "left": 5.0, "right": 5.0}
+    assert sorted(choose(reached, costs, twice=0)) == ["left", "right"]
+    assert sorted(choose(reached, costs, twice=0b1)) == ["left", "right"]
+    assert sorted(choose(reached, costs, twice=0b10)) == ["early", "left", "right"]
 
 
 def test_what_must_be_covered_whole_is_reached_twice() -> None:
@@ -82,20 +91,33 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_record_is_made_from_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ways that run without any test make no test worth measuring."""
+    """What runs without any test makes no test worth measuring, nor does what the report does not count."""
+    source = tmp_path / "source.py"
+    source.write_text("x = [\n    1\n]\nif x:\n    y = 1\nz = 1\n")
     with closing(sqlite3.connect(tmp_path / "data")) as data, data:
         data.execute("CREATE TABLE context (id, context)")
         data.execute("CREATE TABLE file (id, path)")
         data.execute("CREATE TABLE arc (file_id, context_id, fromno, tono)")
-        data.execute("INSERT INTO file VALUES (1, 'src/holdfast/rules.py')")
-        names = ["", f"{FILE}::test_a", f"{FILE}::test_b"]
+        data.execute("INSERT INTO file VALUES (1, ?)", [str(source)])
+        names = ["", *(f"{FILE}::test_{name}" for name in ("line", "free", "branch", "uncounted"))]
         data.executemany("INSERT INTO context VALUES (?, ?)", enumerate(names))
-        data.executemany("INSERT INTO arc VALUES (1, ?, ?, 9)", [(0, 1), (1, 1), (1, 2), (2, 1)])
-    costs = [Cost(f"{FILE}::test_a", 1.0, measured=True), Cost(f"{FILE}::test_b", 0.1, measured=True)]
+        ways = [
+            (0, -1, 1),
+            (0, 1, 4),
+            (0, 4, 6),
+            (1, 4, 5),
+            (2, 4, 6),
+            (3, 4, 5),
+            (3, 5, 6),
+            (4, 2, 1),
+            (4, 6, 1),
+        ]
+        data.executemany("INSERT INTO arc VALUES (1, ?, ?, ?)", ways)
+    costs = [Cost(name, 1.0 + number, measured=True) for number, name in enumerate(names[1:])]
     (tmp_path / "1.costs").write_text("\n".join(json.dumps(cost) for cost in costs))
     monkeypatch.setattr(measuring, "RECORD", tmp_path / "measured.txt")
     measuring.main(tmp_path, str(tmp_path / "data"))
-    assert (tmp_path / "measured.txt").read_text().split()[2:] == ["test_a"]
+    assert (tmp_path / "measured.txt").read_text().split()[2:] == ["test_line"]
 
 
 def test_measuring_all_writes_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
