@@ -21,11 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from holdfast.edges.nats.server_config import Mode
+
 SUBJECT: Final = "echo"
 USER: Final = "echo"
-ACCOUNT: Final = f'  "ECHO": {{ users: [ {{ user: "{USER}", password: "{USER}" }} ] }}\n'
-"""An account of its own in a server's configuration, where nobody can disturb it."""
+_LOGIN: Final = f'{{ user: "{USER}", password: "{USER}" }}'
 PAGE: Final = b"x" * 4096
+
+
+def admitted(configuration: str, mode: Mode) -> str:
+    """A server's configuration that lets the echo in, as the mode lets plugins in.
+
+    With accounts it has one of its own. Otherwise it shares that of all plugins: beside many connections of
+    one of them, the server takes longer for messages within their account than for those of another.
+    """
+    if mode == "permissions":
+        return configuration.replace("    users: [\n", f"    users: [\n      {_LOGIN}\n", 1)
+    account = f'  "ECHO": {{ users: [ {_LOGIN} ] }}\n'
+    return configuration.replace("accounts: {\n", f"accounts: {{\n{account}", 1)
 
 
 async def echo(port: int, path: str) -> None:

@@ -64,8 +64,8 @@ LONGEST: Final = 3
 """How many requests are answered beside a flood, which goes on for up to so many times as long for that."""
 DRAWN: Final = 1_000
 """How many samples are drawn from what was seen, to tell how sure the figures are."""
-PATIENCE: Final = 5 if CAMPAIGN else 30
-"""For how many seconds an answer is waited for; in the suite for long, since a busy machine is no error."""
+PATIENCE: Final = 15 if CAMPAIGN else 30
+"""For how many seconds an answer is waited for: for long, since what comes late is no error, but slow."""
 
 
 class Seen(NamedTuple):
@@ -229,9 +229,7 @@ async def place(
     permissions = Permissions(("quiet", "flood"), mode=mode)
     known = {user: new_credentials(user, "passwords") for user in permissions.users}
     config = folder / "nats.conf"
-    text = permissions.configuration(known).replace(
-        "accounts: {\n", f"accounts: {{\n{echo_process.ACCOUNT}", 1
-    )
+    text = echo_process.admitted(permissions.configuration(known), mode)
     config.write_text(text + ("max_pending: 2MB\n" if impatient else ""))
     login = ("--nats-user", SERVICE, "--nats-password", known[SERVICE].secret)
     settings = {"HOLDFAST_REPLY_MODE": mode, **variables}
