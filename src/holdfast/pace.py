@@ -3,7 +3,8 @@
 The numbers were found on a machine with two cores, which the service, the NATS server and the callers share.
 There, each message that travels alone wakes a process that takes a core from another one. A turn is one
 round of the event loop over everything that is ready. Waits are counted in turns, not in time: an idle loop
-finishes them at once, so nothing waits while there is nothing to wait for.
+finishes them at once, so nothing waits while there is nothing to wait for. Where turns may take long, a wait
+ends early.
 
 Law: each number says what it does and how it was found. Limits that bound memory stay with what they bound.
 This module is at the root because the bus, the engines, the pipeline and the service all need it, and none of
