@@ -299,7 +299,7 @@ async def test_a_rate_limit_is_each_plugins_own(nats_server: NatsServer, caplog:
         assert "RATE_LIMITED" in codes
         told = [one for one in running.recorder.operations if one.dialect == "payload" and one.code]
         assert {(one.owner, one.namespace) for one in told} == {("trivia", "kv/trivia")}
-        assert "get of trivia was refused: RATE_LIMITED" in caplog.text
+        assert "set of trivia was refused: RATE_LIMITED" in caplog.text
         admin = await caller.ask_all([("db.admin.ready", {})] * 15)
         assert all(answer.fields["success"] for answer in admin)
 
