@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -64,7 +65,7 @@ def damaged(chance: random.Random) -> tuple[bytes, dict[str, str]]:
     for _ in range(chance.randrange(3)):
         place = chance.choice([body, params, params["_meta"], params.get("arguments") or params])
         if isinstance(place, dict) and place:
-            place[chance.choice([*place, "extra"])] = chance.choice(STRANGE)
+            place[chance.choice([*place, "extra"])] = deepcopy(chance.choice(STRANGE))
         params = body["params"] if isinstance(body.get("params"), dict) else {"_meta": {}}
         params.setdefault("_meta", {})
     text = bytearray(json.dumps(body).encode())
