@@ -12,10 +12,9 @@ report three figures, each for the slowest of a hundred requests:
 
 The rule is about the first: beside a flood it is at most three times what it is alone, plus what the echo
 loses. The slowest of a hundred requests is one of a few, so each figure is an estimate: a flood goes on until
-there are enough answers, and the rule is broken only if 39 of 40 samples drawn again from what was seen break
-it. Other work of the machine adds to each figure at
-random, so a flood that breaks the rule is repeated on a new service, and one run of three in which the rule
-holds is enough.
+there are enough answers, and the report says how sure the figures are. Other work of the machine adds to each
+figure at random, so a flood that breaks the rule is repeated on a new service, and one run of three in which
+the rule holds is enough.
 """
 
 from __future__ import annotations
@@ -284,7 +283,7 @@ async def _tried(folder: Path, mode: Mode, kind: str) -> bool:
         run.mkdir()
         [figures] = await _figures(run, mode, [kind])
         _print_loop_times(run, figures)
-        if figures.surely()[0] <= 0:
+        if figures.excess <= 0:
             return True
     return False
 
