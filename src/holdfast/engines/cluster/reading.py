@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 ASK_SECONDS: Final = 0.1
 """How long a reader waits for the node that holds the lease."""
+MOST_DIGITS: Final = 20
+"""The length of the longest sequence of a log."""
 FOLLOW_SECONDS: Final = 10.0
 """How long a reader waits until its replica has followed the log."""
 
@@ -186,7 +188,8 @@ class Reads:
 
     def _on_index(self, message: Message) -> None:
         replica = self._shard.replica
-        least = int(message.data) if message.data.isdigit() else 0  # an older node sends nothing
+        asked = message.data[:MOST_DIGITS]
+        least = int(asked) if asked.isdigit() else 0  # an older node sends nothing
         least = max(least, replica.latest)  # readers here may have seen it
         if replica.at.seq >= least:
             self._tell_index(message)
