@@ -88,7 +88,10 @@ def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     if not text:
         raise ValidationError("url is empty: name a file, or memory:// to keep nothing", field="url")
     scheme, separator, rest = text.partition("://")
-    if isinstance(url, Path) or not separator:
+    if isinstance(url, Path):
+        return _sqlite_file(text, keys)
+    if not separator:
+        _refuse_lost_slashes(text)
         return _sqlite_file(text, keys)
     make = ENGINES.get(scheme.partition("+")[0])
     if make is not None and ("+" not in scheme or scheme in DRIVERS):
@@ -136,6 +139,17 @@ def is_service(url: str) -> bool:
     """Return whether a URL is that of a running service."""
     scheme, separator, _ = url.partition("://")
     return bool(separator) and scheme in SERVICES
+
+
+def _refuse_lost_slashes(path: str) -> None:
+    """Refuse a path such as `memory:` or `nats:host`, which is meant as a URL."""
+    scheme, colon, _ = path.partition(":")
+    if colon and (scheme.partition("+")[0] in ENGINES or scheme in _registered):
+        raise ValidationError(
+            f"url begins with {scheme}: and lacks the slashes: write {scheme}://…, or ./{scheme}:… for a "
+            "file of that name",
+            field="url",
+        )
 
 
 def _installed(scheme: str) -> MakeEngine | None:

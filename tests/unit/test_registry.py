@@ -119,6 +119,11 @@ def test_an_engine_that_is_broken(module: str, url: str, monkeypatch: pytest.Mon
         ("sqlite://state.db", "sqlite:///path"),
         ("sqlite://host/state.db", "sqlite:///path"),
         ("sqlite:///state.db?mode=ro", "?"),
+        ("memory:", "memory://"),
+        ("sqlite:state.db", "sqlite://"),
+        ("sqlite+aiosqlite:state.db", "sqlite+aiosqlite://"),
+        ("nats:localhost:4222", "nats://"),
+        ("postgresql:/db", "postgresql://"),
     ],
 )
 def test_other_urls(url: str, words: str, here: Path) -> None:
@@ -126,6 +131,14 @@ def test_other_urls(url: str, words: str, here: Path) -> None:
     with refusal(ValidationError, field="url", says=words):
         holdfast.open(url)
     assert files(here) == []
+
+
+async def test_a_file_with_the_name_of_a_scheme(here: Path) -> None:
+    """A path that cannot be mistaken for a URL is a file."""
+    for url in ("./memory:", Path("nats:x")):
+        async with holdfast.open(url, reap=False):
+            pass
+    assert {"memory:", "nats:x"} <= {path.name for path in files(here)}
 
 
 @pytest.mark.parametrize("url", [None, 7, b"state.db", object()])
