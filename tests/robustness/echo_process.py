@@ -25,20 +25,31 @@ if TYPE_CHECKING:
 
 SUBJECT: Final = "echo"
 USER: Final = "echo"
-_LOGIN: Final = f'{{ user: "{USER}", password: "{USER}" }}'
+"""Who asks the echo; its password is the same."""
+_SERVER: Final = "echo_server"
+_ACCOUNT: Final = "HOLDFAST"
+"""The account of the service."""
 PAGE: Final = b"x" * 4096
 
 
 def admitted(configuration: str, mode: Mode) -> str:
-    """A server's configuration that lets the echo in, as the mode lets plugins in.
+    """A server's configuration that lets the echo in, as the mode lets the service and plugins in.
 
-    With accounts it has one of its own. Otherwise it shares that of all plugins: beside many connections of
-    one of them, the server takes longer for messages within their account than for those of another.
+    The echo is a user of the service's account. With accounts, who asks it has an account of its own that
+    imports the echo's subjects, so that each message crosses accounts as a plugin's does: the server has them
+    wait for each other there.
     """
+    server, caller = (f'{{ user: "{user}", password: "{user}" }}' for user in (_SERVER, USER))
     if mode == "permissions":
-        return configuration.replace("    users: [\n", f"    users: [\n      {_LOGIN}\n", 1)
-    account = f'  "ECHO": {{ users: [ {_LOGIN} ] }}\n'
-    return configuration.replace("accounts: {\n", f"accounts: {{\n{account}", 1)
+        return configuration.replace("    users: [\n", f"    users: [\n      {server}\n      {caller}\n", 1)
+    imported = f'{{ service: {{ account: "{_ACCOUNT}", subject: "{SUBJECT}.*" }} }}'
+    for before, added in (
+        ("    users: [\n", f"      {server}\n"),
+        ("    exports: [\n", f'      {{ service: "{SUBJECT}.*", response_threshold: "30s" }}\n'),
+        ("accounts: {\n", f'  "ECHO": {{ users: [ {caller} ], imports: [ {imported} ] }}\n'),
+    ):
+        configuration = configuration.replace(before, before + added, 1)
+    return configuration
 
 
 async def echo(port: int, path: str) -> None:
@@ -51,7 +62,7 @@ async def echo(port: int, path: str) -> None:
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     await reader.readline()
-    hello = f'CONNECT {{"verbose":false,"pedantic":false,"user":"{USER}","pass":"{USER}"}}\r\n'
+    hello = f'CONNECT {{"verbose":false,"pedantic":false,"user":"{_SERVER}","pass":"{_SERVER}"}}\r\n'
     writer.write(f"{hello}SUB {SUBJECT}.* 1\r\nPING\r\n".encode())
     while line := await reader.readline():
         words = line.split()
