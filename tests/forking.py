@@ -9,6 +9,7 @@ A program that is to be measured measures itself.
 from __future__ import annotations
 
 import array
+import asyncio
 import atexit
 import contextlib
 import functools
@@ -109,6 +110,69 @@ def fork(
     finally:
         os.close(writer)
     return Forked(reader)
+
+
+class ForkedProcess:
+    """A program that runs, with what of an asyncio process is used by tests."""
+
+    def __init__(self, forked: Forked, stdout: asyncio.StreamReader) -> None:
+        self.stdout = stdout
+        self.pid = forked.pid
+        self.send_signal = forked.send_signal
+        self.kill = forked.kill
+        self._forked = forked
+
+    @classmethod
+    async def start(
+        cls,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path = ".",
+        stderr: int = 2,
+    ) -> ForkedProcess:
+        """Fork it; what it prints can be read.
+
+        Args:
+            module: The module, of the library or of its tests.
+            *arguments: What the program is called with.
+            env: Its environment; by default that of this process.
+            cwd: Its folder.
+            stderr: The descriptor of its stderr.
+        """
+        reader, writer = os.pipe()
+        try:
+            given = os.environ if env is None else env
+            forked = fork(module, arguments, env=given, cwd=cwd, streams=(0, writer, stderr))
+        finally:
+            os.close(writer)
+        stdout = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reader, "rb", buffering=0)
+        )
+        return cls(forked, stdout)
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or None as long as it runs."""
+        return self._forked.poll()
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        if self._forked.poll() is None:
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(self._forked, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(self._forked)
+        return self._forked.wait()
+
+    async def communicate(self) -> tuple[bytes, None]:
+        """Wait for its end; what else it printed."""
+        rest = await self.stdout.read()
+        await self.wait()
+        return rest, None
 
 
 def prepare() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.clock import SystemClock
 from holdfast.edges.nats.service import NatsService, Settings
+from tests.forking import ForkedProcess
 from tests.robustness.serving_process import kill, ready
 
 if TYPE_CHECKING:
@@ -65,11 +65,8 @@ async def serve(url: str, storage: str, skew: Skew, prefix: str) -> None:
 @contextlib.asynccontextmanager
 async def skewed_process(url: str, storage: str, skew: Skew, *, prefix: str = "db") -> AsyncIterator[None]:
     """A service in a process of its own for the length of a block; at the end it is told to stop."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.clocks.skewed_process", url, storage, str(skew.path), prefix),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    given = (url, storage, str(skew.path), prefix)
+    process = await ForkedProcess.start("tests.clocks.skewed_process", *given)
     try:
         await ready(process)
         yield

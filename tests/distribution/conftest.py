@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from tests.distribution.environments import Built, Environment, Uv, built_in
+from tests.distribution.environments import ROOT, Built, Environment, Uv, built_in
 
 
 class Install(Protocol):
@@ -35,12 +37,18 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> Uv:
 
 
 @pytest.fixture(scope="session")
-def install(uv: Uv, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install:
-    """Make an environment, or return the one that was made with the same extras for the same interpreter."""
+def install(uv: Uv, built: Built) -> Iterator[Install]:
+    """Make an environment, or return the one that was made with the same extras for the same interpreter.
 
-    @functools.cache
-    def make(extras: str = "", *, python: str = sys.executable) -> Environment:
-        folder = tmp_path_factory.mktemp("environment") / "environment"
-        return uv.environment(folder, built.wheel, extras, python)
+    They are made on the disk of the repository: the installer links files there instead of copying them.
+    """
+    private = ROOT / ".dev"
+    private.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="environments-", dir=private) as folder:
 
-    return make
+        @functools.cache
+        def make(extras: str = "", *, python: str = sys.executable) -> Environment:
+            empty = Path(tempfile.mkdtemp(dir=folder), "environment")
+            return uv.environment(empty, built.wheel, extras, python)
+
+        yield make

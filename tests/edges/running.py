@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 
-from tests.forking import Forked, fork
+from tests.forking import ForkedProcess
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -29,52 +29,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 LAST_LINE = "Ctrl-C stops."
-
-
-class ForkedProcess:
-    """A `holdfast` that was forked, with what of an asyncio process is used here."""
-
-    def __init__(self, forked: Forked, stdout: asyncio.StreamReader) -> None:
-        self.stdout = stdout
-        self.pid = forked.pid
-        self.send_signal = forked.send_signal
-        self._forked = forked
-
-    @classmethod
-    async def start(cls, arguments: list[str], env: dict[str, str], cwd: Path, stderr: int) -> ForkedProcess:
-        """Fork it; what it prints can be read."""
-        reader, writer = os.pipe()
-        try:
-            forked = fork("holdfast", arguments, env=env, cwd=cwd, streams=(0, writer, stderr))
-        finally:
-            os.close(writer)
-        stdout = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reader, "rb", buffering=0)
-        )
-        return cls(forked, stdout)
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit code, or None as long as it runs."""
-        return self._forked.poll()
-
-    async def wait(self) -> int:
-        """Wait for its end; the exit code."""
-        if self._forked.poll() is None:
-            loop, ended = asyncio.get_running_loop(), asyncio.Event()
-            loop.add_reader(self._forked, ended.set)
-            try:
-                await ended.wait()
-            finally:
-                loop.remove_reader(self._forked)
-        return self._forked.wait()
-
-    async def communicate(self) -> tuple[bytes, None]:
-        """Wait for its end; what else it printed."""
-        rest = await self.stdout.read()
-        await self.wait()
-        return rest, None
 
 
 class Up:
@@ -134,7 +88,9 @@ class Up:
         command, env = self._command(), self._environment()
         with (self.home / "stderr").open("wb") as errors:
             if not self.started and command[:3] == [sys.executable, "-m", "holdfast"]:
-                return await ForkedProcess.start(command[3:], env, self.home, errors.fileno())
+                return await ForkedProcess.start(
+                    "holdfast", *command[3:], env=env, cwd=self.home, stderr=errors.fileno()
+                )
             return await asyncio.create_subprocess_exec(
                 *command, env=env, cwd=self.home, stdout=asyncio.subprocess.PIPE, stderr=errors
             )

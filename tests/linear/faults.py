@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tests.robustness.serving_process import kill, launch, ready
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
     from pathlib import Path
     from random import Random
     from typing import IO
 
     from holdfast.edges.nats.server import NatsServer
+    from tests.forking import ForkedProcess
 
 Fault: TypeAlias = Literal["kill", "pause", "nats"]
 FAULTS: Final[tuple[Fault, ...]] = ("kill", "pause", "nats")
@@ -36,7 +36,7 @@ class Services:
         self._storage = storage
         self._log = log
         self._pause = pause
-        self._processes: list[Process] = []
+        self._processes: list[ForkedProcess] = []
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -74,7 +74,7 @@ class Services:
             await self._server.process.wait()
             await self._server.start()
 
-    async def _launch(self) -> Process:
+    async def _launch(self) -> ForkedProcess:
         process = await launch(self._server.url, self._storage, stderr=self._log.fileno())
         try:
             return await ready(process)
@@ -82,7 +82,7 @@ class Services:
             await kill(process)
             raise
 
-    async def _stop_for_a_while(self, process: Process, seconds: float) -> None:
+    async def _stop_for_a_while(self, process: ForkedProcess, seconds: float) -> None:
         process.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)

@@ -28,10 +28,10 @@ from tests.nats import nats_server
 from tests.robustness.serving_process import kill, launch, ready
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Sequence
     from typing import IO
 
+    from tests.forking import ForkedProcess
     from tests.jetstream import Servers
 
 ClusterFault: TypeAlias = Literal[
@@ -54,7 +54,7 @@ class Cluster:
         self._front = front
         self._log = log
         self._pause = pause
-        self._nodes: list[Process] = []
+        self._nodes: list[ForkedProcess] = []
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Cluster]:
@@ -93,7 +93,7 @@ class Cluster:
             await asyncio.sleep(seconds)
             self._servers.go_on(which)
 
-    async def _launch(self, number: int) -> Process:
+    async def _launch(self, number: int) -> ForkedProcess:
         process = await launch(self._front, self._urls[number], stderr=self._log.fileno())
         try:
             return await ready(process)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
 START_SECONDS = 60.0
@@ -43,33 +42,27 @@ async def serve(url: str, storage: str) -> None:
     await client.close()
 
 
-async def launch(url: str, storage: str, *, stderr: int | None = None) -> Process:
+async def launch(url: str, storage: str, *, stderr: int = 2) -> ForkedProcess:
     """Start such a process, without waiting for it to be ready."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.serving_process", url, storage),
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-    )
+    return await ForkedProcess.start("tests.robustness.serving_process", url, storage, stderr=stderr)
 
 
-async def ready(process: Process) -> Process:
+async def ready(process: ForkedProcess) -> ForkedProcess:
     """The process, once it answers."""
-    assert process.stdout is not None
     async with asyncio.timeout(START_SECONDS):
         said = await process.stdout.readline()
     assert said == b"ready\n", f"the service did not start: it ended with {await process.wait()}"
     return process
 
 
-async def kill(process: Process) -> None:
+async def kill(process: ForkedProcess) -> None:
     """End a process as nobody would want it, whatever it is doing; one that has ended is left alone."""
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    process.kill()
     await process.wait()
 
 
 @contextlib.asynccontextmanager
-async def service_process(url: str, storage: str) -> AsyncIterator[Process]:
+async def service_process(url: str, storage: str) -> AsyncIterator[ForkedProcess]:
     """A service in a process of its own for the length of a block."""
     process = await launch(url, storage)
     try:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +16,7 @@ from holdfast.clock import ManualClock
 from holdfast.engine import Scan
 from holdfast.rows import DROPPED, KV, UPLOAD
 from tests.robustness.blob_process import NAMES, TORN, seed_of
+from tests.robustness.killing import said_until_killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,24 +86,5 @@ async def _rows(store: Store, space: str) -> dict[Any, Row]:
 
 def _write_and_kill(url: str, life: int, after_lines: int, later: float) -> list[tuple[str, int, int]]:
     """Let a process write until it has said so many lines, kill it a moment later, and return all it said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.robustness.blob_process", url, str(life)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(60, process.kill)
-    watchdog.start()
-    assert process.stdout is not None
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if len(said) == after_lines:
-            time.sleep(later)
-            process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    watchdog.cancel()
-    if len(said) < after_lines:
-        pytest.fail(f"the writing process stopped by itself after {len(said)} lines")
-    whole = [line.split() for line in said if line.endswith("\n")]
-    return [(name, int(seed), int(version)) for name, seed, version in whole]
+    said = said_until_killed("blob_process", url, str(life), after_lines=after_lines, later=later)
+    return [(name, int(seed), int(version)) for name, seed, version in said]

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 from typing import TYPE_CHECKING
 
-import pytest
-
 import holdfast
+from tests.robustness.killing import said_until_killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,26 +36,8 @@ async def test_acknowledging_before_the_commit_is_noticed(tmp_path: Path) -> Non
 
 def _write_and_kill(path: Path, life: str, *plant: str, after_lines: int) -> dict[str, int]:
     """Let a process write until it has said so many lines, kill it, and return all that it said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.robustness.writing_process", str(path), life, *plant],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(60, process.kill)
-    watchdog.start()
-    assert process.stdout is not None
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if len(said) == after_lines:
-            process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    watchdog.cancel()
-    if len(said) < after_lines:
-        pytest.fail(f"the writing process stopped by itself after {len(said)} lines")
-    whole = [line.split() for line in said if line.endswith("\n")]
-    return {key: int(version) for key, version in whole}
+    said = said_until_killed("writing_process", str(path), life, *plant, after_lines=after_lines)
+    return {key: int(version) for key, version in said}
 
 
 async def _lost(path: Path, acknowledged: dict[str, int]) -> dict[str, tuple[int, int | None]]:

@@ -31,11 +31,11 @@ from holdfast.errors import OutcomeUnknown, Timeout, Transient
 from tests.robustness.serving_process import service_process
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from holdfast.edges.nats.server import NatsServer
+    from tests.forking import ForkedProcess
 
 STOPS = int(os.environ.get("HOLDFAST_LATE_STOPS", "2"))
 HELD = 20
@@ -120,7 +120,7 @@ async def _loaded(kv: holdfast.KV) -> AsyncIterator[Load]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _stopped_once(process: Process, kv: holdfast.KV, storage: str, dice: random.Random) -> Late:
+async def _stopped_once(process: ForkedProcess, kv: holdfast.KV, storage: str, dice: random.Random) -> Late:
     """Stop the process under load until every call that had been sent is given up; what it did too late."""
     async with _loaded(kv) as load:
         await asyncio.sleep(dice.uniform(0.02, 0.3))
@@ -149,7 +149,7 @@ async def _learn_the_clock(kv: holdfast.KV) -> None:
             await kv.get("before")
 
 
-async def _campaign(url: str, storage: str, processes: list[Process]) -> Late:
+async def _campaign(url: str, storage: str, processes: list[ForkedProcess]) -> Late:
     dice, found = random.Random(5), [Late(0, 0)]
     async with holdfast.open(f"{url}?timeout={TIMEOUT}") as store:
         kv = store.kv("late")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import holdfast
+from tests.robustness.killing import said_until_killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +26,8 @@ async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
     """After `kill -9` in a sweep each expiry has its record, and the counters are those of the rows."""
     path, dice = tmp_path / "store.db", random.Random(5)
     for life in range(CYCLES):
-        _sweep_and_kill(path, life, after_lines=dice.randint(5, 40), later=dice.uniform(0, 0.05))
+        lines, later = dice.randint(6, 41), dice.uniform(0, 0.05)
+        said_until_killed("sweeping_process", str(path), str(life), after_lines=lines, later=later)
         async with holdfast.open(path, reap=False):
             pass
         _check(path)
@@ -39,25 +36,6 @@ async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
             "SELECT count(*) FROM holdfast_journal WHERE op = 'expired'"
         ).fetchone()
     assert expired > 1000
-
-
-def _sweep_and_kill(path: Path, life: int, *, after_lines: int, later: float) -> None:
-    """Kill a process that sweeps a moment after a line, since at the line itself a commit is just over."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.robustness.sweeping_process", str(path), str(life)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(60, process.kill)
-    watchdog.start()
-    assert process.stdout is not None
-    for number, _ in enumerate(process.stdout):
-        if number == after_lines:
-            time.sleep(later)
-            process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    watchdog.cancel()
 
 
 def _check(path: Path) -> None:

@@ -6,17 +6,13 @@ import asyncio
 import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
 from holdfast.errors import ValidationError
+from tests.robustness.killing import said_until_killed
 from tests.robustness.table_process import WRITERS
 
 if TYPE_CHECKING:
@@ -74,24 +70,5 @@ async def _versions(tables: Tables) -> dict[tuple[str, int], int]:
 
 def _write_and_kill(url: str, life: str, after_lines: int, later: float) -> dict[tuple[str, int], int]:
     """Let a process write until it has said so many lines, kill it a moment later, and return all it said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.robustness.table_process", url, life],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(60, process.kill)
-    watchdog.start()
-    assert process.stdout is not None
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if len(said) == after_lines:
-            time.sleep(later)
-            process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    watchdog.cancel()
-    if len(said) < after_lines:
-        pytest.fail(f"the writing process stopped by itself after {len(said)} lines")
-    whole = [line.split() for line in said if line.endswith("\n")]
-    return {(key, int(number)): int(version) for key, number, version in whole}
+    said = said_until_killed("table_process", url, life, after_lines=after_lines, later=later)
+    return {(key, int(number)): int(version) for key, number, version in said}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import holdfast
@@ -85,11 +84,12 @@ async def test_the_second_service_on_a_file_is_told_who_has_it(
     """A second service on a file is refused with the pid of the first, which goes on."""
     url, path = nats_server.url, str(tmp_path / "store.db")
     async with serving(url, storage=path, clock=SystemClock()), calling(url) as caller:
-        second = await launch(url, path, stderr=subprocess.PIPE)
+        with (tmp_path / "stderr").open("wb") as complaint:
+            second = await launch(url, path, stderr=complaint.fileno())
         async with asyncio.timeout(START_SECONDS):
-            said, complaint = await second.communicate()
+            said, _ = await second.communicate()
         assert (second.returncode, said) == (1, b"")
-        assert re.search(rf"Unavailable: .*\b{os.getpid()}\b", complaint.decode())
+        assert re.search(rf"Unavailable: .*\b{os.getpid()}\b", (tmp_path / "stderr").read_text())
         answers = await caller.ask_all([("db.kv.trivia.incr", {"key": "n"})] * 10)
         assert [answer.fields["value"] for answer in answers] == list(range(1, 11))
 
