@@ -51,7 +51,7 @@ class Stopped(NamedTuple):
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known, and measure the definitions of the library in a process of their own."""
     config.addinivalue_line("markers", f"{MARK}: run without coverage, also in the processes it starts")
-    if measuring.PROCESSES in os.environ and not hasattr(config, "workerinput"):
+    if measuring.PROCESSES in os.environ:
         config.stash[_DEFINITIONS] = definitions.measured(dict(os.environ))
 
 
