@@ -124,6 +124,7 @@ class Pieces:
 
     def __init__(self, found: Sequence[Piece]) -> None:
         self._long = deque(piece for piece in found if piece.seconds > LONG)
+        self._begun: set[str] = set()
         self._folders: dict[str, deque[Piece]] = defaultdict(deque)
         for piece in found:
             if piece.seconds <= LONG:
@@ -133,9 +134,16 @@ class Pieces:
         return bool(self._long or self._folders)
 
     def take(self, folder: str) -> Piece | None:
-        """Take a long piece, or one of a folder, or else one of the folder that has most left."""
+        """Take a long piece, or one of a folder, or else one of the folder that has most left.
+
+        A process keeps to the long pieces of its folder, and then to a folder that no other has begun: each
+        starts the servers and the browser of a folder anew.
+        """
         if self._long:
-            return self._long.popleft()
+            piece = min(self._long, key=lambda one: (one.folder != folder, one.folder in self._begun))
+            self._long.remove(piece)
+            self._begun.add(piece.folder)
+            return piece
         if not self._folders:
             return None
         if folder not in self._folders:

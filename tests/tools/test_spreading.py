@@ -167,6 +167,18 @@ def test_a_process_stays_in_its_folder() -> None:
     assert left.take("b") is None
 
 
+def test_long_pieces_of_a_folder_stay_together() -> None:
+    """A process takes the next long piece of its folder; one that has none begins another folder."""
+    found = [(30.0, "a"), (20.0, "b"), (19.0, "a"), (18.0, "c"), (17.0, "b")]
+    left = Pieces([Piece(took, folder, range(1)) for took, folder in found])
+    assert _taken(left, "") == (30.0, "a")
+    assert _taken(left, "") == (20.0, "b")
+    assert _taken(left, "a") == (19.0, "a")
+    assert _taken(left, "a") == (18.0, "c")
+    assert _taken(left, "c") == (17.0, "b")
+    assert not left
+
+
 def _taken(left: Pieces, folder: str) -> tuple[float, str]:
     piece = left.take(folder)
     assert piece is not None
