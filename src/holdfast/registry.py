@@ -144,10 +144,12 @@ def is_service(url: str) -> bool:
 def _refuse_lost_slashes(path: str) -> None:
     """Refuse a path such as `memory:` or `nats:host`, which is meant as a URL."""
     scheme, colon, _ = path.partition(":")
-    if colon and (scheme.partition("+")[0] in ENGINES or scheme in _registered):
+    engine = scheme.partition("+")[0]
+    if colon and (engine in ENGINES or scheme in _registered):
+        right = f"{scheme}:///path" if engine == "sqlite" else f"{scheme}://…"
         raise ValidationError(
-            f"url begins with {scheme}: and lacks the slashes: write {scheme}://…, or ./{scheme}:… for a "
-            "file of that name",
+            f"url begins with {scheme}: and lacks the slashes: write {right}, or ./{scheme}:… for a file of "
+            "that name",
             field="url",
         )
 

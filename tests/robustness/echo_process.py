@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SUBJECT: Final = "echo"
 USER: Final = "echo"
-"""Who asks the echo; its password is the same."""
+"""The user that asks the echo; its password is the same."""
 _SERVER: Final = "echo_server"
 _ACCOUNT: Final = "HOLDFAST"
 """The account of the service."""
@@ -35,9 +35,9 @@ PAGE: Final = b"x" * 4096
 def admitted(configuration: str, mode: Mode) -> str:
     """A server's configuration that lets the echo in, as the mode lets the service and plugins in.
 
-    The echo is a user of the service's account. With accounts, who asks it has an account of its own that
-    imports the echo's subjects, so that each message crosses accounts as a plugin's does: the server has them
-    wait for each other there.
+    The echo is a user of the service's account. With accounts, its callers have an account of their own
+    that imports the echo's subjects, so that each message crosses accounts as a plugin's does. The server has
+    messages that do so wait for each other.
     """
     server, caller = (f'{{ user: "{user}", password: "{user}" }}' for user in (_SERVER, USER))
     if mode == "permissions":

@@ -120,9 +120,9 @@ def test_an_engine_that_is_broken(module: str, url: str, monkeypatch: pytest.Mon
         ("sqlite://host/state.db", "sqlite:///path"),
         ("sqlite:///state.db?mode=ro", "?"),
         ("memory:", "memory://"),
-        ("sqlite:state.db", "sqlite://"),
-        ("sqlite+aiosqlite:state.db", "sqlite+aiosqlite://"),
-        ("nats:localhost:4222", "nats://"),
+        ("sqlite:state.db", "sqlite:///path"),
+        ("sqlite+aiosqlite:state.db", "sqlite+aiosqlite:///path"),
+        ("nats:user:secret@localhost", "write nats://…, or"),
         ("postgresql:/db", "postgresql://"),
     ],
 )
