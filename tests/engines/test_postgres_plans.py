@@ -11,31 +11,34 @@ from typing import Any, Final
 import pytest
 
 from holdfast.engines.postgres import sql
+from holdfast.engines.postgres.columns import keys_text
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.save_sql import Part, save
 from holdfast.engines.postgres.setup import prepare
+from holdfast.rows import Address
 
 NOW: Final = 1_700_000_000_123
+KEYS: Final = keys_text([Address("n", "s", b"k")])
 
 
 @pytest.mark.parametrize(
     ("statement", "parameters", "searches"),
     [
         (sql.READ_KV, (["p"], ["k"]), 1),
-        (sql.READ_OTHERS, (["n"], ["s"], [b"k"]), 1),
+        (sql.READ_OTHERS, (["n"], ["s"], KEYS), 1),
         (
             sql.load(kv=True, others=True, alike=False),
-            ("n", "p", ["k"], [True], "n", ["s"], [b"k"], [True], 1),
+            ("n", "p", ["k"], "{t}", "n", ["s"], KEYS, "{t}", 1),
             3,
         ),
         (
             sql.load(kv=True, others=True, alike=True),
-            ("n", "p", ["k"], True, "n", ["s"], [b"k"], False, 1),
+            ("n", "p", ["k"], True, "n", ["s"], KEYS, False, 1),
             3,
         ),
         (
             save(Part("touch_namespace"), Part("drop_kv"), Part("drop_others")),
-            ("n", 7, None, "p", ["k"], "n", ["s"], [b"k"]),
+            ("n", 7, None, "p", ["k"], "n", ["s"], KEYS),
             3,
         ),
         (sql.scan_kv(values=True, bounded=True, after=True), (NOW, 9, 9, "k", "p", "l", "k"), 1),

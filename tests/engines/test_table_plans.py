@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.engine import Scan, Scanned
 from holdfast.engines.postgres import sql as postgres
+from holdfast.engines.postgres.columns import keys_text
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
 from holdfast.rows import Address
@@ -147,7 +148,8 @@ async def test_postgres_goes_by_the_keys_of_items(pg_url: str) -> None:
                 "SELECT key FROM holdfast_rows WHERE space = $1 ORDER BY key", space
             )
             keys = [row[0] for row in found]
-            await _looked_up(connection, postgres.READ_OTHERS, [NAME], [space], [keys[9]], within=2)
+            key = keys_text([Address(NAME, space, keys[9])])
+            await _looked_up(connection, postgres.READ_OTHERS, [NAME], [space], key, within=2)
             for reverse in (False, True):
                 page = postgres.scan_others(values=True, bounded=True, after=True, reverse=reverse)
                 bounds = (keys[0], NAME, space, keys[-1] + b"\x00", keys[COUNT // 2])

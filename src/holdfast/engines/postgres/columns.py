@@ -1,18 +1,22 @@
 """The columns that statements use, the conversion of times, and the conversion of answers to rows.
 
 Law: this module holds no whole statement. Times are integer milliseconds outside the statements and
-`timestamptz` inside the database. The conversion is exact and happens here, in SQL.
+`timestamptz` inside the database. The conversion is exact and happens here, in SQL. Arrays other than of
+texts go in and out as text: the driver asks the server about every type that it does not know, on every
+connection anew, and that takes the server longer than the first request.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.engines.sql.layout import PARTS
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from holdfast.rows import Address
 
 ROW: Final = (
     *("value", "size", "version", "created_at", "updated_at", "expires_at"),
@@ -66,6 +70,22 @@ def array_text(numbers: Iterable[int | None]) -> str:
     This saves the driver work: it asks of each element of an array whether it is an array too.
     """
     return f"{{{','.join(map(str, numbers))}}}".replace("None", "NULL")
+
+
+def keys_text(addresses: Iterable[Address]) -> str:
+    """Return the keys of addresses that are not those of entries as text, for an array of bytes."""
+    keys = [r"\\x" + cast("bytes", address.key).hex() for address in addresses]
+    return f"{{{','.join(keys)}}}"
+
+
+def flags_text(flags: Iterable[bool]) -> str:
+    """Return an array of flags as text."""
+    return f"{{{','.join('t' if flag else 'f' for flag in flags)}}}"
+
+
+def numbers_of(text: str) -> list[int]:
+    """Return the numbers of an array that was answered as text."""
+    return [*map(int, text[1:-1].split(","))]
 
 
 def instant(milliseconds: str) -> str:

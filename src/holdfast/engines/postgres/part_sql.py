@@ -13,7 +13,7 @@ from holdfast.engines.postgres.sql import OTHER_KEY, looked_up
 
 READ_PARTS: Final = (
     f"SELECT position, {', '.join(ROW)}, data "
-    "FROM unnest($1::text[], $2::text[], $3::bytea[]) "
+    "FROM unnest($1::text[], $2::text[], $3::text::bytea[]) "
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
     f"CROSS JOIN LATERAL {looked_up(f'{part()}, data', 'holdfast_parts', OTHER_KEY)}"
 )

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.engines.postgres import part_sql, sql
-from holdfast.engines.postgres.columns import row_of
+from holdfast.engines.postgres.columns import keys_text, row_of
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV, PARTS, Address, Row
 
@@ -102,10 +102,10 @@ async def _fetch(connection: Connection, wanted: Collection[Address]) -> dict[Ad
     return rows
 
 
-def _columns(addresses: Sequence[Address]) -> tuple[list[str], list[str], list[str | bytes]]:
-    """Return the namespaces, spaces and keys of addresses, each as an array."""
+def _columns(addresses: Sequence[Address]) -> tuple[list[str], list[str], str]:
+    """Return the namespaces, spaces and keys of addresses."""
     return (
         [address.namespace for address in addresses],
         [address.space for address in addresses],
-        [address.key for address in addresses],
+        keys_text(addresses),
     )

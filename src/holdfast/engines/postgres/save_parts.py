@@ -8,7 +8,15 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.postgres.columns import COUNTERS, PUT, PUT_PART, RECORD, array_text, type_of
+from holdfast.engines.postgres.columns import (
+    COUNTERS,
+    PUT,
+    PUT_PART,
+    RECORD,
+    array_text,
+    keys_text,
+    type_of,
+)
 from holdfast.engines.postgres.save_sql import Part
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV, PARTS
@@ -99,22 +107,22 @@ def _add_kv(made: SaveParts, name: str, rows: dict[str | bytes, Row | None]) -> 
 def _add_others(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
     puts = {address: row for address, row in rows.items() if row is not None and row.data is None}
     if puts:
-        spaces, keys = [at.space for at in puts], [at.key for at in puts]
+        spaces, keys = [at.space for at in puts], keys_text(puts)
         made.add_rows("put_others", name, spaces, keys, columns=PUT, rows=map(_put_columns, puts.values()))
     if len(puts) < len(rows):
         _add_parts(made, name, rows)
         gone = [at for at, row in rows.items() if row is None and not at.space.startswith(PARTS)]
         if gone:
-            made.add("drop_others", name, [at.space for at in gone], [at.key for at in gone])
+            made.add("drop_others", name, [at.space for at in gone], keys_text(gone))
 
 
 def _add_parts(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
     """Add the changes of parts of blobs."""
     puts = {address: row for address, row in rows.items() if row is not None and row.data is not None}
     if puts:
-        spaces, keys = [at.space for at in puts], [at.key for at in puts]
+        spaces, keys = [at.space for at in puts], keys_text(puts)
         columns = map(_part_columns, puts.values())
         made.add_rows("put_parts", name, spaces, keys, columns=PUT_PART, rows=columns)
     gone = [at for at, row in rows.items() if row is None and at.space.startswith(PARTS)]
     if gone:
-        made.add("drop_parts", name, [at.space for at in gone], [at.key for at in gone])
+        made.add("drop_parts", name, [at.space for at in gone], keys_text(gone))

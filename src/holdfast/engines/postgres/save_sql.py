@@ -82,14 +82,14 @@ def _put_kv(parameters: Parameters) -> str:
 def _put_others(parameters: Parameters) -> str:
     """Upsert other rows. Parameters: the namespace; arrays of spaces and of keys; the columns `PUT`."""
     owner = {"namespace": next(parameters)}
-    key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
+    key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::text::bytea[]"}
     return put_rows("holdfast_rows", owner, key, {}, parameters)
 
 
 def _put_parts(parameters: Parameters) -> str:
     """Upsert parts of blobs. Parameters: as for `_put_others`, with the columns `PUT_PART`."""
     owner = {"namespace": next(parameters)}
-    key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::bytea[]"}
+    key = {"space": f"{next(parameters)}::text[]", "key": f"{next(parameters)}::text::bytea[]"}
     return put_rows("holdfast_parts", owner, key, {}, parameters, columns=PUT_PART)
 
 
@@ -128,7 +128,7 @@ def _drop_others(parameters: Parameters, table: str = "holdfast_rows") -> str:
     key = f"namespace = {namespace} AND space = gone_space AND key = gone_key"
     return (
         f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid "
-        f"FROM unnest({spaces}::text[], {keys}::bytea[]) AS gone (gone_space, gone_key) "
+        f"FROM unnest({spaces}::text[], {keys}::text::bytea[]) AS gone (gone_space, gone_key) "
         f"CROSS JOIN LATERAL {looked_up('ctid', table, key)})) AND {_UNCHANGED}"
     )
 

@@ -22,7 +22,17 @@ import asyncpg
 
 from holdfast.decide import Decision, Loaded, further
 from holdfast.engine import loadable
-from holdfast.engines.postgres.columns import COUNTERS, PUT, RECORD, ROW, array_text, row_of
+from holdfast.engines.postgres.columns import (
+    COUNTERS,
+    PUT,
+    RECORD,
+    ROW,
+    array_text,
+    flags_text,
+    keys_text,
+    numbers_of,
+    row_of,
+)
 from holdfast.engines.postgres.doubts import require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
 from holdfast.engines.postgres.marks import LeftState
@@ -35,7 +45,7 @@ from holdfast.errors import Busy, HoldfastError
 from holdfast.rows import KV, PARTS, Address, Namespace, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command
@@ -144,9 +154,9 @@ class SharedGroup:
         others = [address for address in wanted if address.space != KV]
         if self._wanted.sums or any(address.space.startswith(PARTS) for address in others):
             raise _Apart
-        asked: list[Any] = [*_kv_columns(kv), _flags(wanted[address] for address in kv)]
+        asked: list[Any] = [*_kv_columns(kv), flags_text(wanted[address] for address in kv)]
         if others:
-            asked += [*_columns(others), _flags(wanted[address] for address in others)]
+            asked += [*_columns(others), flags_text(wanted[address] for address in others)]
         if len(wanted) > FEW_ROWS:
             await self._weigh(connection, asked)
         names = [name for name in self._names if name not in known]
@@ -168,10 +178,10 @@ class SharedGroup:
             if position > 0:
                 rows[asked[position - 1]] = row_of(answer[1:_ROW_END])
             elif position == 0:
-                clock, started = answer[_ROW_END]
+                clock, started = numbers_of(answer[_ROW_END])
             else:
                 name = names[-position - 1]
-                marks[name], *numbers = answer[_ROW_END]
+                marks[name], *numbers = numbers_of(answer[_ROW_END])
                 counters = dict(zip(COUNTERS, numbers, strict=True))
                 namespaces[name] = Namespace(name=name, policy=answer[1], **counters)
         if len(namespaces) < len(self._names):
@@ -186,7 +196,7 @@ class SharedGroup:
         if most is None or (sum(wanted.values()) <= MANY_ROWS and len(wanted) <= MOST_ROWS):
             return
         if (
-            await connection.fetchval(WEIGH, *(asked if len(asked) > 3 else [*asked, "", [], [], "{}"]))
+            await connection.fetchval(WEIGH, *(asked if len(asked) > 3 else [*asked, "", [], "{}", "{}"]))
             > most
         ):
             raise _Apart
@@ -248,10 +258,6 @@ def _add_rows(made: SaveParts, rows: dict[Address, Row | None], *, kv: bool) -> 
         made.add(drop, *key([address for address, row in rows.items() if row is None]))
 
 
-def _flags(values: Iterable[bool]) -> str:
-    return f"{{{','.join('t' if value else 'f' for value in values)}}}"
-
-
 def _kv_columns(addresses: Sequence[Address]) -> list[Any]:
     return [",".join(plugin_column(at.namespace) for at in addresses), [at.key for at in addresses]]
 
@@ -261,5 +267,5 @@ def _columns(addresses: Sequence[Address]) -> list[Any]:
     return [
         ",".join(address.namespace for address in addresses),
         [address.space for address in addresses],
-        [address.key for address in addresses],
+        keys_text(addresses),
     ]

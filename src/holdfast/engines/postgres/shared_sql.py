@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 PATIENCE_MS: Final = 100
 """Milliseconds for which a statement waits for a namespace that another process has locked."""
 
-_STATE: Final = f"policy, ARRAY[{', '.join([MARK, *map(answered, COUNTERS)])}] AS counters"
+_STATE: Final = f"policy, ARRAY[{', '.join([MARK, *map(answered, COUNTERS)])}]::text AS counters"
 _STARTED: Final = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
 _NOTHING: Final = ", ".join(f"NULL::{type_of(column)}" for column in ROW[1:])
 _KV_KEY: Final = "plugin_name = asked_plugin AND key = asked_key"
 _NAMES: Final = "unnest(string_to_array($1::text, ',')) "
 _KV: Final = "unnest(string_to_array($2::text, ','), $3::text[], $4::text::boolean[]) "
-_OTHERS: Final = "unnest(string_to_array($5::text, ','), $6::text[], $7::bytea[], $8::text::boolean[]) "
+_OTHERS: Final = "unnest(string_to_array($5::text, ','), $6::text[], $7::text::bytea[], $8::text::boolean[]) "
 _WANTED: Final = "CASE WHEN wanted OR expires_at IS NOT NULL THEN {} END"
 
 LOAD: Final = (
-    f"SELECT 0::bigint AS position, NULL::text AS policy, {_NOTHING}, ARRAY[{CLOCK}, {_STARTED}] AS counters "
+    f"SELECT 0::bigint AS position, NULL::text AS policy, {_NOTHING}, "
+    f"ARRAY[{CLOCK}, {_STARTED}]::text AS counters "
     f"UNION ALL SELECT -position, policy, {_NOTHING}, counters "
     f"FROM {_NAMES} WITH ORDINALITY AS asked (asked_name, position) "
     f"CROSS JOIN LATERAL {looked_up(_STATE, 'holdfast_namespaces', 'name = asked_name')} "
-    f"UNION ALL SELECT position, {', '.join(ROW)}, NULL::bigint[] "
+    f"UNION ALL SELECT position, {', '.join(ROW)}, NULL::text "
     f"FROM {_KV} WITH ORDINALITY AS asked (asked_plugin, asked_key, wanted, position) CROSS JOIN LATERAL "
     + looked_up(row("value_json", shown=_WANTED.format("value_json")), "plugin_kv_storage", _KV_KEY)
 )
@@ -55,7 +56,7 @@ its counters, by position from -1 downwards; entries by position from 1.
 Parameters: names; plugins, keys, and whether each value is wanted.
 """
 LOAD_OTHERS: Final = (
-    f"{LOAD} UNION ALL SELECT position + $9::bigint, {', '.join(ROW)}, NULL::bigint[] FROM {_OTHERS} "
+    f"{LOAD} UNION ALL SELECT position + $9::bigint, {', '.join(ROW)}, NULL::text FROM {_OTHERS} "
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, wanted, position) CROSS JOIN LATERAL "
     + looked_up(row("value", shown=_WANTED.format("value")), "holdfast_rows", OTHER_KEY)
 )
@@ -124,7 +125,7 @@ def _drop_others(parameters: Parameters) -> str:
 
 def _other_key(parameters: Parameters) -> dict[str, str]:
     namespace, space, key = (next(parameters) for _ in range(3))
-    return {"namespace": _listed(namespace), "space": f"{space}::text[]", "key": f"{key}::bytea[]"}
+    return {"namespace": _listed(namespace), "space": f"{space}::text[]", "key": f"{key}::text::bytea[]"}
 
 
 def _listed(parameter: str) -> str:
@@ -153,7 +154,7 @@ WEIGH: Final = (
     "AS asked (asked_plugin, asked_key, wanted) CROSS JOIN LATERAL "
     + looked_up(_WEIGHT.format("value_json"), "plugin_kv_storage", _KV_KEY)
     + " UNION ALL SELECT weight "
-    "FROM unnest(string_to_array($4::text, ','), $5::text[], $6::bytea[], $7::text::boolean[]) "
+    "FROM unnest(string_to_array($4::text, ','), $5::text[], $6::text::bytea[], $7::text::boolean[]) "
     "AS asked (asked_namespace, asked_space, asked_key, wanted) CROSS JOIN LATERAL "
     + looked_up(_WEIGHT.format("value"), "holdfast_rows", OTHER_KEY)
     + ") AS weights"

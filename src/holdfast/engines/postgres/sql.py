@@ -139,7 +139,7 @@ def _load_namespace(parameters: Iterator[str]) -> str:
     nothing = ", ".join(f"NULL::{type_of(column)}" for column in ROW[1:])
     return (
         f"SELECT 0::bigint AS position, policy, {nothing}, "
-        f"ARRAY[{', '.join([MARK, CLOCK, *map(answered, COUNTERS)])}] AS counters "
+        f"ARRAY[{', '.join([MARK, CLOCK, *map(answered, COUNTERS)])}]::text AS counters "
         f"FROM holdfast_namespaces WHERE name = {next(parameters)}"
     )
 
@@ -149,18 +149,18 @@ def _load_kv(parameters: Iterator[str], *, alike: bool) -> str:
     key = f"plugin_name = {plugin} AND key = asked_key"
     shown, asked = _asked("value_json", {"asked_key": f"{keys}::text[]"}, wanted, alike=alike)
     return (
-        f"SELECT position, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"SELECT position, {', '.join(ROW)}, NULL::text FROM {asked} "
         f"CROSS JOIN LATERAL {looked_up(row('value_json', shown=shown), 'plugin_kv_storage', key)}"
     )
 
 
 def _load_others(parameters: Iterator[str], *, alike: bool) -> str:
     namespace, spaces, keys, wanted, shift = (next(parameters) for _ in range(5))
-    arrays = {"asked_space": f"{spaces}::text[]", "asked_key": f"{keys}::bytea[]"}
+    arrays = {"asked_space": f"{spaces}::text[]", "asked_key": f"{keys}::text::bytea[]"}
     shown, asked = _asked("value", arrays, wanted, alike=alike)
     key = f"namespace = {namespace} AND space = asked_space AND key = asked_key"
     return (
-        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::text FROM {asked} "
         f"CROSS JOIN LATERAL {looked_up(row('value', shown=shown), 'holdfast_rows', key)}"
     )
 
@@ -168,12 +168,12 @@ def _load_others(parameters: Iterator[str], *, alike: bool) -> str:
 def _load_parts(parameters: Iterator[str]) -> str:
     namespace, spaces, keys, shift = (next(parameters) for _ in range(4))
     asked = (
-        f"unnest({spaces}::text[], {keys}::bytea[]) "
+        f"unnest({spaces}::text[], {keys}::text::bytea[]) "
         "WITH ORDINALITY AS asked (asked_space, asked_key, position)"
     )
     key = f"namespace = {namespace} AND space = asked_space AND key = asked_key"
     return (
-        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::bigint[] FROM {asked} "
+        f"SELECT position + {shift}::bigint, {', '.join(ROW)}, NULL::text FROM {asked} "
         f"CROSS JOIN LATERAL {looked_up(part(), 'holdfast_parts', key)}"
     )
 
@@ -181,7 +181,7 @@ def _load_parts(parameters: Iterator[str]) -> str:
 def _asked(value: str, arrays: dict[str, str], wanted: str, *, alike: bool) -> tuple[str, str]:
     """Return the expression for the value, and the FROM item for the requested rows (an array per column)."""
     if not alike:
-        arrays, wanted = arrays | {"wanted": f"{wanted}::boolean[]"}, "wanted"
+        arrays, wanted = arrays | {"wanted": f"{wanted}::text::boolean[]"}, "wanted"
     return (
         f"CASE WHEN {wanted} OR expires_at IS NOT NULL THEN {value} END",
         f"unnest({', '.join(arrays.values())}) WITH ORDINALITY AS asked ({', '.join([*arrays, 'position'])})",
@@ -207,7 +207,7 @@ READ_KV: Final = (
 OTHER_KEY: Final = "namespace = asked_namespace AND space = asked_space AND key = asked_key"
 READ_OTHERS: Final = (
     f"SELECT position, {', '.join(ROW)} "
-    "FROM unnest($1::text[], $2::text[], $3::bytea[]) "
+    "FROM unnest($1::text[], $2::text[], $3::text::bytea[]) "
     "WITH ORDINALITY AS asked (asked_namespace, asked_space, asked_key, position) "
     f"CROSS JOIN LATERAL {looked_up(row('value', shown='value'), 'holdfast_rows', OTHER_KEY)}"
 )
@@ -229,9 +229,10 @@ server would read all rows of the space. Parameter: the space."""
 _WEIGHT: Final = "CASE WHEN wanted OR expires_at IS NOT NULL THEN octet_length({}) ELSE 0 END AS weight"
 WEIGH: Final = (
     "SELECT coalesce(sum(weight), 0)::bigint FROM ("
-    "SELECT weight FROM unnest($2::text[], $3::boolean[]) AS asked (asked_key, wanted) CROSS JOIN LATERAL "
+    "SELECT weight FROM unnest($2::text[], $3::text::boolean[]) AS asked (asked_key, wanted) "
+    "CROSS JOIN LATERAL "
     + looked_up(_WEIGHT.format("value_json"), "plugin_kv_storage", "plugin_name = $1 AND key = asked_key")
-    + " UNION ALL SELECT weight FROM unnest($5::text[], $6::bytea[], $7::boolean[]) "
+    + " UNION ALL SELECT weight FROM unnest($5::text[], $6::text::bytea[], $7::text::boolean[]) "
     "AS asked (asked_space, asked_key, wanted) CROSS JOIN LATERAL "
     + looked_up(
         _WEIGHT.format("value"), "holdfast_rows", "namespace = $4 AND space = asked_space AND key = asked_key"

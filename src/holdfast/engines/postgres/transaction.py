@@ -25,7 +25,7 @@ from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.postgres import sql, walks
-from holdfast.engines.postgres.columns import COUNTERS, ROW, row_of
+from holdfast.engines.postgres.columns import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
 from holdfast.engines.postgres.doubts import require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
 from holdfast.engines.postgres.save_parts import changes
@@ -250,12 +250,12 @@ class Group:
         shown = [[wanted.rows[address] for address in addresses] for addresses in (kv, others)]
         alike = all(len(set(some)) <= 1 for some in shown)
         statement = sql.load(kv=bool(kv), others=bool(others), alike=alike, parts=bool(parts))
-        wanted_values = [some[0] if alike and some else some for some in shown]
+        wanted_values = [some[0] if alike and some else flags_text(some) for some in shown]
         parameters = self._load_parameters(kv, others, *wanted_values)
         asked = [*kv, *others, *parts]
         if parts:
-            spaces, keys = [at.space for at in parts], [at.key for at in parts]
-            parameters += [self.namespace, spaces, keys, len(kv) + len(others)]
+            spaces = [at.space for at in parts]
+            parameters += [self.namespace, spaces, keys_text(parts), len(kv) + len(others)]
         found = await connection.fetch(statement, *parameters)
         rows: dict[Address, Row] = {}
         namespaces: dict[str, Namespace] = {}
@@ -264,7 +264,7 @@ class Group:
             if position := answer[0]:
                 rows[asked[position - 1]] = row_of(answer[1:_ROW_END])
             else:
-                mark, clock, *numbers = answer[_ROW_END]
+                mark, clock, *numbers = numbers_of(answer[_ROW_END])
                 ahead = clock - self._now()
                 counters = dict(zip(COUNTERS, numbers, strict=True))
                 namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
@@ -287,11 +287,11 @@ class Group:
             sql.WEIGH,
             plugin_column(self.namespace),
             [address.key for address in kv],
-            [wanted.rows[address] for address in kv],
+            flags_text(wanted.rows[address] for address in kv),
             self.namespace,
             [address.space for address in others],
-            [address.key for address in others],
-            [wanted.rows[address] for address in others],
+            keys_text(others),
+            flags_text(wanted.rows[address] for address in others),
         )
         if size > most:
             raise too_much_loaded()
@@ -310,8 +310,8 @@ class Group:
         if kv:
             parameters += [plugin_column(self.namespace), [address.key for address in kv], kv_shown]
         if others:
-            spaces, other_keys = [at.space for at in others], [at.key for at in others]
-            parameters += [self.namespace, spaces, other_keys, others_shown, len(kv)]
+            spaces = [at.space for at in others]
+            parameters += [self.namespace, spaces, keys_text(others), others_shown, len(kv)]
         return parameters
 
 
