@@ -136,6 +136,7 @@ def test_a_store_moves_under_load(
     if PAUSE:
         # A copy that was killed after its switch tells nothing, but clients see its pause too.
         assert max(told["gap"], *(one for one in paused if one is not None)) < PAUSE
+        assert told["writes_per_second"] > 0.99 * RATE
 
 
 def back_where_it_began(places: list[str]) -> None:
