@@ -28,7 +28,11 @@ PATIENCE: Final = 60_000.0
 WIDE: Final = (1280, 800)
 NARROW: Final = (390, 844)
 """The sizes of window that the console is made for, in pixels."""
-_SWITCHES: Final = ["--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
+_SWITCHES: Final = [
+    *("--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"),
+    # No page lives long enough to repay a compiler that optimizes, or a process for each visit.
+    *("--js-flags=--no-opt,--no-maglev", "--renderer-process-limit=1"),
+]
 _SEVERE: Final = {"serious", "critical"}
 
 
@@ -62,12 +66,16 @@ class Window:
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
-        self.url = url
         self.faults: list[str] = []
-        self._own = urlsplit(url).netloc
+        self.turn_to(url)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         page.on("console", self._said)
         page.on("request", self._asked)
+
+    def turn_to(self, url: str) -> None:
+        """Belong to the service at an address from now on."""
+        self.url = url
+        self._own = urlsplit(url).netloc
 
     def _said(self, message: ConsoleMessage) -> None:
         # A refusal by the service is also reported here; what the page makes of it is the test's affair.
@@ -88,6 +96,28 @@ class Window:
     async def drawn(self) -> None:
         """Wait until the page shows the data it has asked for."""
         await self.page.wait_for_selector("main[aria-busy=false], main.plain")
+
+    async def wear(self, size: tuple[int, int], theme: Literal["light", "dark"]) -> None:
+        """Change the size of the window and the scheme of colours that the person prefers."""
+        width, height = size
+        await self.page.set_viewport_size({"width": width, "height": height})
+        await self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        await self.page.evaluate("new Promise(requestAnimationFrame)")
+
+    async def empty(self) -> None:
+        """Leave the page, and take away all that it has left but the files that never change."""
+        context = self.page.context
+        for other in context.pages:
+            if other is not self.page:
+                await other.close()
+        await self.page.goto("about:blank")
+        await context.clear_cookies()
+        session = await context.new_cdp_session(self.page)
+        await session.send("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
+        await session.send("Page.resetNavigationHistory")
+        await session.detach()
+        self.page.set_default_timeout(PATIENCE)
+        self.faults.clear()
 
     async def obstacles(self, *, contrast: bool = False, within: str = "html") -> list[str]:
         """Return what axe-core finds that keeps people with disabilities from using the page.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,20 +62,20 @@ DIALOGS: Final = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def looks(console: Console, browser: Browser) -> AsyncIterator[list[Window]]:
-    """A window for each look, which keeps its session and its cache from page to page."""
-    async with contextlib.AsyncExitStack() as stack:
-        windows = [
-            await stack.enter_async_context(open_window(browser, console.url, **look)) for look in LOOKS
-        ]
-        yield [await console.enter(window) for window in windows]
+async def window(console: Console, browser: Browser) -> AsyncIterator[Window]:
+    """A window that keeps its session and its cache from page to page."""
+    async with open_window(browser, console.url) as found:
+        yield await console.enter(found)
 
 
-async def _usable(windows: list[Window], path: str) -> None:
+async def _usable(window: Window, path: str) -> None:
+    """Assert that a page can be used in all looks. It is loaded in the first, and stays for the others."""
     if not AXE.exists():
         pytest.skip(NO_AXE)
-    for number, window in enumerate(windows):
-        await window.open(path)
+    for number, look in enumerate(LOOKS):
+        await window.wear(**look)
+        if WHOLE or number == 0:
+            await window.open(path)
         assert await window.page.get_by_role("alert").count() == 0
         assert await window.obstacles(contrast=number > 0 and not WHOLE) == []
         beside = await window.page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -97,18 +96,19 @@ async def _goes_through(window: Window) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_a_page_has_no_obstacle(looks: list[Window], name: str) -> None:
+async def test_a_page_has_no_obstacle(window: Window, name: str) -> None:
     """axe-core finds nothing serious or critical, no page scrolls sideways, and keys go through lists."""
-    await _usable(looks, PAGES[name])
+    await _usable(window, PAGES[name])
     if name in LISTS:
-        await _goes_through(looks[-1])
+        await _goes_through(window)
 
 
-async def test_dialogs_have_no_obstacle(looks: list[Window]) -> None:
+async def test_dialogs_have_no_obstacle(window: Window) -> None:
     """axe-core finds nothing serious or critical in any dialog, and Escape closes it."""
     if not AXE.exists():
         pytest.skip(NO_AXE)
-    for window in looks if WHOLE else looks[-1:]:
+    for look in LOOKS if WHOLE else LOOKS[-1:]:
+        await window.wear(**look)
         for path, buttons in DIALOGS:
             page = await window.open(path)
             for name in buttons:

@@ -9,8 +9,11 @@ import os
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from tests.browser import window
+
 if TYPE_CHECKING:
-    from tests.browser_fixtures import OpenWindow
+    from playwright.async_api import Browser
+
     from tests.console.conftest import Look
     from tests.edges.http.ground import Served
 
@@ -28,15 +31,16 @@ async def test_the_first_paint_waits_for_two_files(look: Look, service: Served) 
     assert await page.evaluate(BLOCKING) == ["all.css", "first.js"]
 
 
-async def test_how_long_the_first_paint_takes(service: Served, open_window: OpenWindow) -> None:
+async def test_how_long_the_first_paint_takes(service: Served, browser: Browser) -> None:
     """A window that has loaded nothing before paints the frame of the overview, and then its data."""
     await service.store.kv("paint").set("a", 1)
     painted, drawn = [], []
     for _ in range(LOADS):
-        page = await (await open_window(service.url)).open("/")
-        drawn.append(await page.evaluate(DRAWN))
-        painted.append(await page.evaluate(PAINTED))
-        await page.close()
+        async with window(browser, service.url) as fresh:
+            page = await fresh.open("/")
+            drawn.append(await page.evaluate(DRAWN))
+            painted.append(await page.evaluate(PAINTED))
+            assert fresh.faults == []
     assert min(painted) > 0
     print(
         f"first paint {median(painted):.0f} ms (of {LOADS}: {min(painted):.0f} to {max(painted):.0f}), ",
