@@ -27,11 +27,23 @@ _EXTRA: Final = re.compile(rf"(?<![\w.-]){WRONG}\\?\[[a-z]+(?:,[a-z]+)*\\?\]")
 _METADATA: Final = re.compile(
     rf"\b(?:version|requires|metadata|distribution|files)\(\s*['\"]{WRONG}['\"]\s*\)"
 )
+_FORMS: Final = (
+    (_INSTALLS, ("pip", "uv", "poetry", "pdm", "conda")),
+    (_RUNS, ("uvx",)),
+    (_EXTRA, (f"{WRONG}[", f"{WRONG}\\[")),
+    (_METADATA, (f"'{WRONG}'", f'"{WRONG}"')),
+)
+"""Each form with words of which a text that has it has one, since to search for words is quick."""
 
 
 def wrong_names(text: str) -> list[str]:
     """Return every piece of a text that would install another project, or look for it among the installed."""
-    return [found[0] for form in (_INSTALLS, _RUNS, _EXTRA, _METADATA) for found in form.finditer(text)]
+    return [
+        found[0]
+        for form, words in _FORMS
+        if any(word in text for word in words)
+        for found in form.finditer(text)
+    ]
 
 
 def texts() -> dict[str, str]:

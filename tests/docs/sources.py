@@ -21,16 +21,18 @@ Template: TypeAlias = tuple[str | None, ...]
 PACKAGE: Final = Path(__file__).resolve().parents[2] / "src" / "holdfast"
 _HOLE: Final = re.compile(r"%[-+.\d]*[a-z]|\{\w*\}")
 """Where logging and `str.format` put something in."""
+_SILENT: Final = (ast.Name, ast.Import, ast.ImportFrom, ast.expr_context, ast.operator, ast.cmpop)
+"""What holds no text."""
 
 
-@cache
-def trees() -> list[ast.Module]:
-    """Every module of the package but the classes of errors and what is made for tests."""
-    return [
-        ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in ("errors.py", "testing")
-    ]
+def trees() -> Iterator[ast.Module]:
+    """Every module of the package but the classes of errors and what is made for tests.
+
+    They come one by one: to keep them all, and look for garbage in them, takes longer than to parse them.
+    """
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] not in ("errors.py", "testing"):
+            yield ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
@@ -39,19 +41,20 @@ def templates() -> frozenset[Template]:
     return frozenset(one for tree in trees() for one in _texts(tree))
 
 
-def _texts(node: ast.AST) -> Iterator[Template]:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return
-    if isinstance(node, ast.JoinedStr):
-        yield tuple(part.value if isinstance(part, ast.Constant) else None for part in node.values)  # type: ignore[misc]
-        inner: list[ast.AST] = [part for part in node.values if not isinstance(part, ast.Constant)]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield _with_holes(node.value)
-        return
-    else:
-        inner = list(ast.iter_child_nodes(node))
-    for one in inner:
-        yield from _texts(one)
+def _texts(tree: ast.AST) -> Iterator[Template]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                yield _with_holes(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            yield tuple(part.value if isinstance(part, ast.Constant) else None for part in node.values)  # type: ignore[misc]
+            waiting += [part for part in node.values if not isinstance(part, ast.Constant)]
+        elif not isinstance(node, _SILENT) and not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ):
+            waiting += ast.iter_child_nodes(node)
 
 
 def _with_holes(text: str) -> Template:

@@ -31,9 +31,8 @@ def made_in(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
     names = {kind.__name__ for kind in KINDS.values()}
     for tree in trees:
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func).rpartition(".")[2]
-                if called in names:
+            match node:
+                case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)) if called in names:
                     made[called].update(keyword.arg or "" for keyword in node.keywords)
     return made
 

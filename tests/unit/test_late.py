@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ from holdfast.handles import recipes
 
 LIBRARY: Final = Path(holdfast.__file__).parent
 REASON: Final = "# late: "
+_FOR_TYPES: Final = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)*", re.MULTILINE)
+_INSIDE: Final = re.compile(r"^(?!import\b|from\b).*\bimport\b", re.MULTILINE)
+"""A line that may be an import inside a function; one without an indent at its start is none."""
 
 
 def unexplained(text: str) -> list[int]:
@@ -23,6 +27,8 @@ def unexplained(text: str) -> list[int]:
 
     Imports that follow one another share the reason above the first.
     """
+    if _INSIDE.search(_FOR_TYPES.sub("", text)) is None:
+        return []  # to parse every file takes seconds
     lines = text.split("\n")
     functions = (
         node

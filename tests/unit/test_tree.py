@@ -11,7 +11,7 @@ import statistics
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
@@ -37,17 +37,28 @@ MOST_LINES: Final = 400
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class Part(NamedTuple):
+    """A class or a function of a file."""
+
+    name: str
+    lines: int | None
+    """The lines of a function, its docstring left out."""
+
+
 @cache
-def nodes(text: str) -> list[ast.ClassDef | Function]:
-    """The classes and functions of a file. Expressions, which hold none, are passed over to save time."""
-    found: list[ast.ClassDef | Function] = []
+def parts(text: str) -> list[Part]:
+    """The classes and functions of a file. Expressions, which hold none, are passed over to save time.
+
+    What is returned holds no part of the syntax tree: to look for garbage in many trees takes long.
+    """
+    found: list[Part] = []
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
             if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
                 waiting.append(node)
             if isinstance(node, ast.ClassDef | Function):
-                found.append(node)
+                found.append(Part(node.name, None if isinstance(node, ast.ClassDef) else _lines(node)))
     return found
 
 
@@ -55,9 +66,9 @@ def classes_of_one_name(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """The names that several classes have, and the files of those classes."""
     files = defaultdict(list)
     for file, text in sources.items():
-        for node in nodes(text):
-            if isinstance(node, ast.ClassDef):
-                files[node.name].append(file)
+        for part in parts(text):
+            if part.lines is None:
+                files[part.name].append(file)
     return {name: found for name, found in files.items() if len(found) > 1}
 
 
@@ -68,9 +79,7 @@ def long_files(sources: Mapping[str, str]) -> list[str]:
 
 def function_lengths(texts: Iterable[str]) -> list[int]:
     """The lines of each function, its docstring left out, the shortest first."""
-    return sorted(
-        _lines(node) for text in texts for node in nodes(text) if not isinstance(node, ast.ClassDef)
-    )
+    return sorted(part.lines for text in texts for part in parts(text) if part.lines is not None)
 
 
 def _lines(function: Function) -> int:
