@@ -105,6 +105,14 @@ class Up:
         assert self._process.returncode is not None
         return self._process.returncode
 
+    async def kill(self) -> None:
+        """Kill it and the server that it brought along: what still waits after a flood is not worked off."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.communicate()
+        brought = self.home / "holdfast" / "nats" / str(self.nats_port) / "nats-server.pid"
+        os.kill(int(brought.read_text()), signal.SIGKILL)
+
     def signal(self, number: int) -> None:
         """Send it a signal."""
         assert self._process is not None

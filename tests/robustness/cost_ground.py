@@ -22,7 +22,7 @@ from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.service import NatsService, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator
 
     from holdfast.rows import Record
     from holdfast.store import Store
@@ -134,17 +134,20 @@ class Scales:
         self._web = web
         self.door = "nats"
 
-    async def weigh(self, family: str, verb: str, fields: dict[str, Any]) -> Weight:
+    async def weigh(self, family: str, verb: str, fields: dict[str, Any], *, timed: bool = True) -> Weight:
         """Make a request and say what it came to. It is made twice, since memory is slow to count.
 
         What it changes is put back each time, so that the next request finds as much.
+
+        Args:
+            family: The family of the verb.
+            verb: The verb.
+            fields: What is asked.
+            timed: Whether its time is wanted; if not, it is made once and has taken none.
         """
         payload = json.dumps({"deadline_ms": PATIENCE_MS} | fields, separators=(",", ":")).encode()
         assert len(payload) <= MOST_BYTES, f"the request has {len(payload)} bytes"
-        with pieces() as timed:
-            await self._answer(family, verb, payload)
-            taken = list(timed)  # this very turn, in which the reply is looked at here, is not over
-        await self._ground.restore()
+        taken = await self._taken(family, verb, payload) if timed else [0.0]
         gc.collect()
         tracemalloc.start()
         try:
@@ -154,6 +157,13 @@ class Scales:
             tracemalloc.stop()
         await self._ground.restore()
         return Weight(answer, max(taken), sum(taken), memory)
+
+    async def _taken(self, family: str, verb: str, payload: bytes) -> list[float]:
+        with pieces() as timed:
+            await self._answer(family, verb, payload)
+            taken = list(timed)  # this very turn, in which the reply is looked at here, is not over
+        await self._ground.restore()
+        return taken
 
     async def _answer(self, family: str, verb: str, payload: bytes) -> dict[str, Any]:
         async with asyncio.timeout(120):
@@ -187,10 +197,14 @@ def pieces() -> Iterator[list[float]]:
 
 
 @contextlib.asynccontextmanager
-async def scales(url: str = "sqlite:///:memory:") -> AsyncIterator[Scales]:
-    """A service with a plugin that has stored whatever makes requests expensive."""
-    async with holdfast.open(url, reap=False) as store:
-        ground = Ground(store)
+async def scales(*, tables: Collection[str] | None = None) -> AsyncIterator[Scales]:
+    """A service with a plugin that has stored whatever makes requests expensive.
+
+    Args:
+        tables: The tables that requests are about; by default all.
+    """
+    async with holdfast.open("sqlite:///:memory:", reap=False) as store:
+        ground = Ground(store, tables)
         await ground.lay()
         gc.collect()
         gc.freeze()  # as a service does: the lists of this test are large to go through again and again
@@ -239,13 +253,14 @@ class Ground:
 
     Args:
         store: Where it is stored.
+        tables: The tables that are stored, `large` among them; by default all.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tables: Collection[str] | None = None) -> None:
         self._kv, self._tables = store.kv("attacker"), store.tables("attacker")
         self._store = store
         self._values = {f"k{number}": _value(number) for number in range(KEYS)} | {"spare": 1}
-        self._items = _items()
+        self._items = {name: items for name, items in _items().items() if tables is None or name in tables}
         self._changed: set[tuple[str, str]] = set()
 
     async def lay(self) -> None:
@@ -273,7 +288,7 @@ class Ground:
 
     async def _restore_tables(self) -> None:
         there = await self._tables.list_tables()
-        if "gone" not in there:
+        if "gone" in self._items and "gone" not in there:
             await self._create("gone")
         if "new" in there:
             await self._tables.drop_table("new")

@@ -17,6 +17,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from tests.forking import ForkedProcess
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -85,11 +87,7 @@ def _keep(file: int) -> None:
 @contextlib.asynccontextmanager
 async def echoing(port: int, folder: Path) -> AsyncIterator[None]:
     """Such a process for the length of a block, which writes to a file in this folder."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.echo_process", str(port), str(folder / "echo")),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
+    process = await ForkedProcess.start("tests.robustness.echo_process", str(port), str(folder / "echo"))
     assert await process.stdout.readline() == b"ready\n"
     try:
         yield

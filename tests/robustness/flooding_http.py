@@ -8,7 +8,6 @@ When the service ends a connection, the next one is made.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import selectors
 import socket
@@ -16,6 +15,8 @@ import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,9 +122,8 @@ def flood(port: int, plugin: str, kind: str, seconds: float) -> int:
 
 async def flooding(port: int, plugin: str, kind: str, seconds: float) -> int:
     """Run such a process; how many bytes the service has taken from it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.flooding_http", str(port), plugin, kind, str(seconds)),
-        stdout=asyncio.subprocess.PIPE,
+    process = await ForkedProcess.start(
+        "tests.robustness.flooding_http", str(port), plugin, kind, str(seconds)
     )
     said, _ = await process.communicate()
     assert process.returncode == 0

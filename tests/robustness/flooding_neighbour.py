@@ -10,7 +10,6 @@ itself. When the server cuts a connection off, the next one is made.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import selectors
@@ -20,6 +19,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,10 +138,7 @@ def flood(url: str, kind: str, seconds: float) -> int:
 
 async def flooding(url: str, kind: str, seconds: float) -> int:
     """Run such a process; how many bytes the server has taken from it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.flooding_neighbour", url, kind, str(seconds)),
-        stdout=asyncio.subprocess.PIPE,
-    )
+    process = await ForkedProcess.start("tests.robustness.flooding_neighbour", url, kind, str(seconds))
     said, _ = await process.communicate()
     assert process.returncode == 0
     return int(said)

@@ -5,12 +5,13 @@ Law: nothing of Holdfast and of the client library, which would only slow it dow
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +44,7 @@ def flood(url: str, number: int, kind: str, plugin: str) -> None:
 
 async def flooding(url: str, number: int, kind: str, plugin: str) -> int:
     """Run such a process; its exit code, once the server has taken all that it sent."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.flooding_process", url, str(number), kind, plugin)
-    )
+    process = await ForkedProcess.start("tests.robustness.flooding_process", url, str(number), kind, plugin)
     return await process.wait()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 
-from tests.edges.running import Up, ask, plain_client, started_up
+from tests.edges.running import Up, ask, holdfast_up, plain_client
 from tests.robustness.flooding_process import flooding
 from tests.security.test_malformed import resident
 
@@ -75,7 +75,7 @@ async def counted(up: Up) -> dict[str, float]:
 
 async def test_a_flood_passes(tmp_path: Path) -> None:
     """The service outlives a flood of sets and rubbish: bounded memory and log, counted, others served."""
-    async with started_up(tmp_path, HOLDFAST_DEADLINE_MS="1000") as up:
+    async with holdfast_up(tmp_path, HOLDFAST_DEADLINE_MS="1000") as up:
         assert (await asked_again(up, "db.kv.quiet.set", key="k", value=1))["version"] == 1
         async with growth_bounded(up):
             await flood(up)
@@ -94,7 +94,7 @@ async def test_a_flood_passes(tmp_path: Path) -> None:
 async def test_a_flood_over_a_connection_of_its_own_harms_nobody(tmp_path: Path) -> None:
     """While a plugin floods the connection that an operator gave it, every request of another is served."""
     settings = {"HOLDFAST_DEADLINE_MS": "1000", "HOLDFAST_OWN_CONNECTION": "flood"}
-    async with started_up(tmp_path, **settings) as up, plain_client(up.url) as client:
+    async with holdfast_up(tmp_path, **settings) as up, plain_client(up.url) as client:
         await ask(client, "db.kv.quiet.set", key="n", value=0)
         flooding = asyncio.create_task(flood(up))
         asked = 0

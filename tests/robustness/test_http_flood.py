@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 from nats.errors import Error as NatsError
 
-from tests.edges.running import Up, ask, plain_client, started_up
+from tests.edges.running import Up, ask, holdfast_up, plain_client
 from tests.robustness.flooding_http import KINDS, flooding
 from tests.security.test_malformed import resident
 
@@ -76,7 +76,7 @@ class Quiet:
 
 async def test_a_flood_over_http_harms_nobody(tmp_path: Path) -> None:
     """Beside each flood over HTTP every request of another plugin is answered, and memory is bounded."""
-    async with started_up(tmp_path / "home") as up, plain_client(up.url) as client:
+    async with holdfast_up(tmp_path / "home") as up, plain_client(up.url) as client:
         assert (await ask(client, "db.kv.quiet.set", key="k", value=0))["success"]
         before = resident(up.pid)
         for kind in KINDS:
@@ -91,3 +91,4 @@ async def test_a_flood_over_http_harms_nobody(tmp_path: Path) -> None:
             assert min(working.result()) > 0, kind
             assert grown < GROWTH, kind
         assert (await up.http("/readyz"))[0] == 200
+        await up.kill()

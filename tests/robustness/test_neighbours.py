@@ -36,7 +36,7 @@ from nats.errors import Error as NatsError
 
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.server_config import SERVICE, Permissions
-from tests.edges.running import Up, plain_client, started_up
+from tests.edges.running import Up, holdfast_up, plain_client, started_up
 from tests.robustness import echo_process, loop_time
 from tests.robustness.flooding_neighbour import KINDS, flooding
 
@@ -233,9 +233,9 @@ async def place(
     login = ("--nats-user", SERVICE, "--nats-password", known[SERVICE].secret)
     settings = {"HOLDFAST_REPLY_MODE": mode, **variables}
     settings |= {loop_time.VARIABLE: str(folder / "loop_time"), "PYTHONPATH": str(ROOT)}
-    module = "tests.robustness.loop_time" if CAMPAIGN else "holdfast"
+    start = partial(started_up, module="tests.robustness.loop_time") if CAMPAIGN else holdfast_up
     async with (
-        started_up(folder, "--nats-config", config, *login, module=module, **settings) as up,
+        start(folder, "--nats-config", config, *login, **settings) as up,
         echo_process.echoing(up.nats_port, folder),
     ):
         yield Place(up, known)
@@ -261,6 +261,8 @@ async def _figures(folder: Path, mode: Mode, kinds: Iterable[str]) -> list[Figur
             figures.append(Figures(kind, *alone, *beside, ((since, began), (began, time.monotonic()))))
             print(f"\n{mode}, {figures[-1].summary() if CAMPAIGN else figures[-1]}")
             assert figures[-1].beside.errors == [], kind
+        if not CAMPAIGN:
+            await at.up.kill()
     return figures
 
 
@@ -318,7 +320,7 @@ async def test_no_flood_slows_another_plugin_down(tmp_path: Path, mode: Mode) ->
 async def test_a_flood_is_cut_off_alone(tmp_path: Path, connections: str) -> None:
     """A server that cuts off a flooded connection cuts off the flooding plugin; without links, everybody."""
     async with place(tmp_path, "accounts", HOLDFAST_PLUGIN_CONNECTIONS=connections, impatient=True) as at:
-        flood = partial(flooding, at.address("flood"), "large", 2)
+        flood = partial(flooding, at.address("flood"), "large", 1)
         seen, _ = await at.asked_while(flood, patience=PATIENCE if int(connections) else 1)
         cut, log = await at.reconnects(), [line["message"] for line in at.up.log]
     print(f"\n{connections} connections: {seen}, cut off {cut} times")
