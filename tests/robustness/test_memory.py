@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MINUTES: Final = float(os.environ.get("HOLDFAST_MEMORY_MINUTES", "0"))
-SECONDS: Final = MINUTES * 60 or 3.0
+SECONDS: Final = MINUTES * 60 or 1.5
 WARM_UP: Final = min(180.0, SECONDS / 4)
-LOOK: Final = 30.0 if MINUTES else 0.5
+LOOK: Final = 30.0 if MINUTES else 0.25
 """Every how many seconds the memory is looked at; the last fifth of that time is spent with reads alone."""
 PAUSE: Final = 0.012 if MINUTES else 0.0
 FLAT: Final = 0.05
