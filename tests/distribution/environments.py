@@ -13,20 +13,17 @@ import re
 import runpy
 import subprocess
 import sys
-from importlib.util import cache_from_source
+from importlib.metadata import distributions
+from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PATIENCE: Final = 100.0
 _PIN: Final = re.compile(r"^([a-z0-9][^ ]*==[^\\\n]*)", re.MULTILINE)
-_LIST: Final = (
-    "from importlib.metadata import distributions; "
-    "print(*sorted({one.metadata['Name'].lower() for one in distributions()}))"
-)
 
 
 class Built(NamedTuple):
@@ -67,7 +64,8 @@ class Environment(NamedTuple):
 
     def packages(self) -> set[str]:
         """Return the names of everything that is installed."""
-        return set(self.does(_LIST, where=self.folder).split())
+        sites = [str(site) for site in self.folder.glob("lib/python*/site-packages")]
+        return {found.metadata["Name"].lower() for found in distributions(path=sites)}
 
 
 def clean(home: Path) -> dict[str, str]:
@@ -125,6 +123,7 @@ class Uv:
         dev: dict[str, Any] = runpy.run_path(str(ROOT / "dev"))
         self._program: str = dev["find_uv"]()
         self._environment: dict[str, str] = dev["uv_env"]()
+        self._made: list[Path] = []
 
     def __call__(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
@@ -154,22 +153,35 @@ class Uv:
         file.write_text("\n".join(pins()))
         wanted = f"holdfast-kv{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}"
         into = ("--python", folder / "bin" / "python", "--constraint", file)
-        installed = self("pip", "install", *into, wanted)
+        # What was installed before is there: versions are fixed, so that asking the registry tells nothing.
+        installed = self("pip", "install", "--offline", *into, wanted)
+        if installed.returncode:
+            installed = self("pip", "install", *into, wanted)
         assert installed.returncode == 0, installed.stderr
-        _share_bytecode(folder)
+        _share_bytecode(folder, self._made)
+        self._made.append(folder)
         return Environment(folder)
 
 
-def _share_bytecode(folder: Path) -> None:
-    """Give an environment the compiled modules of this one, for the files that are the same.
+def _share_bytecode(folder: Path, earlier: Iterable[Path]) -> None:
+    """Give an environment the compiled modules of this one and of others, for the files that are the same.
 
     Otherwise each environment compiles every library anew, which takes longer than what is tested.
     """
     for site in folder.glob("lib/python*/site-packages"):
         ours = Path(sys.prefix) / "lib" / site.parent.name / "site-packages"
         for source in site.rglob("*.py"):
-            compiled = Path(cache_from_source(str(ours / source.relative_to(site))))
-            if compiled.exists() and ours.joinpath(source.relative_to(site)).samefile(source):
-                cache = source.parent / "__pycache__"
-                cache.mkdir(exist_ok=True)
-                os.link(compiled, cache / compiled.name)
+            name = source.relative_to(site)
+            _take_over(source, Path(cache_from_source(str(ours / name))))
+    for other in earlier:
+        for compiled in other.glob("lib/python*/site-packages/holdfast/**/*.pyc"):
+            _take_over(folder / Path(source_from_cache(str(compiled))).relative_to(other), compiled)
+
+
+def _take_over(source: Path, compiled: Path) -> None:
+    """Give a file what it was compiled to elsewhere, if it is the same file and has no such thing yet."""
+    cache = source.parent / "__pycache__"
+    if compiled.exists() and source.exists() and Path(source_from_cache(str(compiled))).samefile(source):
+        cache.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.link(compiled, cache / compiled.name)
