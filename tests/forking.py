@@ -3,7 +3,8 @@
 Law: a forked program has its own environment, folder, arguments and streams, can be signalled and ends with
 an exit code, as one that was started; only the start of the interpreter and the imports are left out, which
 cost more than most commands. What a test says about exactly these is tested with a process that was started.
-A program that is to be measured measures itself.
+A program that is to be measured measures itself. One that needs a large library is forked from the process
+that asks, if that has imported the library: all that is open there is closed in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import gc
 import importlib
 import io
+import itertools
 import json
 import os
 import pkgutil
@@ -25,9 +27,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +45,8 @@ _LEFT_OUT = ("__main__", ".mcp", ".migrate", ".reference")
 class Forked:
     """A program that runs, or has ended."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, watcher: int | None = None) -> None:
+        self._watcher = watcher
         self._status = open(status, "rb", buffering=0)  # noqa: SIM115 - closed when the program has ended
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
@@ -57,6 +62,8 @@ class Forked:
                 raise TimeoutError(f"process {self.pid} goes on after {timeout} s")
             self.returncode = int(self._status.readline() or b"-9")
             self._status.close()
+            if self._watcher is not None:
+                os.waitpid(self._watcher, 0)
         return self.returncode
 
     def poll(self) -> int | None:
@@ -87,15 +94,17 @@ def fork(
     env: Mapping[str, str],
     streams: tuple[int, int, int],
     cwd: str | Path = ".",
+    near: bool = False,
 ) -> Forked:
-    """Run a module as `python -m` would, in a process of its own.
+    """Run a module as `python -m` would, or a file as `python` would, in a process of its own.
 
     Args:
-        module: The module, of the library or of its tests.
+        module: The module, of the library or of its tests, or the path of a file.
         arguments: What the program is called with.
         env: Its environment.
         streams: The descriptors of its stdin, stdout and stderr; they stay open here too.
         cwd: Its folder.
+        near: Whether it is forked from this very process, with all that is imported here.
     """
     wanted = {
         "module": module,
@@ -105,18 +114,52 @@ def fork(
     }
     reader, writer = os.pipe()
     try:
-        content = json.dumps(wanted).encode()
-        socket.send_fds(_parent(), [content], [*streams, writer])
+        if near:
+            return Forked(reader, _fork_here(wanted, [*streams, writer]))
+        socket.send_fds(_parent(), [json.dumps(wanted).encode()], [*streams, writer])
     finally:
         os.close(writer)
     return Forked(reader)
 
 
+def completed(
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path = ".",
+    given: str = "",
+    timeout: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; its exit code and what it printed.
+
+    Args:
+        module: The module, of the library or of its tests, or the path of a file.
+        *arguments: What the program is called with.
+        env: Its environment; by default that of this process.
+        cwd: Its folder.
+        given: What it reads from stdin.
+        timeout: The seconds that are waited for its end.
+    """
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(_STREAMS)]
+        files[0].write(given.encode())
+        files[0].seek(0)
+        stdin, stdout, stderr = (file.fileno() for file in files)
+        given_env = os.environ if env is None else env
+        forked = fork(module, arguments, env=given_env, cwd=cwd, streams=(stdin, stdout, stderr))
+        code = forked.wait(timeout)
+        for file in files:
+            file.seek(0)
+        out, err = (file.read().decode() for file in files[1:])
+        return subprocess.CompletedProcess([module, *arguments], code, out, err)
+
+
 class ForkedProcess:
     """A program that runs, with what of an asyncio process is used by tests."""
 
-    def __init__(self, forked: Forked, stdout: asyncio.StreamReader) -> None:
+    def __init__(self, forked: Forked, stdout: asyncio.StreamReader, stdin: IO[bytes] | None = None) -> None:
         self.stdout = stdout
+        self.stdin = stdin
         self.pid = forked.pid
         self.send_signal = forked.send_signal
         self.kill = forked.kill
@@ -130,27 +173,34 @@ class ForkedProcess:
         env: Mapping[str, str] | None = None,
         cwd: str | Path = ".",
         stderr: int = 2,
+        told: bool = False,
+        near: bool = False,
     ) -> ForkedProcess:
         """Fork it; what it prints can be read.
 
         Args:
-            module: The module, of the library or of its tests.
+            module: The module, of the library or of its tests, or the path of a file.
             *arguments: What the program is called with.
             env: Its environment; by default that of this process.
             cwd: Its folder.
             stderr: The descriptor of its stderr.
+            told: Whether it is told something: then `stdin` can be written to.
+            near: Whether it is forked from this very process; see `fork`.
         """
         reader, writer = os.pipe()
+        mouth, hand = os.pipe() if told else (0, None)
         try:
             given = os.environ if env is None else env
-            forked = fork(module, arguments, env=given, cwd=cwd, streams=(0, writer, stderr))
+            forked = fork(module, arguments, env=given, cwd=cwd, streams=(mouth, writer, stderr), near=near)
         finally:
             os.close(writer)
+            if told:
+                os.close(mouth)
         stdout = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reader, "rb", buffering=0)
         )
-        return cls(forked, stdout)
+        return cls(forked, stdout, None if hand is None else os.fdopen(hand, "wb", buffering=0))
 
     @property
     def returncode(self) -> int | None:
@@ -168,8 +218,15 @@ class ForkedProcess:
                 loop.remove_reader(self._forked)
         return self._forked.wait()
 
-    async def communicate(self) -> tuple[bytes, None]:
-        """Wait for its end; what else it printed."""
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    async def communicate(self, given: bytes = b"") -> tuple[bytes, None]:
+        """Tell it the rest, and wait for its end; what else it printed."""
+        if self.stdin is not None:
+            self.stdin.write(given)
+            self.stdin.close()
         rest = await self.stdout.read()
         await self.wait()
         return rest, None
@@ -225,6 +282,27 @@ def _serve(asked: socket.socket) -> None:
                 pass
 
 
+def _fork_here(wanted: dict[str, Any], fds: list[int]) -> int:
+    """Fork a program from this process, with nothing of what is open here; who watches it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
+        forked = os.fork()
+    if forked:
+        return forked
+    try:
+        gc.freeze()  # nothing is closed that belongs to the process that was forked from
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore")
+        kept = [0, 1, 2, *sorted({*fds} - {0, 1, 2}), os.sysconf("SC_OPEN_MAX")]
+        for one, following in itertools.pairwise(kept):
+            os.closerange(one + 1, following)
+        _watch(wanted, fds)
+    finally:
+        os._exit(1)
+
+
 def _watch(wanted: dict[str, Any], fds: list[int]) -> NoReturn:
     """Run the program in a process, and tell its number and how it ended."""
     *streams, status = fds
@@ -252,9 +330,14 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
         os.chdir(wanted["cwd"])
         os.environ.clear()
         os.environ.update(wanted["env"])
-        sys.argv = [wanted["module"], *wanted["arguments"]]
+        module = wanted["module"]
+        sys.argv = [module, *wanted["arguments"]]
         _measure()
-        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+        if module.endswith(".py"):
+            sys.path.insert(0, str(Path(module).parent))
+            runpy.run_path(module, run_name="__main__")
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code

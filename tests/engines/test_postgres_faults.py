@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -25,6 +23,8 @@ from holdfast.rows import KV, TRASH, Address
 from holdfast.upkeep_commands import Expire
 from holdfast.verbs.caller import id_maker
 from holdfast.verbs.keys import Verbs
+from tests.engines.counting_process import NOW
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Connection = asyncpg.Connection[asyncpg.Record]
 
-NOW: Final = 1_700_000_000_000
 NAMESPACE: Final = "kv/trivia"
 OURS: Final = "datname = current_database() AND application_name = 'holdfast'"
 
@@ -113,23 +112,6 @@ class Wire:
         return self.cut_at is not None and self.cut_at in data
 
 
-def count(url: str, tasks: int, times: int) -> None:
-    """In a process of its own: add one, `times` from each of `tasks`, in groups of one and of three."""
-
-    async def add(engine: PostgresEngine, verbs: Verbs) -> None:
-        for _ in range(times // 4):
-            await engine.transact([verbs.incr("n")], lambda: NOW)
-            await engine.transact([verbs.incr("n") for _ in range(3)], lambda: NOW)
-
-    async def main() -> None:
-        engine, verbs = PostgresEngine(url), maker()
-        await engine.start()
-        await asyncio.gather(*(add(engine, verbs) for _ in range(tasks)))
-        await engine.aclose()
-
-    asyncio.run(main())
-
-
 async def told(engine: PostgresEngine, verbs: Verbs, key: str) -> str:
     """Write a key, and say what the caller was told: kept, not kept, or unknown."""
     try:
@@ -166,9 +148,9 @@ async def check(url: str, outcomes: dict[str, str]) -> None:
 @pytest.mark.unmeasured
 async def test_counting_in_several_processes(pg_url: str) -> None:
     """Groups of one namespace take effect one after the other, across all processes: no increment is lost."""
-    loop = asyncio.get_running_loop()
-    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        await asyncio.gather(*(loop.run_in_executor(pool, count, pg_url, 3, 40) for _ in range(4)))
+    words = (pg_url, NAMESPACE, "3", "40")
+    counting = [await ForkedProcess.start("tests.engines.counting_process", *words) for _ in range(4)]
+    assert [await process.wait() for process in counting] == [0] * 4
     engine = PostgresEngine(pg_url)
     await engine.start()
     (row,) = await engine.read([Address(NAMESPACE, KV, "n")], NOW)

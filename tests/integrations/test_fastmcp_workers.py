@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import secrets
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import httpx
 import pytest
 from fastmcp import Client
 
+from tests.forking import ForkedProcess
 from tests.integrations.fastmcp_worker import UPSTREAM_TOKEN, server
 from tests.ports import free_port
 
@@ -77,8 +77,8 @@ async def near_worker(url: str, port: int, **given: str) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def far_worker(url: str, port: int, **given: str) -> AsyncIterator[None]:
     """A worker in a process of its own within an `async with` block, which kills it."""
-    words = ["-m", "tests.integrations.fastmcp_worker", url, str(port), given["issuer"], given["upstream"]]
-    process = await asyncio.create_subprocess_exec(sys.executable, *words)
+    words = (url, str(port), given["issuer"], given["upstream"])
+    process = await ForkedProcess.start("tests.integrations.fastmcp_worker", *words, near=True)
     try:
         await answering(port)
         yield

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
-from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +15,7 @@ from agents.testing import ScriptedModel, assistant_message
 import holdfast
 from holdfast.integrations import large
 from holdfast.integrations.openai_agents import HoldfastSession
+from tests.forking import ForkedProcess
 from tests.integrations.session_process import TURNS, talk
 
 if TYPE_CHECKING:
@@ -135,9 +134,9 @@ async def test_two_instances_lose_nothing(ground: Ground) -> None:
 @pytest.mark.unmeasured
 async def test_two_processes_lose_nothing(pg_url: str) -> None:
     """Each item that two processes add to one session stays or is popped once, and no other is there."""
-    command = (sys.executable, "-m", "tests.integrations.session_process", pg_url, "far")
-    other = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-    assert other.stdout is not None
+    other = await ForkedProcess.start(
+        "tests.integrations.session_process", pg_url, "far", told=True, near=True
+    )
     async with asyncio.timeout(60), holdfast.open(pg_url) as store:
         assert await other.stdout.readline() == b"ready\n"
         popped, (told, _) = await asyncio.gather(talk(store, "near"), other.communicate(b"\n"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from typing import TYPE_CHECKING, TypeAlias
 
 import httpx
 import pytest
 
 from tests.conformance.database import empty
+from tests.forking import ForkedProcess
 from tests.integrations.grounds import Ground
 from tests.ports import free_port
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.integrations.conftest import Places
 
-Worker: TypeAlias = tuple[asyncio.subprocess.Process, str]
+Worker: TypeAlias = tuple[ForkedProcess, str]
 
 pytestmark = pytest.mark.unmeasured  # the lines of the middleware are covered by its other tests
 
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.unmeasured  # the lines of the middleware are covered b
 async def started(url: str) -> Worker:
     """Start a worker, and return it once it answers."""
     port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.integrations.web_worker", url, str(port)
-    )
+    process = await ForkedProcess.start("tests.integrations.web_worker", url, str(port), near=True)
     for _ in range(3_000):
         assert process.returncode is None, "the worker has ended"
         with contextlib.suppress(OSError):
