@@ -224,7 +224,7 @@ class ForkedProcess:
 
     async def communicate(self, given: bytes = b"") -> tuple[bytes, None]:
         """Tell it the rest, and wait for its end; what else it printed."""
-        if self.stdin is not None:
+        if self.stdin is not None and not self.stdin.closed:
             self.stdin.write(given)
             self.stdin.close()
         rest = await self.stdout.read()

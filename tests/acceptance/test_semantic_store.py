@@ -9,17 +9,15 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
-from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.testing import AUDIT_KEY
 from tests.edges.running import PATIENCE, Up, ask, holdfast_up, plain_client
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -43,12 +41,11 @@ async def up(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Up
 class Worker:
     """A client as a process, which is spoken to in lines."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self._process = process
 
     async def hear(self) -> Any:
         """What it says next."""
-        assert self._process.stdout is not None
         line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
         assert line, f"the worker ended with {await self._process.wait()}"
         return json.loads(line)
@@ -62,9 +59,7 @@ class Worker:
 @contextlib.asynccontextmanager
 async def worker(module: str, *arguments: object) -> AsyncIterator[Worker]:
     """A worker for the length of a block; it ends when nobody speaks to it any more."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"tests.acceptance.{module}", *map(str, arguments)), stdin=PIPE, stdout=PIPE
-    )
+    process = await ForkedProcess.start(f"tests.acceptance.{module}", *map(str, arguments), told=True)
     try:
         yield Worker(process)
         assert process.stdin is not None

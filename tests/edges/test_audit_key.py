@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import stat
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.edges.running import Up, ask, holdfast_up, plain_client
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,12 +25,8 @@ async def put(up: Up, subject: str = PUT, **fields: Any) -> dict[str, Any]:
 
 async def doctor(up: Up, url: object) -> dict[str, dict[str, str]]:
     """What `holdfast doctor` finds with the settings of a service, by check."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast", "doctor", "--json", "--url", str(url)),
-        env=up._environment(),
-        cwd=up.home,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    words = ("doctor", "--json", "--url", str(url))
+    process = await ForkedProcess.start("holdfast", *words, env=up._environment(), cwd=up.home)
     found, _ = await process.communicate()
     return {one["check"]: one for one in json.loads(found)["checks"]}
 

@@ -12,17 +12,15 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import uvloop
 
 import holdfast
+from tests.forking import ForkedProcess
 from tests.linear.history import Operation, save
 from tests.linear.speakers import Hurried, Own, Speaker
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
 
 PLUGINS: Final = ("linear-a", "linear-b")
 KEYS: Final = 16
@@ -124,12 +122,9 @@ async def run(plan: Plan) -> None:
     save(Path(plan.path), clients.history)
 
 
-async def launch(plan: Plan) -> Process:
+async def launch(plan: Plan) -> ForkedProcess:
     """Start such a process."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.linear.load", msgspec.json.encode(plan).decode()),
-        stdout=asyncio.subprocess.PIPE,
-    )
+    return await ForkedProcess.start("tests.linear.load", msgspec.json.encode(plan).decode())
 
 
 if __name__ == "__main__":

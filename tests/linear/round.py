@@ -22,8 +22,9 @@ from tests.linear.speakers import Own
 from tests.nats import nats_server
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import Sequence
+
+    from tests.forking import ForkedProcess
 
 F_contra = TypeVar("F_contra", contravariant=True)
 T = TypeVar("T")
@@ -162,9 +163,8 @@ class Load:
                     process.kill()
                     await process.wait()
 
-    async def _follow(self, number: int, process: Process) -> None:
+    async def _follow(self, number: int, process: ForkedProcess) -> None:
         """Take note of how far a process is, until it is done."""
-        assert process.stdout is not None
         while True:
             async with asyncio.timeout(STALL_SECONDS):
                 line = await process.stdout.readline()

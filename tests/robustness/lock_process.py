@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import holdfast
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
     from holdfast.handles.recipes.lock import Lock
@@ -54,18 +53,16 @@ async def written(kv: holdfast.KV, lock: Lock) -> str:
 class Holder:
     """Such a process, and how to tell it what to do."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
 
     async def tell(self, order: str) -> None:
         """Give an order; it is carried out when the process runs."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{order}\n".encode())
-        await self.process.stdin.drain()
 
     async def answer(self) -> str:
         """What it answered to the oldest order that it has not yet answered."""
-        assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             return (await self.process.stdout.readline()).decode().strip()
 
@@ -78,16 +75,11 @@ class Holder:
 @contextlib.asynccontextmanager
 async def holder_process(url: str, *, ttl: int) -> AsyncIterator[Holder]:
     """A holder in a process of its own for the length of a block."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.robustness.lock_process", url, str(ttl)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    process = await ForkedProcess.start("tests.robustness.lock_process", url, str(ttl), told=True)
     try:
         yield Holder(process)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         await process.communicate()
 
 

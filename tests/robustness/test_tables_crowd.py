@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 
 import holdfast
+from tests.forking import completed
 
 TASKS, TIMES = 10, 10
 
@@ -18,14 +17,7 @@ async def test_adding_in_two_processes_and_two_stores_loses_nothing(pg_url: str)
         await tables.create_table("totals", partition_key=("id", "string"))
         await tables.create_index("totals", "by", key=("tag", "string"))
         processes = [
-            asyncio.to_thread(
-                subprocess.run,
-                [sys.executable, "-m", "tests.robustness.adding_process", pg_url, str(TASKS), str(TIMES)],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-            )
+            asyncio.to_thread(completed, "tests.robustness.adding_process", pg_url, str(TASKS), str(TIMES))
             for _ in range(2)
         ]
         here = [
@@ -34,6 +26,7 @@ async def test_adding_in_two_processes_and_two_stores_loses_nothing(pg_url: str)
             for _ in range(TASKS * TIMES)
         ]
         said, _ = await asyncio.gather(asyncio.gather(*processes), asyncio.gather(*here))
+        assert [done.returncode for done in said] == [0, 0]
         assert [done.stdout.count("added\n") for done in said] == [TASKS * TIMES] * 2
         item = await other.tables("crowd").get_item("totals", "sum")
         assert item is not None

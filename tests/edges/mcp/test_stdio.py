@@ -19,6 +19,7 @@ from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.server import Handlers
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.mcp.agents import Agent
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ def request(number: int, method: str, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
 
 
-async def answers_until(process: asyncio.subprocess.Process, last: int) -> dict[int, Any]:
+async def answers_until(process: asyncio.subprocess.Process | ForkedProcess, last: int) -> dict[int, Any]:
     """Read what the server answers, by the id of the request, until it answers one."""
     assert process.stdout is not None
     answers: dict[int, Any] = {}
@@ -127,13 +128,9 @@ async def test_malformed_lines_do_no_harm(tmp_path: Path) -> None:
     """After lines that are no requests the server still answers, and stdout has nothing but answers."""
     async with holdfast.open(tmp_path / "state.db") as store:
         await store.kv("trivia").set("a", 1)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast", "mcp", "--plugin", "trivia", "--url", "state.db", "--read-only"),
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+    words = ("mcp", "--plugin", "trivia", "--url", "state.db", "--read-only")
+    process = await ForkedProcess.start(
+        "holdfast", *words, env=environment(tmp_path), cwd=tmp_path, told=True, near=True
     )
     assert process.stdin is not None
     lines = [
