@@ -27,7 +27,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -122,38 +121,6 @@ def fork(
     return Forked(reader)
 
 
-def completed(
-    module: str,
-    *arguments: str,
-    env: Mapping[str, str] | None = None,
-    cwd: str | Path = ".",
-    given: str = "",
-    timeout: float = 60.0,
-) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; its exit code and what it printed.
-
-    Args:
-        module: The module, of the library or of its tests, or the path of a file.
-        *arguments: What the program is called with.
-        env: Its environment; by default that of this process.
-        cwd: Its folder.
-        given: What it reads from stdin.
-        timeout: The seconds that are waited for its end.
-    """
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(_STREAMS)]
-        files[0].write(given.encode())
-        files[0].seek(0)
-        stdin, stdout, stderr = (file.fileno() for file in files)
-        given_env = os.environ if env is None else env
-        forked = fork(module, arguments, env=given_env, cwd=cwd, streams=(stdin, stdout, stderr))
-        code = forked.wait(timeout)
-        for file in files:
-            file.seek(0)
-        out, err = (file.read().decode() for file in files[1:])
-        return subprocess.CompletedProcess([module, *arguments], code, out, err)
-
-
 class ForkedProcess:
     """A program that runs, with what of an asyncio process is used by tests."""
 
@@ -235,6 +202,11 @@ class ForkedProcess:
 def prepare() -> None:
     """Start the process that forks, so that those which are forked from this one share it."""
     _parent()
+
+
+def descriptor() -> int:
+    """Where the process that forks is asked, for a program that asks by itself: see `tests.launching`."""
+    return _parent().fileno()
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """The commands of the pages about TLS and about isolation do what the pages say.
 
-Law: the commands are taken from the page. Only addresses are others: everything listens on 127.0.0.1.
+Law: the commands are taken from the page. Only addresses are others: everything listens on 127.0.0.1. The
+`holdfast` that they find is forked, since an interpreter for each would take longer than what they do.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,7 @@ import pytest
 
 from holdfast.edges.nats.server import find
 from tests.docs.test_examples import ROOT, blocks_of
+from tests.launching import script
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ class Shell:
         programs = folder / "programs"
         programs.mkdir()
         (programs / "nats-server").symlink_to(find())
-        (programs / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-        (programs / "holdfast").chmod(0o755)
+        self._passed = [script(programs / "holdfast", "holdfast")]
         unwanted = ("HOLDFAST", "NATS", "PYTHONDONTWRITEBYTECODE")
         kept = {name: one for name, one in os.environ.items() if not name.startswith(unwanted)}
         self._environment = kept | {
@@ -75,7 +75,13 @@ class Shell:
     def _done(self, command: str) -> subprocess.CompletedProcess[str]:
         words = ["sh", "-c", command]
         return subprocess.run(
-            words, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
+            words,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            pass_fds=self._passed,
         )
 
     def end(self, name: str) -> None:
@@ -100,6 +106,7 @@ class Shell:
             env=self._environment,
             stdout=output,
             stderr=subprocess.DEVNULL,
+            pass_fds=self._passed,
         )
         self._serving[name] = process
         if process.stdout is not None:

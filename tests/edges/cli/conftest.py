@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,8 +21,8 @@ import pytest
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.edges import cli as command_line
+from tests.completing import completed
 from tests.edges.nats.ground import serving
-from tests.forking import fork
 from tests.nats import nats_server
 from tests.parsing import quick_parser
 
@@ -93,16 +92,7 @@ class Program:
 
     def __call__(self, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command to its end, in a process that is forked."""
-        words = [*map(str, arguments)]
-        with contextlib.ExitStack() as stack:
-            given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-            given.write(stdin.encode())
-            given.seek(0)
-            streams = (given.fileno(), out.fileno(), err.fileno())
-            code = fork("holdfast", words, env=self.environment, streams=streams).wait(timeout=60)
-            for file in (out, err):
-                file.seek(0)
-            return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+        return completed("holdfast", *map(str, arguments), env=self.environment, given=stdin)
 
     def run(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, in an interpreter that is started for it."""
