@@ -30,12 +30,18 @@ def script(path: Path, module: str) -> int:
     Returns:
         The descriptor that whoever runs the program has to pass on to it.
     """
+    words, number = command(module)
+    path.write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+    path.chmod(0o755)
+    return number
+
+
+def command(module: str) -> tuple[list[str], int]:
+    """The words before the arguments with which a module is forked, and the descriptor to pass on."""
     from tests.forking import descriptor
 
     number = descriptor()
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {__file__} {number} {module} "$@"\n')
-    path.chmod(0o755)
-    return number
+    return [sys.executable, "-I", "-S", __file__, str(number), module], number
 
 
 def ask(number: int, module: str, arguments: list[str]) -> int:

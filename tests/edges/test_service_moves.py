@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from holdfast.edges import following
 from holdfast.edges.following import MovesFollower
 from holdfast.edges.settings.read import read_config
 from holdfast.engine.moving import Movable
+from tests.completing import completed
 from tests.edges.running import holdfast_up
 
 if TYPE_CHECKING:
@@ -24,13 +24,8 @@ if TYPE_CHECKING:
 
 async def copied(*arguments: object) -> None:
     """Run `holdfast copy`."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast", "copy", *map(str, arguments), "--yes"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
+    done = await asyncio.to_thread(completed, "holdfast", "copy", *map(str, arguments), "--yes")
+    assert done.returncode == 0, done.stderr
 
 
 async def incremented(kv: holdfast.KV, request_id: str) -> None:

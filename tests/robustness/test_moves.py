@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
+from tests.completing import completed
+from tests.forking import fork
 from tests.jetstream import lasting_servers
 from tests.moves.contents import differing, fill
 
@@ -28,29 +30,37 @@ RATE: Final = int(os.environ.get("HOLDFAST_MOVE_RATE", "50"))
 PAUSE: Final = float(os.environ.get("HOLDFAST_MOVE_PAUSE", "0"))
 """The longest pause of writes that a client may see, in seconds; 0 if it is not checked."""
 
-LATEST: Final = 2.5 if KILLS else 1.2
+LATEST: Final = 2.2 if KILLS else 0.9
 """The latest instant of a kill, in seconds after the start of a copy."""
 
 pytestmark = pytest.mark.unmeasured
 
 
-def copy(*arguments: object) -> subprocess.Popen[str]:
-    """Start `holdfast copy`."""
-    command = [sys.executable, "-m", "holdfast", "copy", *map(str, arguments), "--json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def copied(*arguments: object, timeout: float) -> str:
+    """Run `holdfast copy` to its end; what it printed."""
+    words = ("copy", *map(str, arguments), "--json")
+    done = completed("holdfast", *words, timeout=timeout)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def killed(*arguments: object, after: float) -> None:
+    """Run `holdfast copy` for so many seconds and kill it."""
+    words = ("copy", *map(str, arguments), "--json")
+    with open(os.devnull, "r+b") as nothing:
+        streams = (nothing.fileno(), nothing.fileno(), nothing.fileno())
+        mover = fork("holdfast", words, env=os.environ, streams=streams)
+    time.sleep(after)
+    mover.kill()
+    mover.wait()
 
 
 def switched(source: str, target: str, draw: random.Random, kills: int) -> dict[str, Any]:
     """Kill the copy at random instants, half of them during the switch, and complete it in the end."""
     for kill in range(kills):
-        mover = copy(source, target, "--yes", "--follow" if kill % 2 else "--switch")
-        time.sleep(draw.uniform(0.3, LATEST))
-        mover.kill()
-        mover.communicate()
-    mover = copy(source, target, "--yes", "--switch")
-    out, err = mover.communicate(timeout=1800)
-    assert mover.returncode == 0, err
-    result: dict[str, Any] = json.loads(out)
+        mode = "--follow" if kill % 2 else "--switch"
+        killed(source, target, "--yes", mode, after=draw.uniform(0.05, LATEST))
+    result: dict[str, Any] = json.loads(copied(source, target, "--yes", "--switch", timeout=1800))
     return result
 
 
@@ -141,7 +151,5 @@ def test_a_store_moves_under_load(
 
 def back_where_it_began(places: list[str]) -> None:
     """Move the store that nothing writes to any more to its first place, and compare the two."""
-    last = copy(places[-1], places[0], "--yes", "--switch")
-    _, err = last.communicate(timeout=300)
-    assert last.returncode == 0, err
+    copied(places[-1], places[0], "--yes", "--switch", timeout=300)
     assert asyncio.run(differing(places[-1], places[0])) == []

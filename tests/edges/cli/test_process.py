@@ -41,12 +41,12 @@ def test_exit_codes_of_the_process(program: Program) -> None:
     missing = program.run("get", "k")
     assert (missing.returncode, missing.stdout) == (3, "")
     assert missing.stderr == "holdfast: there is no key 'k'\n"
-    stored = program.run("set", "k", "-", input='{"from":"stdin"}')
+    stored = program("set", "k", "-", stdin='{"from":"stdin"}')
     assert (stored.returncode, stored.stdout, stored.stderr) == (0, "1\n", "")
-    conflict = program.run("set", "k", "1", "--if-version", "0", "--json")
+    conflict = program("set", "k", "1", "--if-version", "0", "--json")
     assert (conflict.returncode, conflict.stdout) == (4, "")
     assert json.loads(conflict.stderr)["current"]["value"] == {"from": "stdin"}
-    usage = program.run("set", "k")
+    usage = program("set", "k")
     assert (usage.returncode, usage.stdout) == (2, "")
     assert "holdfast set --help" in usage.stderr
 
@@ -84,7 +84,7 @@ def test_a_watch_follows_and_ends_with_ctrl_c(program: Program, url: str) -> Non
 def test_a_watch_shows_lines(program: Program, url: str) -> None:
     """Without --json a change is a line with its time, what was done, version, key and writer."""
     fill(url, ("a:1", 1, {}), ("b:1", 1, {"writer": "me"}))
-    with program.start("watch", "b:", "--since", "0") as watching:
+    with program.begin("watch", "b:", "--since", "0") as watching:
         assert watching.stdout is not None
         line = watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
@@ -95,7 +95,7 @@ def test_a_watch_shows_lines(program: Program, url: str) -> None:
 def test_top_ends_with_ctrl_c(program: Program, url: str) -> None:
     """Samples follow each other, with an empty line between, until Ctrl-C: exit code 130, no traceback."""
     fill(url, ("a", 1, {}))
-    with program.start("top", "--interval", "0.05") as running:
+    with program.begin("top", "--interval", "0.05") as running:
         assert running.stdout is not None
         shown = [running.stdout.readline() for _ in range(3)]
         running.send_signal(signal.SIGINT)

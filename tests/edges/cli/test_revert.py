@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -77,10 +78,10 @@ def test_what_can_not_be_reverted_to(cli: Cli) -> None:
 def test_watch_with_values(program: Program, url: str) -> None:
     """A change comes with the value that it left, if that is still there."""
     fill(url, ("k", 1, {}), ("k", {"n": 2}, {}))
-    process = program.start("watch", "--since", "0", "--values")
+    process = program.begin("watch", "--since", "0", "--values")
     assert process.stdout is not None
     rows = [process.stdout.readline().rstrip("\n").split("\t") for _ in range(2)]
-    process.kill()
+    process.send_signal(signal.SIGINT)
     process.communicate()
     assert [(row[2], row[-1]) for row in rows] == [("1", "-"), ("2", '{"n":2}')]
 
