@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.servers import require_sync
 from holdfast.errors import Unsupported, ValidationError
+from tests.forking import ForkedProcess
 from tests.jetstream import servers_running
 from tests.ports import free_port
 
@@ -88,14 +88,10 @@ async def test_a_machine_alone_keeps_its_data_across_restarts(tmp_path: Path) ->
     port = free_port()
     monitor = monitor_port(read_config(environment={}, nats_port=port))
     for life, flags in enumerate((["--allow-lazy-sync"], [])):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast", "up", "--cluster", "alone", "--data-dir", str(tmp_path)),
-            *("--nats-port", str(port), "--http-port", "0", *flags),
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "HOLDFAST_LOG_LEVEL": "ERROR"},
-        )
+        words = ("up", "--cluster", "alone", "--data-dir", str(tmp_path), "--nats-port", str(port))
+        quiet = {**os.environ, "HOLDFAST_LOG_LEVEL": "ERROR"}
+        process = await ForkedProcess.start("holdfast", *words, "--http-port", "0", *flags, env=quiet)
         try:
-            assert process.stdout is not None
             said = b""
             async with asyncio.timeout(60):
                 while b"Ctrl-C stops" not in (line := await process.stdout.readline()):
