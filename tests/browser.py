@@ -28,10 +28,12 @@ PATIENCE: Final = 60_000.0
 WIDE: Final = (1280, 800)
 NARROW: Final = (390, 844)
 """The sizes of window that the console is made for, in pixels."""
+_FRUGAL: Final = ["--js-flags=--no-opt,--no-maglev", "--renderer-process-limit=1"]
+"""In the suite no page lives long enough to repay a compiler that optimizes, or a process for each visit. The
+campaigns measure a browser as people have it."""
 _SWITCHES: Final = [
     *("--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"),
-    # No page lives long enough to repay a compiler that optimizes, or a process for each visit.
-    *("--js-flags=--no-opt,--no-maglev", "--renderer-process-limit=1"),
+    *([] if "HOLDFAST_SOAK" in os.environ else _FRUGAL),
 ]
 _SEVERE: Final = {"serious", "critical"}
 
