@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from holdfast.edges.console.instances import FORGOTTEN, MOST, SILENT, Instances, Word
+from holdfast.edges.http.app import Health
+from holdfast.edges.monitoring.metrics import Metrics
 from tests.console.visiting import log_in, page
 from tests.edges.http.ground import served
 from tests.edges.nats.ground import until
+from tests.nats import connection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +47,22 @@ async def test_instances_see_each_other(here: Served, bus: str, tmp_path: Path) 
         assert sorted(one["here"] for one in found) == [False, True]
         assert all(one["troubles"] == [] for one in found)
     await until(lambda: len(here.instances.shown()) == 1)
+
+
+async def test_an_instance_stops_when_it_hears_of_another(here: Served, bus: str) -> None:
+    """However many turns of the loop lie between the two. Else a service would never stop."""
+    async with connection(bus) as client:
+        for turns in range(6):
+            found = Instances(Health(here.store), Metrics("kv", here.store), lambda: None, prefix="db")
+            running = asyncio.create_task(found.run(client))
+            await until(lambda found=found: len(found.shown()) == 2)  # type: ignore[misc]
+            await asyncio.sleep(0.01)
+            found.hear(OTHER)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait([running], timeout=5)
+            assert running.cancelled(), f"after {turns} turns"
 
 
 async def test_an_instance_that_lags_needs_a_person(here: Served) -> None:

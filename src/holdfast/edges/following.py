@@ -78,7 +78,8 @@ class MovesFollower:
                 self.next = await self._opened(place)
             if self.next is None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), INTERVAL)
+                    async with asyncio.timeout(INTERVAL):
+                        await self._stop.wait()
 
     async def _place(self) -> str | None:
         """Return the place to which the store has moved, or is moving; None if it is where it was."""

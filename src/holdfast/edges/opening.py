@@ -74,7 +74,8 @@ async def loaded(store: holdfast.Store, say: Callable[[str], None], stop: asynci
                 say(f"Waiting: {error.message}")
             told = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), PAUSE)
+            async with asyncio.timeout(PAUSE):
+                await stop.wait()
 
 
 async def _require_sound(store: holdfast.Store, config: Config) -> None:

@@ -51,7 +51,8 @@ async def reap(tables: Sweepable, interval: float, stopping: asyncio.Event) -> N
         except HoldfastError as error:
             _log.error("sweeping the tables of %s failed: %s", tables.namespace, error.message)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), interval)
+            async with asyncio.timeout(interval):
+                await stopping.wait()
 
 
 async def _sweep_whole(tables: Sweepable, table: str, stopping: asyncio.Event) -> None:

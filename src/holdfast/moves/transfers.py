@@ -163,7 +163,8 @@ class StoreTransfer:
                 if not await self._unfinished(unseen=True):
                     raise Ended(complete=True) from None
             try:
-                await asyncio.wait_for(stop.wait(), INTERVAL)
+                async with asyncio.timeout(INTERVAL):
+                    await stop.wait()
             except TimeoutError:
                 continue
 

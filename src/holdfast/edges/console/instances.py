@@ -113,7 +113,8 @@ class Instances:
                 self._unknown.clear()
                 self._say(client, await self._word())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._unknown.wait(), EVERY)
+                    async with asyncio.timeout(EVERY):
+                        await self._unknown.wait()
         finally:
             listening.cancel()
             self._say(client, msgspec.structs.replace(self._me, leaving=True))

@@ -158,7 +158,8 @@ async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event
             say(f"Waiting for the other machines of {config.cluster}: no answer from {', '.join(gone)}")
             told = gone
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stop.wait()
         if stop.is_set():
             raise Unavailable(f"stopped before most machines of {config.cluster} were there")
 

@@ -71,10 +71,14 @@ async def answered(intake: Intake, refuse: Callable[[Request, HoldfastError], No
 
 async def flush(clients: Iterable[Connection]) -> None:
     """Wait until all replies are sent, except on connections that are lost or time out."""
-    flushing = (asyncio.wait_for(client.flush(), GRACE) for client in clients)
-    for failure in await asyncio.gather(*flushing, return_exceptions=True):
+    for failure in await asyncio.gather(*map(_flushed, clients), return_exceptions=True):
         if isinstance(failure, BaseException) and not isinstance(failure, (Lost, TimeoutError)):
             raise failure
+
+
+async def _flushed(client: Connection) -> None:
+    async with asyncio.timeout(GRACE):
+        await client.flush()
 
 
 async def _drained(subscriptions: Iterable[Subscription]) -> None:

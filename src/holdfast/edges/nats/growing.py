@@ -135,7 +135,8 @@ class FirstMeeting:
                     f"{len(heard)} of {machines} have answered"
                 )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), ANSWER_SECONDS)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._stop.wait()
             if self._stop.is_set():
                 raise Unavailable(f"stopped before the machines of {self._config.cluster} agreed")
 

@@ -150,7 +150,8 @@ class NatsServer:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()
