@@ -49,8 +49,9 @@ def test_a_much_faster_python_is_used(door: Any, tmp_path: Path, capsys: pytest.
         ("pypy39 /elsewhere 0.00001", 0),
         (f"{KIND} {sys.base_prefix} 0.00001", 0),
         (f"{KIND} /elsewhere 0.00001", 1),
+        ("hello", 0),
     ],
-    ids=["slower", "of another kind", "the same", "without a module"],
+    ids=["slower", "of another kind", "the same", "without a module", "no Python"],
 )
 def test_any_other_is_left_alone(
     door: Any, tmp_path: Path, told: str, code: int, capsys: pytest.CaptureFixture[str]
@@ -59,6 +60,14 @@ def test_any_other_is_left_alone(
     put(tmp_path, told, code)
     assert door.fast_python() == door.base_python()
     assert capsys.readouterr().out == ""
+
+
+def test_one_that_can_not_be_run_is_left_alone(door: Any, tmp_path: Path) -> None:
+    """Such as one for another kind of processor."""
+    python = tmp_path / "bin" / NAME
+    python.write_bytes(b"\x7fELF")
+    python.chmod(0o755)
+    assert door.fast_python() == door.base_python()
 
 
 def test_the_one_that_is_named_is_used(door: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
