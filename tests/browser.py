@@ -99,7 +99,7 @@ class Window:
         """Wait until the page shows the data it has asked for."""
         await self.page.wait_for_selector("main[aria-busy=false], main.plain")
 
-    async def wear(self, size: tuple[int, int], theme: Literal["light", "dark"]) -> None:
+    async def change_look(self, size: tuple[int, int], theme: Literal["light", "dark"]) -> None:
         """Change the size of the window and the scheme of colours that the person prefers."""
         width, height = size
         await self.page.set_viewport_size({"width": width, "height": height})

@@ -155,19 +155,21 @@ class ForkedProcess:
             near: Whether it is forked from this very process; see `fork`.
         """
         reader, writer = os.pipe()
-        mouth, hand = os.pipe() if told else (0, None)
+        input_end, told_end = os.pipe() if told else (0, None)
         try:
             given = os.environ if env is None else env
-            forked = fork(module, arguments, env=given, cwd=cwd, streams=(mouth, writer, stderr), near=near)
+            forked = fork(
+                module, arguments, env=given, cwd=cwd, streams=(input_end, writer, stderr), near=near
+            )
         finally:
             os.close(writer)
             if told:
-                os.close(mouth)
+                os.close(input_end)
         stdout = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reader, "rb", buffering=0)
         )
-        return cls(forked, stdout, None if hand is None else os.fdopen(hand, "wb", buffering=0))
+        return cls(forked, stdout, None if told_end is None else os.fdopen(told_end, "wb", buffering=0))
 
     @property
     def returncode(self) -> int | None:

@@ -56,7 +56,6 @@ async def test_an_instance_stops_when_it_hears_of_another(here: Served, bus: str
             found = Instances(Health(here.store), Metrics("kv", here.store), lambda: None, prefix="db")
             running = asyncio.create_task(found.run(client))
             await until(lambda found=found: len(found.shown()) == 2)  # type: ignore[misc]
-            await asyncio.sleep(0.01)
             found.hear(OTHER)
             for _ in range(turns):
                 await asyncio.sleep(0)

@@ -73,7 +73,7 @@ async def _usable(window: Window, path: str) -> None:
     if not AXE.exists():
         pytest.skip(NO_AXE)
     for number, look in enumerate(LOOKS):
-        await window.wear(**look)
+        await window.change_look(**look)
         if WHOLE or number == 0:
             await window.open(path)
         assert await window.page.get_by_role("alert").count() == 0
@@ -108,7 +108,7 @@ async def test_dialogs_have_no_obstacle(window: Window) -> None:
     if not AXE.exists():
         pytest.skip(NO_AXE)
     for look in LOOKS if WHOLE else LOOKS[-1:]:
-        await window.wear(**look)
+        await window.change_look(**look)
         for path, buttons in DIALOGS:
             page = await window.open(path)
             for name in buttons:
