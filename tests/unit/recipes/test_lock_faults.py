@@ -109,11 +109,27 @@ async def test_storage_that_stays_away(
             engine.always, asked = "away", engine.writes
             clock.advance(29)
             await until(lambda: engine.writes > asked)
-            await steps(20)  # the refusal arrives, and the next attempt is not due yet
+            await steps(20)  # the refusal arrives
             assert lock.held
             clock.advance(1)
             await asyncio.Event().wait()
-    assert "lock 'a' of kv/trivia was lost: the storage is away" in caplog.text
+    (told,) = [text for text in caplog.messages if text.startswith("lock 'a' of kv/trivia was lost: ")]
+    assert "the storage is away" in told
+
+
+async def test_storage_that_goes_away_and_then_hangs(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A holder whose last attempt got no reply is told how the one before it failed, too."""
+    says = "no reply came before the lease ended; the attempt before failed: the storage is away"
+    with refusal(LockLost, says=says):
+        async with kv.lock("a", ttl=30):
+            engine.faults, asked = ["away"], engine.writes
+            clock.advance(11)
+            await until(lambda: not engine.faults)
+            engine.gate.clear()
+            await until(lambda: engine.writes > asked + 1)
+            clock.advance(19)
+            await asyncio.Event().wait()
+    engine.gate.set()
 
 
 async def test_storage_that_hangs(kv: KV, engine: Faulty, clock: ManualClock) -> None:

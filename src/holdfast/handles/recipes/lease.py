@@ -80,25 +80,31 @@ class Lease:
         Raises:
             HoldfastError: The call was refused, or got no answer in time.
         """
-        pause = FIRST_PAUSE
+        pause, before = FIRST_PAUSE, ""
         while True:
             try:
-                return await self._within(call())
+                return await self._within(call(), before)
             except NOT_ANSWERED as error:
                 await asyncio.sleep(min(pause, max(self.left, 0)))
                 if self.left <= 0:
                     raise error
+                before = f"; the attempt before failed: {error}"
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _within(self, call: Awaitable[T]) -> T:
-        """Return the result of a call, which is cancelled when the lease is over."""
+    async def _within(self, call: Awaitable[T], before: str) -> T:
+        """Return the result of a call, which is cancelled when the lease is over.
+
+        Args:
+            call: What is awaited.
+            before: How the attempt before it ended, for the error of a call that gets no reply.
+        """
         task = asyncio.ensure_future(call)
         try:
             while not task.done() and (left := self.left) > 0:
                 await asyncio.wait({task}, timeout=min(left, GLANCE))
             if task.done():
                 return task.result()
-            raise OutcomeUnknown("no reply came before the lease ended")
+            raise OutcomeUnknown(f"no reply came before the lease ended{before}")
         finally:
             if not task.done():
                 task.cancel()
