@@ -1,9 +1,10 @@
 """The record of the tests that coverage is measured of: those that add to what cheaper ones run already.
 
 Law: no code is left out of the report, and no new test is left out of the measurement. The record has a line
-for every file: a digest of the names of its tests, then the tests that add a line or branch. A file that the
-record does not have, or that has other tests by now, is measured whole. `./dev test --measure-all` ignores
-the record and then writes it anew, by this module.
+for every file, with a digest of its tests, and below it a line for every test that adds a line or branch,
+with the numbers of the cases that do so if it is not the first alone. A file that the record does not have,
+or that has other tests by now, is measured whole. `./dev test --measure-all` ignores the record and then
+writes it anew, by this module.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LEAST: Final = 0.001
 
 
 class Known(NamedTuple):
-    """What the record has of a file."""
+    """What the record has of a file. A test is named as by `numbered`."""
 
     digest: str
     adding: frozenset[str]
@@ -56,9 +57,16 @@ class Cost(NamedTuple):
     measured: bool
 
 
-def name_of(item: pytest.Item) -> str:
-    """The name of a test, the same for all its cases, such as tests/unit/test_x.py::TestKind::test_rule."""
-    return item.nodeid.partition("[")[0]
+def numbered(items: Iterable[pytest.Item]) -> Iterator[tuple[str, pytest.Item]]:
+    """Each test with its name and the number of its case, such as tests/unit/test_x.py::test_rule[3].
+
+    The text of a case may be long, and another in the next run.
+    """
+    counts: dict[str, int] = defaultdict(int)
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        yield f"{test}[{counts[test]}]", item
+        counts[test] += 1
 
 
 def digest_of(names: Iterable[str]) -> str:
@@ -68,29 +76,33 @@ def digest_of(names: Iterable[str]) -> str:
 
 def read(record: Path) -> dict[str, Known]:
     """The record by file, empty if there is none."""
-    text = record.read_text() if record.exists() else ""
-    parts = [line.split() for line in text.replace("\n ", " ").splitlines()]
-    return {
-        file: Known(digest, frozenset(f"{file}::{test}" for test in adding))
-        for file, digest, *adding in parts
-    }
+    known: dict[str, Known] = {}
+    for line in record.read_text().splitlines() if record.exists() else ():
+        first, *more = line.split()
+        if line.startswith(" "):
+            file, before = known.popitem()
+            cases = (f"{file}::{first}[{number}]" for number in more or ["0"])
+            known[file] = before._replace(adding=before.adding.union(cases))
+        else:
+            known[first] = Known(more[0], frozenset())
+    return known
 
 
 def that_add_nothing(items: Sequence[pytest.Item], record: Mapping[str, Known]) -> Iterator[pytest.Item]:
     """The tests of which the record knows that they add nothing."""
-    files = defaultdict(list)
-    for item in items:
-        files[name_of(item).partition("::")[0]].append(item)
+    files: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
+    for name, item in numbered(items):
+        files[name.partition("::")[0]][name] = item
     for file, found in files.items():
         known = record.get(file)
-        if known is not None and known.digest == digest_of(map(name_of, found)):
-            yield from (item for item in found if name_of(item) not in known.adding)
+        if known is not None and known.digest == digest_of(found):
+            yield from (item for name, item in found.items() if name not in known.adding)
 
 
 @contextlib.contextmanager
-def noted(item: pytest.Item) -> Iterator[None]:
+def noted(name: str) -> Iterator[None]:
     """Keep apart what a test runs, also in the processes that it starts, and note its cost."""
-    name, running = name_of(item), Coverage.current()
+    running = Coverage.current()
     # What processes cost is known when they have been waited for, so that the time that passes stands for it.
     clock = time.process_time if PROCESSES not in os.environ else time.perf_counter
     began = clock()
@@ -221,8 +233,12 @@ def lines_of(costs: Sequence[Cost], adding: Iterable[str]) -> list[str]:
 
 
 def _line(file: str, names: Iterable[str], adding: Iterable[str]) -> str:
-    adding = sorted(test.removeprefix(f"{file}::") for test in adding)
-    return "\n    ".join([f"{file} {digest_of(names)}", *adding])
+    cases = defaultdict(list)
+    for name in adding:
+        test, _, number = name.removeprefix(f"{file}::").rstrip("]").partition("[")
+        cases[test].append(int(number))
+    told = (" ".join([test, *map(str, sorted(cases[test]))]).removesuffix(" 0") for test in sorted(cases))
+    return "\n    ".join([f"{file} {digest_of(names)}", *told])
 
 
 def main(folder: Path, *files: str) -> None:

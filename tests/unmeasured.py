@@ -39,6 +39,8 @@ PROCESSES: Final = {"test_process.py", "test_recipes.py", "test_terminal.py", "t
 """The files whose tests are measured also in the processes that they start."""
 _DEFINITIONS: Final = pytest.StashKey[subprocess.Popen[bytes]]()
 _STOPPED: Final = pytest.StashKey["Stopped"]()
+_NAME: Final = pytest.StashKey[str]()
+"""What a test is called in the record."""
 
 
 class Stopped(NamedTuple):
@@ -95,12 +97,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
             start(stopped if item.path.name in PROCESSES else stopped._replace(processes=None))
             around.callback(stop)
         if measuring.VARIABLE in os.environ:
-            around.enter_context(measuring.noted(item))
+            around.enter_context(measuring.noted(item.stash[_NAME]))
         return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark further cases of parametrized tests, further engines, and tests that add nothing to the others."""
+    for name, item in measuring.numbered(items):
+        item.stash[_NAME] = name
     functions = [item for item in items if isinstance(item, pytest.Function)]
     seen = set()
     for item in functions:

@@ -25,7 +25,11 @@ def _items(*names: str) -> list[Any]:
 
 
 def _known(names: list[str], adding: list[str]) -> dict[str, Known]:
-    return {FILE: Known(digest_of(f"{FILE}::{name}" for name in names), frozenset(adding))}
+    return {FILE: Known(digest_of(f"{FILE}::{name}" for name in names), frozenset(_full(*adding)))}
+
+
+def _full(*names: str) -> list[str]:
+    return [f"{FILE}::{name}" for name in names]
 
 
 def _left_out(names: list[str], record: dict[str, Known]) -> list[str]:
@@ -33,20 +37,24 @@ def _left_out(names: list[str], record: dict[str, Known]) -> list[str]:
 
 
 def test_a_test_that_is_known_to_add_nothing_is_left_out() -> None:
-    """All cases of a test that adds something are measured, and no case of one that adds nothing."""
-    record = _known(["test_a", "test_b"], [f"{FILE}::test_a"])
-    assert _left_out(["test_a[x]", "test_a[y]", "test_b[x]", "test_b[y]"], record) == [
-        "test_b[x]",
-        "test_b[y]",
-    ]
+    """The cases of a test that add something are measured, whatever their text, and no others."""
+    record = _known(["test_a[0]", "test_a[1]", "test_a[2]", "test_b[0]"], ["test_a[0]", "test_a[2]"])
+    assert _left_out(["test_a[x]", "test_b", "test_a[y]", "test_a[z]"], record) == ["test_b", "test_a[y]"]
 
 
 def test_a_file_that_changed_is_measured_whole() -> None:
-    """A new, renamed or removed test has its whole file measured, until the record is written anew."""
-    record = _known(["test_a", "test_b"], [f"{FILE}::test_a"])
-    for names in (["test_a", "test_b", "test_new"], ["test_a", "test_renamed"], ["test_b"]):
+    """A new, renamed or removed test or case has its file measured, until the record is written anew."""
+    record = _known(["test_a[0]", "test_a[1]", "test_b[0]"], ["test_a[0]"])
+    assert _left_out(["test_a[x]", "test_a[y]", "test_b"], record) != []
+    assert _left_out(["test_a[x]", "test_a[y]", "test_b"], {}) == []
+    for names in (
+        ["test_a[x]", "test_a[y]", "test_b", "test_new"],
+        ["test_a[x]", "test_a[y]", "test_renamed"],
+        ["test_a[x]", "test_a[y]", "test_a[z]", "test_b"],
+        ["test_a[x]", "test_b"],
+        ["test_b"],
+    ):
         assert _left_out(names, record) == []
-    assert _left_out(["test_a", "test_b"], {}) == []
 
 
 def test_cheap_tests_come_first() -> None:
@@ -75,18 +83,22 @@ def test_what_must_be_covered_whole_is_reached_twice() -> None:
 
 def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     """A file has a line if one of its tests was measured, also when none of them adds anything."""
+    tests = _full(
+        "test_a[0]", "TestKind::test_b[0]", *(f"TestKind::test_c[{number}]" for number in range(12))
+    )
     costs = [
-        Cost(f"{FILE}::test_a", 1.0, measured=True),
-        Cost(f"{FILE}::TestKind::test_b", 1.0, measured=True),
-        Cost("tests/docs/test_y.py::test_c", 1.0, measured=False),
-        Cost("tests/wire/test_z.py::test_d", 1.0, measured=True),
+        *(Cost(test, 1.0, measured=True) for test in tests),
+        Cost("tests/docs/test_y.py::test_c[0]", 1.0, measured=False),
+        Cost("tests/wire/test_z.py::test_d[0]", 1.0, measured=True),
     ]
     record = tmp_path / "measured.txt"
-    record.write_text("\n".join(lines_of(costs, [f"{FILE}::TestKind::test_b"])))
+    adding = [tests[1], tests[2], tests[4], tests[-1]]
+    record.write_text("\n".join(lines_of(costs, adding)))
     assert read(record) == {
-        FILE: Known(digest_of([costs[0].test, costs[1].test]), frozenset({f"{FILE}::TestKind::test_b"})),
-        "tests/wire/test_z.py": Known(digest_of([costs[3].test]), frozenset()),
+        FILE: Known(digest_of(tests), frozenset(adding)),
+        "tests/wire/test_z.py": Known(digest_of([costs[-1].test]), frozenset()),
     }
+    assert "    TestKind::test_b\n    TestKind::test_c 0 2 11\n" in record.read_text()
     assert read(tmp_path / "none") == {}
 
 
@@ -99,7 +111,7 @@ def test_the_record_is_made_from_what_was_measured(tmp_path: Path, monkeypatch: 
         data.execute("CREATE TABLE file (id, path)")
         data.execute("CREATE TABLE arc (file_id, context_id, fromno, tono)")
         data.execute("INSERT INTO file VALUES (1, ?)", [str(source)])
-        names = ["", *(f"{FILE}::test_{name}" for name in ("line", "free", "branch", "uncounted"))]
+        names = ["", *_full(*(f"test_{name}[0]" for name in ("line", "free", "branch", "uncounted")))]
         data.executemany("INSERT INTO context VALUES (?, ?)", enumerate(names))
         ways = [
             (0, -1, 1),
