@@ -10,7 +10,7 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
+from tests import postgres_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +44,7 @@ class Table:
     async def _run_postgres(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         *parts, last = sql.split("?")
         numbered = "".join(f"{part}${number}" for number, part in enumerate(parts, start=1)) + last
-        connection = await asyncpg.connect(self._url)
-        try:
-            return [tuple(row) for row in await connection.fetch(numbered, *parameters)]
-        finally:
-            await connection.close()
+        return await postgres_session.run(self._url, numbered, *parameters)
 
     async def value(self, number: int) -> dict[str, Any]:
         """What a record says."""

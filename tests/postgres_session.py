@@ -1,0 +1,55 @@
+"""Statements for a PostgreSQL over connections that are kept, since a new one takes longer than most of them.
+
+Law: each statement is a transaction of its own. A process has its own connections, in a thread with a loop of
+its own, since tests have loops that end with them. A connection that the server has closed is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+_GONE: Final = (ConnectionError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError)
+
+
+async def run(url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """Run a statement, and return the rows that it gives."""
+    session = _session(os.getpid())
+    work = asyncio.run_coroutine_threadsafe(session.run(url, statement, *parameters), session.loop)
+    return await asyncio.wrap_future(work)
+
+
+@functools.cache
+def _session(process: int) -> _Session:
+    """The connections of a process; one that was forked has none of them."""
+    return _Session()
+
+
+class _Session:
+    """A thread that keeps a connection for each address."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, Connection] = {}
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    async def run(self, url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with contextlib.suppress(*_GONE):
+            return await self._run(url, statement, *parameters)
+        return await self._run(url, statement, *parameters)
+
+    async def _run(self, url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        connection = self._connections.get(url)
+        if connection is None or connection.is_closed():
+            connection = await asyncpg.connect(url, statement_cache_size=0)
+            self._connections[url] = connection
+        return [tuple(row) for row in await connection.fetch(statement, *parameters)]
