@@ -56,11 +56,18 @@ async def nats_server(config: str | None = None) -> AsyncIterator[NatsServer]:
 @contextlib.contextmanager
 def lasting_nats_server() -> Iterator[str]:
     """The address of a nats-server that outlives the event loops of those who use it one after the other."""
+    with lasting_server() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def lasting_server() -> Iterator[NatsServer]:
+    """Such a server itself; those who use it can't stop it."""
     with asyncio.Runner() as runner:
         servers = nats_server()
         server = runner.run(servers.__aenter__())
         try:
-            yield server.url
+            yield server
         finally:
             runner.run(servers.__aexit__(None, None, None))
 

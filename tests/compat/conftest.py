@@ -45,6 +45,12 @@ async def db(url: str) -> AsyncIterator[BotDatabase]:
 
 
 @pytest.fixture
+def nats_server(shared_nats_server: NatsServer) -> NatsServer:
+    """One that the tests of this process share: a start takes longer than most of them."""
+    return shared_nats_server
+
+
+@pytest.fixture
 async def service(db: BotDatabase, nats_server: NatsServer) -> AsyncIterator[DatabaseService]:
     """A service that runs on the database."""
     service = DatabaseService(db, nats_server.url)

@@ -21,6 +21,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
+def nats_server(shared_nats_server: NatsServer) -> NatsServer:
+    """One that the tests of this process share: a start takes longer than most of them."""
+    return shared_nats_server
+
+
+@pytest.fixture
 async def running(nats_server: NatsServer, clock: ManualClock) -> AsyncIterator[Running]:
     """A service with the usual settings, on a store that keeps nothing."""
     async with serving(nats_server.url, clock=clock) as running:

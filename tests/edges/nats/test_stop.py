@@ -174,11 +174,13 @@ async def test_stopping_twice_or_without_work(nats_server: NatsServer) -> None:
             await running.service.stop()
 
 
-async def test_stopping_without_a_server(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_without_a_server(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A service whose NATS server is gone stops all the same, without waiting for requests."""
     monkeypatch.setattr(draining, "GRACE", 600.0)
-    async with serving(nats_server.url, clock=SystemClock()) as running:
-        nats_server.process.kill()
+    async with serving(own_nats_server.url, clock=SystemClock()) as running:
+        own_nats_server.process.kill()
         await until(lambda: not running.client.is_connected)
         async with asyncio.timeout(PATIENCE):
             await running.service.stop()
