@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import runpy
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.tools.front_door import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SUPPLY: Final[dict[str, Any]] = runpy.run_path(str(ROOT / "tools" / "supply.py"))
 LOCK: Final = """\
@@ -33,10 +37,15 @@ parser==4.0 \\
     --hash=sha256:ee
     # via linter
 """
-SCHEMA: Final = "import sys\nfrom cyclonedx.schema import OutputFormat, SchemaVersion as V\n" + (
-    "from cyclonedx.validation import make_schemabased_validator as make\n"
-    "print(make(OutputFormat.JSON, V.V1_6).validate_str(sys.stdin.read()) or 'valid')\n"
-)
+ADDRESS: Final = re.compile(r"https://[a-z0-9.-]+(/[A-Za-z0-9._-]*)*(#[a-z-]+)?")
+"""What every address in the bill looks like; all that the schema asks is that it has no forbidden letter."""
+SCHEMA: Final = """
+import sys
+sys.modules["rfc3987_syntax"] = None  # it takes seconds to judge addresses
+from cyclonedx.schema import OutputFormat, SchemaVersion as V
+from cyclonedx.validation import make_schemabased_validator as make
+print(make(OutputFormat.JSON, V.V1_6).validate_str(sys.stdin.read()) or "valid")
+"""
 
 
 def test_tools_of_developers_are_not_shipped() -> None:
@@ -90,15 +99,24 @@ def test_the_bill_of_materials(tmp_path: Path) -> None:
     assert refs["mako"] in edges[refs["alembic"]]
     assert dev("sbom", str(tmp_path / "bill.json")).returncode == 0
     assert (tmp_path / "bill.json").read_text() == done.stdout
-    # The validator takes seconds to parse a hundred addresses. They differ by a name, so that one is enough.
-    references = {part["name"]: part["externalReferences"][0] for part in packages}
-    assert len({one["url"].removesuffix(f"/{name}/") for name, one in references.items()}) == 1
-    for one in [*references.values()][1:]:
-        one["url"] = ""
+    addresses = [*_addresses(bill)]
+    assert len(addresses) > len(packages)
+    assert [one for one in addresses if ADDRESS.fullmatch(one) is None] == []
     python = ROOT / ".dev" / "supply" / "bin" / "python"
     command = [str(python), "-c", SCHEMA]
     judged = subprocess.run(command, input=json.dumps(bill), capture_output=True, text=True, check=False)
     assert judged.stdout == "valid\n", judged.stderr
+
+
+def _addresses(part: Any) -> Iterator[str]:
+    """Every address in a part of the bill."""
+    if isinstance(part, list):
+        for inner in part:
+            yield from _addresses(inner)
+    elif isinstance(part, dict):
+        if "url" in part:
+            yield part["url"]
+        yield from _addresses([*part.values()])
 
 
 @pytest.mark.parametrize("arguments", [["sbom", "one", "two"], ["sbom", "--help"], ["check", "--all"]])
