@@ -19,9 +19,22 @@ PATIENCE = 120
 VALIDATE = """
 import json
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
+from referencing import Registry
+
+crawl, crawled = Registry.crawl, {}
+
+def crawl_once(self):
+    if id(self) not in crawled:
+        crawled[id(self)] = self, crawl(self)
+    return crawled[id(self)][1]
+
+Registry.crawl = crawl_once
 validate(json.load(open("openapi.json")), cls=OpenAPIV31SpecValidator)
 """
-"""Run in a process of its own: cyclopts would use the pydantic that the validator imports."""
+"""Run in a process of its own: cyclopts would use the pydantic that the validator imports.
+
+Left alone, the validator would look through the schema of schemas again for each schema of the document.
+"""
 
 
 async def run(*command: object, cwd: Path) -> str:
