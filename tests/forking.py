@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _LIMIT = 1 << 20
 _STREAMS = 3
@@ -114,7 +114,8 @@ def fork(
     reader, writer = os.pipe()
     try:
         if near:
-            return Forked(reader, _fork_here(wanted, [*streams, writer]))
+            fds = [*streams, writer]
+            return Forked(reader, fork_bare(fds, lambda: _watch(wanted, fds)))
         socket.send_fds(_parent(), [json.dumps(wanted).encode()], [*streams, writer])
     finally:
         os.close(writer)
@@ -238,26 +239,33 @@ def _parent() -> socket.socket:
 def _serve(asked: socket.socket) -> None:
     """Fork a program for every message, until nobody can ask any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while answer(asked):
+        pass
+
+
+def answer(asked: socket.socket, *others: socket.socket) -> bool:
+    """Fork a program for a message, in which these sockets are closed; False if nobody can ask any more."""
     size = array.array("i").itemsize * (_STREAMS + 1)
-    while True:
-        content, passed, _, _ = asked.recvmsg(_LIMIT, socket.CMSG_SPACE(size))
-        if not content:
-            return
-        fds = array.array("i")
-        for _, _, data in passed:
-            fds.frombytes(data)
-        if os.fork() == 0:
-            asked.close()
-            _watch(json.loads(content), list(fds))
-        for fd in fds:
-            os.close(fd)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    content, passed, _, _ = asked.recvmsg(_LIMIT, socket.CMSG_SPACE(size))
+    if not content:
+        return False
+    fds = array.array("i")
+    for _, _, data in passed:
+        fds.frombytes(data)
+    if os.fork() == 0:
+        for end in (asked, *others):
+            end.close()
+        _watch(json.loads(content), list(fds))
+    for fd in fds:
+        os.close(fd)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    return True
 
 
-def _fork_here(wanted: dict[str, Any], fds: list[int]) -> int:
-    """Fork a program from this process, with nothing of what is open here; who watches it."""
+def fork_bare(fds: Sequence[int], run: Callable[[], object]) -> int:
+    """Fork this process, with nothing of what is open here but the streams and these; who runs that."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
         forked = os.fork()
@@ -272,7 +280,7 @@ def _fork_here(wanted: dict[str, Any], fds: list[int]) -> int:
         kept = [0, 1, 2, *sorted({*fds} - {0, 1, 2}), os.sysconf("SC_OPEN_MAX")]
         for one, following in itertools.pairwise(kept):
             os.closerange(one + 1, following)
-        _watch(wanted, fds)
+        run()
     finally:
         os._exit(1)
 

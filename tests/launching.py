@@ -1,6 +1,10 @@
 """A program for shells that has another one forked and stands for it: what starts it sees no difference.
 
-    python -I -S tests/launching.py DESCRIPTOR MODULE ARGUMENT...
+    python -I -S tests/launching.py WHERE MODULE ARGUMENT...
+    python -I -S tests/launching.py WHERE -m MODULE ARGUMENT...
+    python -I -S tests/launching.py WHERE FILE ARGUMENT...
+
+The program is asked for at a descriptor, or at an address that begins with `@`.
 
 Law: the standard library alone and little of it, so that starting it costs next to nothing. The program gets
 the arguments, streams, folder and variables of this one and its signals, and this one ends as it did. See
@@ -44,14 +48,22 @@ def command(module: str) -> tuple[list[str], int]:
     return [sys.executable, "-I", "-S", __file__, str(number), module], number
 
 
-def ask(number: int, module: str, arguments: list[str]) -> int:
+def ask(where: str, module: str, arguments: list[str]) -> int:
     """Have a program forked that has the streams of this one; where its number and its end are told."""
     wanted = {"module": module, "arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd()}
     reader, writer = os.pipe()
-    with socket.socket(fileno=number) as asked:
+    with _reached(where) as asked:
         socket.send_fds(asked, [json.dumps(wanted).encode()], [0, 1, 2, writer])
     os.close(writer)
     return reader
+
+
+def _reached(where: str) -> socket.socket:
+    if not where.startswith("@"):
+        return socket.socket(fileno=int(where))
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asked.connect(where.replace("@", "\0", 1))
+    return asked
 
 
 def stand_for(status: int) -> int:
@@ -66,10 +78,13 @@ def stand_for(status: int) -> int:
 def end(code: int) -> None:
     """End with an exit code, or by a signal."""
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
 
 if __name__ == "__main__":
-    end(stand_for(ask(int(sys.argv[1]), sys.argv[2], sys.argv[3:])))
+    _, _where, *_words = sys.argv
+    _module, *_arguments = _words[1:] if _words[0] == "-m" else _words
+    end(stand_for(ask(_where, _module, _arguments)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from holdfast.edges.mcp.server import Handlers
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.mcp.agents import Agent
 from tests.forking import ForkedProcess
+from tests.near import near_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,10 +35,10 @@ def environment(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home)}
 
 
-def command(home: Path, *arguments: str) -> StdioServerParameters:
+def command(home: Path, *arguments: str, python: str = sys.executable) -> StdioServerParameters:
     """How a client starts the server."""
     words = ["-m", "holdfast", "mcp", *arguments]
-    return StdioServerParameters(command=sys.executable, args=words, env=environment(home), cwd=home)
+    return StdioServerParameters(command=python, args=words, env=environment(home), cwd=home)
 
 
 @pytest.mark.unmeasured
@@ -62,8 +64,10 @@ async def test_an_agent_works_over_stdio(tmp_path: Path) -> None:
 @pytest.mark.unmeasured
 async def test_two_servers_on_one_postgresql(tmp_path: Path, pg_url: str) -> None:
     """Servers on PostgreSQL share locks and tables, and a subscriber of one hears of changes by the other."""
-    server = command(tmp_path, "--plugin", "trivia", "--url", pg_url)
-    async with holdfast.open(pg_url) as store:
+    async with contextlib.AsyncExitStack() as stack:
+        python = stack.enter_context(near_python(tmp_path))
+        server = command(tmp_path, "--plugin", "trivia", "--url", pg_url, python=python)
+        store = await stack.enter_async_context(holdfast.open(pg_url))
         tables = store.tables("trivia")
         await tables.create_table("t", partition_key=("k", "string"))
         await tables.put_item("t", {"k": "a", "n": 1})
@@ -111,9 +115,8 @@ def request(number: int, method: str, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
 
 
-async def answers_until(process: asyncio.subprocess.Process | ForkedProcess, last: int) -> dict[int, Any]:
+async def answers_until(process: ForkedProcess, last: int) -> dict[int, Any]:
     """Read what the server answers, by the id of the request, until it answers one."""
-    assert process.stdout is not None
     answers: dict[int, Any] = {}
     while last not in answers:
         line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
@@ -152,16 +155,17 @@ async def test_malformed_lines_do_no_harm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 async def test_a_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C ends the server though its stdin is open, with what it wrote on disk and the file free again."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast", "mcp", "--plugin", "trivia", "--url", "state.db"),
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    words, errors = ("mcp", "--plugin", "trivia", "--url", "state.db"), tmp_path / "stderr"
+    with errors.open("wb") as file:
+        process = await ForkedProcess.start(
+            *("holdfast", *words),
+            env=environment(tmp_path),
+            cwd=tmp_path,
+            stderr=file.fileno(),
+            told=True,
+            near=True,
+        )
     assert process.stdin is not None
-    assert process.stderr is not None
     lines = [
         request(100, "initialize", **HELLO),
         b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
@@ -171,7 +175,7 @@ async def test_a_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
     await answers_until(process, 200)
     process.send_signal(number)
     assert await asyncio.wait_for(process.wait(), PATIENCE) == 128 + number
-    assert b"Traceback" not in await process.stderr.read()
+    assert b"Traceback" not in errors.read_bytes()
     process.stdin.close()
     async with holdfast.open(tmp_path / "state.db") as store:
         entry = await store.kv("trivia").set("b", 1)
