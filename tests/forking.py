@@ -332,13 +332,13 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open the standard streams as the interpreter does."""
+    """Open the standard streams as the interpreter does; those that they replace must not close them."""
     errors = sys.stdin.errors
-    sys.stdin = open(0, encoding="utf-8", errors=errors)  # noqa: SIM115 - open as long as the process
+    sys.stdin = open(0, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115 - open to the end
     for name, number in (("stdout", 1), ("stderr", 2)):
         at_once = name == "stderr" or os.isatty(number)
         opened = io.TextIOWrapper(
-            open(number, "wb"),  # noqa: SIM115 - open as long as the process
+            open(number, "wb", closefd=False),  # noqa: SIM115 - open as long as the process
             encoding="utf-8",
             errors="backslashreplace" if name == "stderr" else errors,
             line_buffering=at_once,

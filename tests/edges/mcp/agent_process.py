@@ -1,13 +1,15 @@
 """An agent as a process that can be stopped at any moment: it takes a lock, writes, renews and releases.
 
-    python -m tests.edges.mcp.agent_process NAME SEED stdio COMMAND...
+    python -m tests.edges.mcp.agent_process NAME SEED stdio ARGUMENT...
     python -m tests.edges.mcp.agent_process NAME SEED http ADDRESS
 
 It works until the flag `stop` is set, and then prints how often it was refused. Each holding has a name,
 `NAME:NUMBER`, which is the writer of everything that belongs to it, so that the journal tells who did what.
 
-Law: the standard library alone, so that starting it costs little. It is as careful as `claim_task` tells an
-agent to be, and no more: it never looks at a clock, and believes that it holds the lock until it is told.
+Its server is `holdfast ARGUMENT...`, forked from this process and of its group, or a service.
+
+Law: it speaks with the standard library alone. It is as careful as `claim_task` tells an agent to be, and no
+more: it never looks at a clock, and believes that it holds the lock until it is told.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import random
-import subprocess
 import sys
 import time
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from tests.forking import fork
 
 LOCK: Final = "shared"
 LEDGER: Final = "ledger"
@@ -34,22 +38,24 @@ HELLO: Final = {
 
 
 class Pipe:
-    """A server that this process starts and speaks to by lines."""
+    """A server that this process forks and speaks to by lines."""
 
-    def __init__(self, command: list[str]) -> None:
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, arguments: list[str]) -> None:
+        (given, stdin), (stdout, printed) = os.pipe(), os.pipe()
+        self._server = fork("holdfast", arguments, env=os.environ, streams=(given, printed, 2), near=True)
+        for end in (given, printed):
+            os.close(end)
+        self._stdin, self._stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
-        assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(message).encode() + b"\n")
-        self._server.stdin.flush()
+        self._stdin.write(json.dumps(message).encode() + b"\n")
+        self._stdin.flush()
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer."""
-        assert self._server.stdout is not None
         self.send(message)
-        for line in self._server.stdout:
+        for line in self._stdout:
             found: dict[str, Any] = json.loads(line)
             if found.get("id") == message["id"]:
                 return found
@@ -57,7 +63,9 @@ class Pipe:
 
     def close(self) -> None:
         """End the server."""
-        self._server.communicate()
+        self._stdin.close()
+        self._server.wait()
+        self._stdout.close()
 
 
 class Address:
@@ -154,6 +162,7 @@ class Agent:
 
 def main(name: str, seed: str, kind: str, *server: str) -> None:
     """Run an agent, and print what it was told."""
+    os.setsid()
     reached = Pipe(list(server)) if kind == "stdio" else Address(server[0])
     agent = Agent(reached, name, random.Random(f"{seed} {name}"))
     agent.work()

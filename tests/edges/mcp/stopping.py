@@ -13,15 +13,14 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.edges.mcp.agent_process import LEDGER, LOCK, STOP
+from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
     from holdfast.handles.kv import KV
     from holdfast.model import Change
@@ -100,19 +99,19 @@ class Judge:
 
 @contextlib.asynccontextmanager
 async def two_agents(
-    servers: Sequence[Sequence[str]], seed: int, **settings: Any
-) -> AsyncIterator[list[Process]]:
-    """Run two agents within an `async with` block, each with the server that its arguments name."""
-    agents = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.edges.mcp.agent_process", name, str(seed), *server),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            **settings,
-        )
-        for name, server in zip(NAMES, servers, strict=True)
-    ]
+    servers: Sequence[Sequence[str]], seed: int, home: Path, **settings: Any
+) -> AsyncIterator[list[ForkedProcess]]:
+    """Run two agents within an `async with` block, each with the server that its arguments name.
+
+    They run in a folder, which has what each complained about.
+    """
+    agents = []
+    for name, server in zip(NAMES, servers, strict=True):
+        words = ("tests.edges.mcp.agent_process", name, str(seed), *server)
+        with (home / f"{name}.stderr").open("wb") as file:
+            agents.append(
+                await ForkedProcess.start(*words, cwd=home, stderr=file.fileno(), near=True, **settings)
+            )
     try:
         yield agents
     finally:
@@ -134,7 +133,7 @@ class Hand:
 
     def __init__(
         self,
-        agents: Sequence[Process],
+        agents: Sequence[ForkedProcess],
         judge: Judge,
         *,
         pass_lease: Callable[[], Awaitable[None]],
@@ -167,13 +166,13 @@ class Hand:
         self.stops += 1
 
 
-async def reports(agents: Sequence[Process], kv: KV) -> list[dict[str, Any]]:
-    """Have the agents end; what each was told."""
+async def reports(agents: Sequence[ForkedProcess], kv: KV, home: Path) -> list[dict[str, Any]]:
+    """Have the agents of a folder end; what each was told."""
     await kv.set(f"flag/{STOP}", True)
     told = []
-    for agent in agents:
+    for name, agent in zip(NAMES, agents, strict=True):
         async with asyncio.timeout(PATIENCE):
-            out, err = await agent.communicate()
-        assert agent.returncode == 0, err.decode()
+            out, _ = await agent.communicate()
+        assert agent.returncode == 0, (home / f"{name}.stderr").read_text()
         told.append(json.loads(out))
     return told

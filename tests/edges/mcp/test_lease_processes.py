@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,8 +31,7 @@ STOPS = ROUNDS // 10 if LARGE else 3
 
 def over_stdio(url: str) -> list[list[str]]:
     """Servers of two agents, each a process of its own on a store."""
-    words = ["-m", "holdfast", "mcp", "--plugin", "trivia", "--url", url]
-    return [["stdio", sys.executable, *words]] * 2
+    return [["stdio", "mcp", "--plugin", "trivia", "--url", url]] * 2
 
 
 async def contest(
@@ -57,8 +54,7 @@ async def contest(
             clock.advance(TTL)
 
     judge = Judge(kv)
-    settings: dict[str, Any] = {"env": environment(home) | {"PYTHONPATH": os.getcwd()}, "cwd": home}
-    async with two_agents(servers, SEED, **settings) as agents:
+    async with two_agents(servers, SEED, home, env=environment(home)) as agents:
         hand = Hand(agents, judge, pass_lease=pass_lease, chance=random.Random(SEED))
         async with asyncio.timeout(None if LARGE else PATIENCE):
             while not judge.order:
@@ -66,7 +62,7 @@ async def contest(
                 await judge.look()
             while not judge.stale if until_found else min(len(judge.order) / ROUNDS, hand.stops / STOPS) < 1:
                 await hand.stop_one()
-        told = [] if until_found else await reports(agents, kv)
+        told = [] if until_found else await reports(agents, kv, home)
     await judge.look()
     judge.compare(told)
     refused = sum(one["refused"] for one in told)
