@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import docstring_parser
 import pytest
-from cyclopts import App, ArgumentCollection
+from cyclopts import App, ArgumentCollection, Parameter, app_stack, core, group_extractors, parameter
 
 from holdfast.edges.cli import checks
 from tests.unmeasured import unmeasured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from cyclopts import Argument
+    from cyclopts import Argument, Group
 
 ASSEMBLE: Final = App.assemble_argument_collection
 """The library's own way to read a signature."""
@@ -34,7 +34,7 @@ def quick_parser() -> Iterator[None]:
     not measured while a signature is read, since that calls nothing of ours.
     """
     scripts: dict[str | None, str] = {}
-    read: dict[tuple[object, ...], tuple[App, object, ArgumentCollection]] = {}
+    read: dict[tuple[int, Parameter], tuple[App, object, ArgumentCollection]] = {}
     make = App.generate_completion
 
     def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
@@ -43,16 +43,15 @@ def quick_parser() -> Iterator[None]:
         return scripts[shell]
 
     def assemble_argument_collection(
-        self: App, *, default_parameter: Any = None, parse_docstring: bool = False
+        self: App, *, default_parameter: Parameter | None = None, parse_docstring: bool = False
     ) -> ArgumentCollection:
-        # What an argument takes over from the apps around it depends on how the app was reached.
-        around = tuple(id(app) for frame in self.app_stack.stack for app in frame)
-        place = id(self), parse_docstring, around
+        # What an argument takes over from the apps around it depends on how the app was reached. What it
+        # takes from the docstring is its help, which nobody minds who has not asked for it.
         with unmeasured():
-            if default_parameter is not None:
-                return ASSEMBLE(self, default_parameter=default_parameter, parse_docstring=parse_docstring)
+            place = id(self), Parameter.combine(self.app_stack.default_parameter, default_parameter)
             if place not in read or read[place][1] is not self.default_command:
-                read[place] = self, self.default_command, ASSEMBLE(self, parse_docstring=parse_docstring)
+                found = ASSEMBLE(self, default_parameter=default_parameter, parse_docstring=True)
+                read[place] = self, self.default_command, found
             return _unparsed(read[place][2])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -61,9 +60,25 @@ def quick_parser() -> Iterator[None]:
         )
         for name in ("requires", "version"):
             patch.setattr(checks, name, functools.cache(getattr(checks, name)))
+        patch.setattr(core, "validate_command", functools.cache(parameter.validate_command))
+        patch.setattr(app_stack, "inverse_groups_from_app", _groups_found_once())
         patch.setattr(App, "generate_completion", generate_completion)
         patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
+
+
+def _groups_found_once() -> Callable[[App], list[tuple[App, list[Group]]]]:
+    """Find the groups of the commands of an app again only if more of them have been imported."""
+    known: dict[int, tuple[int, App, list[tuple[App, list[Group]]]]] = {}
+    find = group_extractors.inverse_groups_from_app
+
+    def found(app: App) -> list[tuple[App, list[Group]]]:
+        imported = sum(getattr(command, "is_resolved", True) for command in app._commands.values())
+        if id(app) not in known or known[id(app)][0] != imported:
+            known[id(app)] = imported, app, find(app)
+        return known[id(app)][2]
+
+    return found
 
 
 def _unparsed(collection: ArgumentCollection) -> ArgumentCollection:

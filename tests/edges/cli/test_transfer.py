@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
 
 HEADER = '{"holdfast":1,"namespace":"kv/jobs","exported_at":"2031-05-01T00:00:00Z"}'
+DEEP = 3000
+"""So deep is a value nested that no parser can follow it."""
 
 
 def entry_line(number: int, /, **fields: Any) -> str:
@@ -189,12 +191,13 @@ def test_expired_entries_are_left_out(cli: Cli) -> None:
         (entry_line(2, semantics={"purpose": "UPPER"}), "semantics.purpose"),
         (entry_line(2, created_at="yesterday"), "this is not an entry"),
         (entry_line(1), "versions are kept only in ascending order"),
-        ('{"key":"k","value":' + "[" * 3000 + "]" * 3000 + "}", "line 3: "),
+        ('{"key":"k","value":' + "[" * DEEP + "]" * DEEP + "}", "line 3: "),
     ],
 )
 def test_bad_lines_are_reported_with_their_number(cli: Cli, line: str, told: str | None) -> None:
     """A bad line stops the import before anything of its chunk is written; an empty one is no line."""
-    gc.collect()  # what earlier tests left would complain from the bottom of a deep recursion
+    if line.count("[") == DEEP:
+        gc.collect()  # what earlier tests left would complain from the bottom of a deep recursion
     outcome = cli("import", "-", stdin=lines([HEADER, entry_line(1), line, entry_line(3)]))
     if told is None:
         assert (outcome.code, cli.did("list").out) == (0, "k1\nk3\n")
