@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,12 +23,11 @@ from tests.vanishing import entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.edges.cli.conftest import Cli, Outcome
 
 TRIALS = int(os.environ.get("HOLDFAST_CORRUPTION_TRIALS", "25"))
-ENTRIES = 3_000
+ENTRIES = 1_000
 PAGE = 4096
 SECRET = "a-secret-of-these-tests"
 SOUND = ["pages", "values", "counters", "audit"]
@@ -74,6 +74,20 @@ async def fill(url: str, audit_key: str | None = None) -> None:
         await blobs.delete("trashed")
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has been filled."""
+    folder = tmp_path_factory.mktemp("template")
+    asyncio.run(fill(str(folder / "state.db")))
+    return folder
+
+
+@pytest.fixture
+def filled(template: Path, url: str) -> None:
+    """A bit of everything in the store of a test."""
+    shutil.copytree(template, Path(url).parent, dirs_exist_ok=True)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_sound_store(
     cli: Cli, kind: str, url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -105,9 +119,9 @@ def test_a_sound_store(
         ("DELETE FROM holdfast_namespaces WHERE name = 'semantic/acme/web'", "audit"),
     ],
 )
+@pytest.mark.usefixtures("filled")
 def test_what_sql_has_spoilt(cli: Cli, url: str, change: str, check: str) -> None:
     """Missing rows, unreadable values, wrong counters, broken audits and lost namespaces are told apart."""
-    asyncio.run(fill(url))
     with contextlib.closing(sqlite3.connect(url)) as connection, connection:
         assert connection.execute(change).rowcount
     outcome = cli("doctor", "--deep", "--json")
@@ -115,9 +129,9 @@ def test_what_sql_has_spoilt(cli: Cli, url: str, change: str, check: str) -> Non
     assert (check, "fail") in found(outcome)
 
 
+@pytest.mark.usefixtures("filled")
 def test_a_corrupt_page(cli: Cli, url: str) -> None:
     """A page that SQLite finds fault with fails, also one that no value is read from."""
-    asyncio.run(fill(url))
     with contextlib.closing(sqlite3.connect(url)) as connection:
         [root] = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 'idx_rows_expires_at'"
@@ -177,7 +191,7 @@ SPOILING = (_random_page, _zeros, _another, _part)
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A store with some thousand entries, and what was written."""
+    """A store with a thousand entries, and what was written."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
 
     async def write() -> dict[str, Any]:
@@ -262,9 +276,9 @@ async def _told(path: Path) -> list[str]:
         ("DELETE FROM plugin_kv_storage WHERE key = 'copy'", "too often"),
     ],
 )
+@pytest.mark.usefixtures("filled")
 def test_blobs_that_are_not_what_was_put(cli: Cli, url: str, sql: str, told: str) -> None:
     """Bytes, manifests and references that SQL has changed are found, and the blob is named."""
-    asyncio.run(fill(url))
     with contextlib.closing(sqlite3.connect(url)) as file, file:
         file.execute(sql)
     outcome = cli("doctor", "--deep", "--json", "--url", url)
