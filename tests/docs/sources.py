@@ -25,14 +25,19 @@ _SILENT: Final = (ast.Name, ast.Import, ast.ImportFrom, ast.expr_context, ast.op
 """What holds no text."""
 
 
-def trees() -> Iterator[ast.Module]:
+def trees(found: re.Pattern[str] | None = None) -> Iterator[ast.Module]:
     """Every module of the package but the classes of errors and what is made for tests.
 
     They come one by one: to keep them all, and look for garbage in them, takes longer than to parse them.
+
+    Args:
+        found: What a module must have in its text; by default all modules are parsed.
     """
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] not in ("errors.py", "testing"):
-            yield ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            if found is None or found.search(text):
+                yield ast.parse(text)
 
 
 @cache
