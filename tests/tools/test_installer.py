@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,48 @@ from tests.tools.front_door import ROOT, front_door, require_pip
 SCRIPT = "#!/bin/sh\necho uv 9.9.9\n"
 
 
+def made(folder: Path, patch: pytest.MonkeyPatch) -> Any:
+    """A copy of `./dev` whose package index is a folder with one wheel of a uv that does nothing."""
+    clone = folder / "clone"
+    clone.mkdir()
+    door = front_door(clone)
+    require_pip(door)
+    patch.delenv("HOLDFAST_UV", raising=False)
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", str(folder / "index"))
+    return door
+
+
 @pytest.fixture
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A copy of `./dev` whose package index is a folder with one wheel of a uv that does nothing."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    door = front_door(folder)
-    require_pip(door)
-    monkeypatch.delenv("HOLDFAST_UV", raising=False)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    """Such a copy, which has installed nothing."""
+    return made(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which such a copy has installed uv, while another uv was on the PATH."""
+    folder = tmp_path_factory.mktemp("installed")
+    other = folder / "bin" / "uv"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho uv 0.0.1\n")
+    other.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(other.parent), prepend=":")
+        door = made(folder, patch)
+        pin(door, publish(folder / "index"))
+        with door.alone():
+            door.find_uv()
+    return folder
+
+
+@pytest.fixture
+def used(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A copy that has installed uv."""
+    door = made(tmp_path, monkeypatch)
+    shutil.copytree(installed / "index", tmp_path / "index")
+    shutil.copytree(installed / "clone" / ".dev", tmp_path / "clone" / ".dev")
+    shutil.copy(installed / "clone" / "tools" / door.UV_LOCK.name, door.UV_LOCK)
     return door
 
 
@@ -45,30 +78,27 @@ def pin(door: Any, digest: str, version: str = "9.9.9") -> None:
     door.UV_LOCK.write_text(f"uv=={version} --hash=sha256:{digest}\n")
 
 
-def test_uv_is_installed_by_its_hash(door: Any, tmp_path: Path) -> None:
+def test_uv_is_installed_by_its_hash(used: Any, tmp_path: Path) -> None:
     """The wheel whose hash is locked is installed once, and again only when the lock file changes."""
-    pin(door, publish(tmp_path / "index"))
-    with door.alone():
-        uv = Path(door.find_uv())
+    with used.alone():
+        uv = Path(used.find_uv())
         assert uv.read_text() == SCRIPT
         assert uv.is_relative_to(tmp_path / "clone" / ".dev")
         uv.write_text("it was here before")
-        assert Path(door.find_uv()).read_text() == "it was here before"
-        pin(door, publish(tmp_path / "index", "9.9.10"), "9.9.10")
-        assert Path(door.find_uv()).read_text() == SCRIPT
+        assert Path(used.find_uv()).read_text() == "it was here before"
+        pin(used, publish(tmp_path / "index", "9.9.10"), "9.9.10")
+        assert Path(used.find_uv()).read_text() == SCRIPT
 
 
 def test_a_uv_of_another_hash_is_refused(
-    door: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    used: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A wheel that is not the one locked is not installed, and the earlier copy is not used instead."""
     digest = publish(tmp_path / "index")
-    pin(door, digest)
-    with door.alone():
-        door.find_uv()
-        pin(door, ("0" if digest[0] != "0" else "1") + digest[1:])
-        with pytest.raises(SystemExit):
-            door.find_uv()
+    assert (tmp_path / "clone" / ".dev" / "uv").exists()
+    pin(used, ("0" if digest[0] != "0" else "1") + digest[1:])
+    with used.alone(), pytest.raises(SystemExit):
+        used.find_uv()
     assert not (tmp_path / "clone" / ".dev" / "uv").exists()
     assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
 
@@ -82,19 +112,15 @@ def test_a_uv_without_a_hash_is_refused(door: Any, tmp_path: Path) -> None:
 
 
 def test_a_uv_on_the_path_is_left_alone(
-    door: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    used: Any, installed: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The uv of the machine is used only if HOLDFAST_UV names it, and then that is said."""
-    other = tmp_path / "bin" / "uv"
-    other.parent.mkdir()
-    other.write_text("#!/bin/sh\necho uv 0.0.1\n")
-    other.chmod(0o755)
+    other = installed / "bin" / "uv"
     monkeypatch.setenv("PATH", str(other.parent), prepend=":")
-    pin(door, publish(tmp_path / "index"))
-    with door.alone():
-        assert Path(door.find_uv()).read_text() == SCRIPT
+    with used.alone():
+        assert Path(used.find_uv()).read_text() == SCRIPT
         monkeypatch.setenv("HOLDFAST_UV", str(other))
-        assert door.find_uv() == str(other)
+        assert used.find_uv() == str(other)
     assert "its hash is not checked" in capfd.readouterr().out
 
 
