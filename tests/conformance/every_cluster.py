@@ -15,6 +15,7 @@ from holdfast.audit.keyring import Keyring, parse_keys
 from holdfast.store import Store
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
+from tests.conformance.behind import kept_at
 from tests.conformance.shared_rules import SharedRules
 from tests.conformance.spread import Spread
 from tests.conformance.test_remote import ground
@@ -103,7 +104,7 @@ class TestEveryRuleThroughAService(Conformance):
     async def make_store(self, three: Servers, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same store each time, another one for each test."""
         bus = f"nats://127.0.0.1:{three.servers[0].port}"
-        async with ground(bus, *urls_of_three(three, tmp_path)) as make:
+        async with ground(bus, *map(kept_at, urls_of_three(three, tmp_path))) as make:
             yield make
 
 
@@ -116,5 +117,5 @@ class TestEveryRuleThroughThreeServices(SharedRules, Conformance):
     async def make_store(self, server: Servers, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same store each time, another one for each test."""
         bus = f"nats://127.0.0.1:{server.servers[0].port}"
-        async with ground(bus, *urls_of_three(server, tmp_path), shared=True) as make:
+        async with ground(bus, *map(kept_at, urls_of_three(server, tmp_path)), shared=True) as make:
             yield make

@@ -11,10 +11,24 @@ import pytest
 
 from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance import test_http, test_remote, test_sqlite
+from tests.conformance.behind import kept_at
 from tests.conformance.database import empty
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class TestEveryRuleOverHttpAndSqlite(Conformance):
+    """A service on one file."""
+
+    scheme = "http"
+
+    @pytest.fixture
+    async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
+        """The same file each time."""
+        async with test_http.ground(bus, kept_at(tmp_path / "store.db")) as make:
+            yield make
 
 
 class TestEveryRuleOverHttpAndPostgres(Conformance):
@@ -26,7 +40,19 @@ class TestEveryRuleOverHttpAndPostgres(Conformance):
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
-        async with test_http.ground(bus, database) as make:
+        async with test_http.ground(bus, kept_at(database)) as make:
+            yield make
+
+
+class TestEveryRuleOverNatsAndSqlite(Conformance):
+    """A service on one file."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
+        """The same file each time."""
+        async with test_remote.ground(bus, kept_at(tmp_path / "store.db")) as make:
             yield make
 
 
@@ -39,7 +65,7 @@ class TestEveryRuleOverNatsAndPostgres(Conformance):
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
-        async with test_remote.ground(bus, database) as make:
+        async with test_remote.ground(bus, kept_at(database)) as make:
             yield make
 
 

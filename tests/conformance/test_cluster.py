@@ -14,6 +14,7 @@ from holdfast.testing.conformance.deadlines import DeadlineRules
 from holdfast.testing.conformance.requests import RequestRules
 from holdfast.testing.conformance.versions import VersionRules
 from holdfast.testing.conformance.watching import WatchRules
+from tests.conformance.behind import kept_at
 from tests.conformance.every_cluster import three_nodes, urls_of_three
 from tests.conformance.shared_rules import SharedRules
 from tests.conformance.test_remote import ground
@@ -44,7 +45,7 @@ class TestThreeNodesOnOneServer(VersionRules, RequestRules, DeadlineRules, Watch
         return three_nodes(server, tmp_path)
 
 
-@pytest.mark.unmeasured  # TestThreeNodesOnOneServer and TestRemoteOverSqlite run the same lines
+@pytest.mark.unmeasured  # TestThreeNodesOnOneServer and TestRemote run the same lines
 class TestThreeServicesOfThreeNodes(SharedRules, RequestRules):
     """A client of three services that share its requests; `./dev soak conformance` runs all rules on them."""
 
@@ -54,5 +55,5 @@ class TestThreeServicesOfThreeNodes(SharedRules, RequestRules):
     async def make_store(self, server: Servers, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same store each time, another one for each test."""
         bus = f"nats://127.0.0.1:{server.servers[0].port}"
-        async with ground(bus, *urls_of_three(server, tmp_path), shared=True) as make:
+        async with ground(bus, *map(kept_at, urls_of_three(server, tmp_path)), shared=True) as make:
             yield make

@@ -1,6 +1,7 @@
-"""The service and its client over HTTP under conformance, over SQLite and PostgreSQL.
+"""The service and its client over HTTP under conformance, over the reference engine, SQLite and PostgreSQL.
 
-Law: nothing but the ground; the tests come with the suite.
+Law: nothing but the ground; the tests come with the suite. All rules run over the engine that takes the least
+time, and over the others those in which they and the service meet. `./dev soak conformance` runs all rules.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from holdfast.testing.conformance.deadlines import DeadlineRules
 from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.values import ValueRules
 from holdfast.testing.conformance.watching import WatchRules
+from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
 from tests.ports import free_port
 
@@ -38,16 +40,16 @@ if TYPE_CHECKING:
 class Ground:
     """A service on one storage that is started anew with every client."""
 
-    def __init__(self, bus: str, storage: str) -> None:
+    def __init__(self, bus: str, open_storage: OpenStorage) -> None:
         self._bus = bus
-        self._storage = storage
+        self._open = open_storage
         self._service = contextlib.AsyncExitStack()
 
     async def make(self, clock: Clock) -> Store:
         """A client's store; whatever ran before has ended."""
         await self.end()
         enter = self._service.enter_async_context
-        behind = await enter(holdfast.open(self._storage, clock=clock, reap=False, audit_key=AUDIT_KEY))
+        behind = await enter(self._open(clock))
         connection = Connection()
         await connection.reach(self._bus)
         self._service.push_async_callback(connection.close)
@@ -70,28 +72,41 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def ground(bus: str, storage: str) -> AsyncIterator[MakeStore]:
+async def ground(bus: str, open_storage: OpenStorage) -> AsyncIterator[MakeStore]:
     """Makes stores of clients for the length of a block."""
-    of = Ground(bus, storage)
+    of = Ground(bus, open_storage)
     yield of.make
     await of.end()
 
 
-class TestHttpOverSqlite(Conformance):
-    """A service on one file."""
+class TestHttp(Conformance):
+    """A service on the reference engine."""
+
+    scheme = "http"
+
+    @pytest.fixture
+    async def make_store(self, bus: str) -> AsyncIterator[MakeStore]:
+        """The same rows each time."""
+        async with ground(bus, kept_in_memory()) as make:
+            yield make
+
+
+@pytest.mark.unmeasured  # TestHttp and TestSqlite run the same lines
+class TestHttpOverSqlite(ValueRules, WatchRules, RequestRules, DeadlineRules):
+    """A service on one file, as far as the two meet."""
 
     scheme = "http"
 
     @pytest.fixture
     async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same file each time."""
-        async with ground(bus, str(tmp_path / "store.db")) as make:
+        async with ground(bus, kept_at(tmp_path / "store.db")) as make:
             yield make
 
 
-@pytest.mark.unmeasured  # TestHttpOverSqlite and TestPostgres run the same lines
+@pytest.mark.unmeasured  # TestHttp and TestPostgres run the same lines
 class TestHttpOverPostgres(WatchRules, RequestRules, DeadlineRules):
-    """A service on a PostgreSQL database, as far as the two meet; `./dev soak conformance` runs all rules."""
+    """A service on a PostgreSQL database, as far as the two meet."""
 
     scheme = "http"
 
@@ -99,5 +114,5 @@ class TestHttpOverPostgres(WatchRules, RequestRules, DeadlineRules):
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
-        async with ground(bus, database) as make:
+        async with ground(bus, kept_at(database)) as make:
             yield make

@@ -1,6 +1,9 @@
-"""The service and its client under conformance, through a real nats-server, over SQLite and PostgreSQL.
+"""The service and its client under conformance, through a real nats-server.
 
-Law: nothing but the ground; the tests come with the suite.
+It stands on the reference engine, on SQLite and on PostgreSQL.
+
+Law: nothing but the ground; the tests come with the suite. All rules run over the engine that takes the least
+time, and over the others those in which they and the service meet. `./dev soak conformance` runs all rules.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import pytest
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from holdfast.testing.conformance.deadlines import DeadlineRules
 from holdfast.testing.conformance.mirrors import MirrorRules
 from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.values import ValueRules
+from holdfast.testing.conformance.versions import VersionRules
 from holdfast.testing.conformance.watching import WatchRules
+from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ class Ground:
     With `shared`, there is a service on each node, and they share the requests.
     """
 
-    def __init__(self, url: str, *storages: str, shared: bool = False) -> None:
+    def __init__(self, url: str, *storages: OpenStorage, shared: bool = False) -> None:
         self._url = url
         self._storages = deque(storages)
         self._shared = shared
@@ -46,10 +51,8 @@ class Ground:
         """A client's store; whatever ran before has ended."""
         await self.end()
         self._storages.rotate()
-        for number, storage in enumerate(self._storages, start=1):
-            behind = await self._service.enter_async_context(
-                holdfast.open(storage, clock=clock, reap=False, audit_key=AUDIT_KEY)
-            )
+        for number, open_storage in enumerate(self._storages, start=1):
+            behind = await self._service.enter_async_context(open_storage(clock))
             if self._shared or number == len(self._storages):
                 await self._serve(behind)
         # No test moves the clock by as much, which would end a call at the very deadline.
@@ -71,28 +74,41 @@ class Ground:
 
 
 @contextlib.asynccontextmanager
-async def ground(bus: str, *storages: str, shared: bool = False) -> AsyncIterator[MakeStore]:
+async def ground(bus: str, *storages: OpenStorage, shared: bool = False) -> AsyncIterator[MakeStore]:
     """Makes stores of clients for the length of a block."""
     of = Ground(bus, *storages, shared=shared)
     yield of.make
     await of.end()
 
 
-class TestRemoteOverSqlite(Conformance):
-    """A service on one file."""
+class TestRemote(Conformance):
+    """A service on the reference engine."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    async def make_store(self, bus: str) -> AsyncIterator[MakeStore]:
+        """The same rows each time."""
+        async with ground(bus, kept_in_memory()) as make:
+            yield make
+
+
+@pytest.mark.unmeasured  # TestRemote and TestSqlite run the same lines
+class TestRemoteOverSqlite(ValueRules, VersionRules, WatchRules, MirrorRules, RequestRules, DeadlineRules):
+    """A service on one file, as far as the two meet."""
 
     scheme = "nats"
 
     @pytest.fixture
     async def make_store(self, bus: str, tmp_path: Path) -> AsyncIterator[MakeStore]:
         """The same file each time."""
-        async with ground(bus, str(tmp_path / "store.db")) as make:
+        async with ground(bus, kept_at(tmp_path / "store.db")) as make:
             yield make
 
 
-@pytest.mark.unmeasured  # TestRemoteOverSqlite and TestPostgres run the same lines
+@pytest.mark.unmeasured  # TestRemote and TestPostgres run the same lines
 class TestRemoteOverPostgres(WatchRules, MirrorRules, RequestRules, DeadlineRules):
-    """A service on a PostgreSQL database, as far as the two meet; `./dev soak conformance` runs all rules."""
+    """A service on a PostgreSQL database, as far as the two meet."""
 
     scheme = "nats"
 
@@ -100,5 +116,5 @@ class TestRemoteOverPostgres(WatchRules, MirrorRules, RequestRules, DeadlineRule
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
-        async with ground(bus, database) as make:
+        async with ground(bus, kept_at(database)) as make:
             yield make
