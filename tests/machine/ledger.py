@@ -7,7 +7,7 @@ page and an error are dictionaries, times are milliseconds, values JSON text.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ class State:
     trash: dict[str, tuple[Plain, int]] = field(default_factory=dict)
     requests: dict[str, tuple[str, Any, int]] = field(default_factory=dict)
     guards: dict[str, int] = field(default_factory=dict)
+
+    def copied(self) -> State:
+        """The same. Entries, records and replies are never changed, only replaced: they need no copy."""
+        return replace(
+            self,
+            entries=dict(self.entries),
+            journal=list(self.journal),
+            trash=dict(self.trash),
+            requests=dict(self.requests),
+            guards=dict(self.guards),
+        )
 
 
 class Ledger:

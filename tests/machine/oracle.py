@@ -163,7 +163,7 @@ class Oracle(Ledger):
 
     def _write(self, verb: str, call: Plain, apply: Callable[[Plain, Plain], Any]) -> Any:
         """One request, one effect; a refusal has none."""
-        before = copy.deepcopy(self.state)
+        before = self.state.copied()
         content = json.dumps([verb, call], sort_keys=True, default=repr)
         try:
             return self._once(call, content, apply)
@@ -275,7 +275,7 @@ class Oracle(Ledger):
         def each(call: Plain, given: Plain) -> list[Any]:
             results: list[Any] = []
             for item in call["items"]:
-                before = copy.deepcopy(self.state)
+                before = self.state.copied()
                 try:
                     results.append(apply(item, given))
                 except Refusal as refusal:

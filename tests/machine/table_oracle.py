@@ -49,12 +49,20 @@ class TableOracle:
 
     def ask(self, verb: str, **given: Any) -> Any:
         """The answer to a call, which is remembered under its request id; a refusal leaves no trace."""
-        saved = copy.deepcopy((self.revision, self.tables, self.journal, self.requests))
+        saved = self._saved()
         try:
             return self._once(verb, given)
         except Refused as refused:
             self.revision, self.tables, self.journal, self.requests = saved
             return refused.answer
+
+    def _saved(self) -> tuple[int, dict[str, Plain], list[Plain], dict[str, tuple[str, Any, int]]]:
+        """All there is. Items and records are replaced and never changed, so they need not be copied."""
+        tables = {
+            name: table | {"items": dict(table["items"]), "indexes": list(table["indexes"])}
+            for name, table in self.tables.items()
+        }
+        return self.revision, tables, list(self.journal), dict(self.requests)
 
     def _once(self, verb: str, given: Plain) -> Any:
         request_id = given.pop("request_id", None)
