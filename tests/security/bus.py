@@ -111,11 +111,12 @@ class Party:
 
     async def ask_everywhere(self) -> None:
         """Read and write through every prefix and family that is served; every answer is a success."""
-        for pattern in self._bus.permissions.requests(self.user):
-            for subject, namespace, fields in self._bus.questions(self.user, pattern):
-                self._bus.asked[namespace] += 1
-                answer = await self.ask(subject, **fields)
-                assert answer["success"] is True, (subject, answer)
+        patterns = self._bus.permissions.requests(self.user)
+        questions = [one for pattern in patterns for one in self._bus.questions(self.user, pattern)]
+        self._bus.asked.update(namespace for _, namespace, _ in questions)
+        answers = await asyncio.gather(*(self.ask(subject, **fields) for subject, _, fields in questions))
+        for question, answer in zip(questions, answers, strict=True):
+            assert answer["success"] is True, (question, answer)
 
     async def settle(self) -> None:
         """Return when everything that the server has sent so far was looked at."""
