@@ -143,9 +143,11 @@ def shown(result: object) -> object:
 async def seen(engine: Engine, dice: random.Random, now: int) -> list[object]:
     """What an engine lets be seen, by questions that depend on the dice."""
     found: list[object] = [await engine.totals(now), await engine.totals(now, namespace="kv/a")]
+    found += [await due(engine, space, now) for space in SPACES]
+    found += [await falling_due(engine, now)]
     for name, root in NAMESPACES.items():
         for space in SPACES:
-            found += [await scanned(engine, name, space, dice, now), await due(engine, space, name, now)]
+            found += [await scanned(engine, name, space, dice, now)]
         found += [await recorded(engine, name, dice)]
         keys = [(root or "") + dice.choice(KEYS) for _ in range(4)]
         found += await engine.read([Address(name, KV, key) for key in keys], now)
@@ -171,16 +173,21 @@ async def scanned(engine: Engine, name: str, space: str, dice: random.Random, no
     return await engine.scan(query, now)
 
 
-async def due(engine: Engine, space: str, name: str, now: int) -> object:
-    """What is due, of all and of one; those of the same instant come in any order."""
+async def due(engine: Engine, space: str, now: int) -> object:
+    """What is due, of all and of each; those of the same instant come in any order."""
     every = await engine.due(space, now, limit=1000)
-    mine = await engine.due(space, now, limit=1000, namespace=name)
+    of_each = [await engine.due(space, now, limit=1000, namespace=name) for name in NAMESPACES]
     assert every == sorted(every, key=lambda one: one.expires_at)
     assert len(await engine.due(space, now, limit=1)) == min(1, len(every))
+    return [sorted(map(repr, found)) for found in (every, *of_each)]
+
+
+async def falling_due(engine: Engine, now: int) -> object:
+    """What means something and falls due soon, or did lately; those of the same instant in any order."""
     meant = await engine.falling_due(now - 5_000, now + 60_000, limit=1000)
     assert meant == sorted(meant, key=lambda one: one.expires_at)
     assert len(await engine.falling_due(now - 5_000, now + 60_000, limit=1)) == min(1, len(meant))
-    return sorted(map(repr, every)), sorted(map(repr, mine)), sorted(map(repr, meant))
+    return sorted(map(repr, meant))
 
 
 async def recorded(engine: Engine, name: str, dice: random.Random) -> object:
