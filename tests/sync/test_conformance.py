@@ -1,7 +1,8 @@
 """The rules of keys, recipes and tables, called through `holdfast.sync`.
 
 Law: nothing but the ground; the tests come with the suite. Themes whose tests need two callers at once, such
-as watches and locks, are tested for the facade on their own.
+as watches and locks, are tested for the facade on their own. All others run over the reference engine, and
+over a file those of what is there when it is opened again.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock, ManualClock
 
 
+def opened(url: str | Path, clock: Clock) -> Any:
+    """A store without asyncio, for the tests of the suite."""
+    store = holdfast.sync.open(url, clock=clock, reap=False)
+    store.start()
+    return Bridge(store)
+
+
 @pytest.mark.unmeasured
 class TestSync(
     ValueRules,
@@ -69,18 +77,16 @@ class TestSync(
     TableTtlRules,
     BlobEntryRules,
 ):
-    """A file that is opened without asyncio."""
+    """A store in memory that is opened without asyncio."""
 
-    scheme = "sqlite"
+    scheme = "memory"
 
     @pytest.fixture
-    def make_store(self, tmp_path: Path) -> MakeStore:
-        """The stores of a test share its file."""
+    def make_store(self) -> MakeStore:
+        """Every store begins empty."""
 
         async def make(clock: Clock) -> Any:
-            store = holdfast.sync.open(tmp_path / "store.db", clock=clock, reap=False)
-            store.start()
-            return Bridge(store)
+            return opened("memory://", clock)
 
         return make
 
@@ -110,3 +116,19 @@ class TestSync(
         finally:
             over.set()
             writer.join()
+
+
+@pytest.mark.unmeasured
+class TestSyncOnAFile(ValueRules, VersionRules, JournalRules):
+    """A file that is opened without asyncio."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        """The stores of a test share its file."""
+
+        async def make(clock: Clock) -> Any:
+            return opened(tmp_path / "store.db", clock)
+
+        return make
