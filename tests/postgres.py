@@ -79,7 +79,8 @@ class Server:
         if self._unused:
             return self._unused.pop()
         name = f"holdfast_{secrets.token_hex(8)}"
-        _execute(self.dsn, f'CREATE DATABASE "{name}"')
+        # Copying its files takes half as long as writing all their pages to the log.
+        _execute(self.dsn, f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')
         return urlsplit(self.dsn)._replace(path=f"/{name}").geturl()
 
     def drop_database(self, url: str) -> None:
