@@ -22,6 +22,8 @@ SCRIPTS: Final = (
     "${window.owned='template'}{{constructor.constructor(\"window.owned='eval'\")()}}",
 )
 """Texts that run where a page treats data as code."""
+BOTH: Final = SCRIPTS[0] + SCRIPTS[1]
+"""A text with two of them, so that one page shows both."""
 NODE: Final = {
     "type": "img",
     "props": {
@@ -50,7 +52,7 @@ async def _poison(console: Console) -> None:
     kv, tables, blobs = store.kv("attacker"), store.tables("attacker"), store.blobs("attacker")
     await store.set_policy("kv/attacker", {"audit": True, "trash": True})
     await tables.create_table("loot", partition_key=("id", "string"))
-    for number, script in enumerate(SCRIPTS):
+    for number, script in enumerate((BOTH, *SCRIPTS)):
         await kv.set(
             f"{number}:{script}",
             {script: script, "node": NODE},
@@ -68,9 +70,8 @@ async def _poison(console: Console) -> None:
         await console.call("/v1/kv/attacker:escalate", fields)
 
 
-def _poisoned(script: str, number: int) -> list[str]:
-    entry = quote(f"{number}:{script}", safe="")
-    item = quote(script, safe="")
+def _poisoned() -> list[str]:
+    entry, item = quote(f"0:{BOTH}", safe=""), quote(BOTH, safe="")
     return [
         f"/ui/kv/attacker/{entry}",
         f"/ui/tables/attacker/loot/item?partition={item}",
@@ -91,8 +92,7 @@ async def test_stored_scripts_are_shown_as_text(console: Console, enter: Enter) 
         "/ui/live?namespace=kv/attacker",
     )
     tables = ("/ui/tables/attacker/loot", "/ui/blobs/attacker", "/ui/policies/kv/attacker?try=1&ttl_min=1000")
-    each = [path for number, script in enumerate(SCRIPTS[:2]) for path in _poisoned(script, number)]
-    for path in (*lists, *tables, *each):
+    for path in (*lists, *tables, *_poisoned()):
         await window.open(path)
         assert await window.page.get_by_role("alert").count() == 0, path
         reveal = window.page.get_by_role("button", name="Reveal", exact=False)
