@@ -18,7 +18,8 @@ CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
 
 TORN = """
 SELECT key, sum(op = 'set') - sum(op = 'expired') - (SELECT count(*) FROM plugin_kv_storage AS kept
-WHERE kept.key = holdfast_journal.key) AS missing FROM holdfast_journal GROUP BY key HAVING missing <> 0
+WHERE kept.plugin_name = 'crash' AND kept.key = holdfast_journal.key) AS missing
+FROM holdfast_journal GROUP BY key HAVING missing <> 0
 """
 
 
