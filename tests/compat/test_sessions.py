@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 WRITERS = 10
-EACH = 20
+EACH = 8
 
 
 async def one(session: AsyncSession, key: str) -> PluginKVStorage:
