@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOAK: Final = os.environ.get("HOLDFAST_SOAK") == "1"
 SEED: Final = 3
-"""With this seed each bug shows within twenty runs; more are made only if the steps change."""
+"""With this seed each bug shows within thirty runs; more are made only if the steps change."""
 MOST: Final = 100
 
 
