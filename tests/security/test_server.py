@@ -238,8 +238,15 @@ def test_a_program_that_says_no_version_is_refused(tmp_path: Path) -> None:
 
 def test_on_few_cores_the_server_has_one() -> None:
     """A server beside its service and its clients on two cores does not take both; on more it decides."""
-    assert defaults_on(1) == defaults_on(2) == {"GOMAXPROCS": "1"}
-    assert defaults_on(3) == defaults_on(64) == {}
+    assert defaults_on(1, apart=False) == defaults_on(2, apart=False) == {"GOMAXPROCS": "1"}
+    assert defaults_on(3, apart=False) == defaults_on(64, apart=False) == {}
+
+
+def test_users_that_are_told_apart_do_not_wait_for_one_thread() -> None:
+    """A server that any of its users may flood has several threads, so that the others get their turns."""
+    assert defaults_on(1, apart=True) == {"GOMAXPROCS": "2"}
+    assert defaults_on(2, apart=True) == {"GOMAXPROCS": "4"}
+    assert defaults_on(3, apart=True) == defaults_on(64, apart=True) == {}
 
 
 def _variables_of(pid: int) -> dict[str, str]:
@@ -247,19 +254,22 @@ def _variables_of(pid: int) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line)
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("chosen", [None, "7"])
 async def test_what_the_user_has_set_for_the_server_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, apart: bool
 ) -> None:
     """The server runs with the variables of this process; those of ours only fill in."""
     monkeypatch.delenv("GOMAXPROCS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("GOMAXPROCS", chosen)
     monkeypatch.setenv("PASSED_ON_BY_A_TEST", "yes")
-    async with NatsServer(tmp_path, port=None) as server:
+    config = tmp_path / "nats.conf"
+    config.write_text("max_payload: 1MB\n")
+    async with NatsServer(tmp_path / "run", port=None, config=config if apart else None) as server:
         found = await asyncio.to_thread(_variables_of, server.process.pid)
-    expected = defaults_on(len(os.sched_getaffinity(0))).get("GOMAXPROCS") if chosen is None else chosen
-    assert found.get("GOMAXPROCS") == expected
+    ours = defaults_on(len(os.sched_getaffinity(0)), apart=apart)
+    assert found.get("GOMAXPROCS") == (chosen or ours.get("GOMAXPROCS"))
     assert found["PASSED_ON_BY_A_TEST"] == "yes"
 
 
