@@ -38,6 +38,10 @@ PROCESSES: Final = "COVERAGE_PROCESS_CONFIG"
 """With this in its environment a new Python process measures itself."""
 WHOLE: Final = ("decide", "rules", "errors", "engines/sql/orm")
 """The parts that have to be covered whole: each of their lines is measured in two tests, if two reach it."""
+DEAREST: Final = 0.05
+"""Seconds that measuring a line or branch may cost. What costs more counts as missing, though a test runs it,
+unless it has to be covered whole.
+"""
 _LEAST: Final = 0.001
 """Seconds that even the cheapest test costs."""
 
@@ -149,7 +153,7 @@ def choose(reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
         elif now < float("inf"):
             chosen.append(test)
             once, again = once & ~reached[test], again & (once | ~reached[test])
-    return without_spare(chosen, reached, costs, twice=twice)
+    return without_dear(without_spare(chosen, reached, costs, twice=twice), reached, costs, twice=twice)
 
 
 def without_spare(
@@ -161,6 +165,21 @@ def without_spare(
     for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
         once, again = _reached_by(reached[other] for other in kept if other != test)
         if once == all_once and again & twice == all_again & twice:
+            kept.remove(test)
+    return kept
+
+
+def without_dear(
+    chosen: Sequence[str], reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
+) -> list[str]:
+    """Leave out the tests that cost more than it is worth to measure what they alone reach; see `DEAREST`."""
+    kept = list(chosen)
+    _, all_again = _reached_by(reached[test] for test in chosen)
+    for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
+        once, again = _reached_by(reached[other] for other in kept if other != test)
+        alone = reached[test] & ~once
+        needed = alone & twice or all_again & ~again & twice
+        if not needed and costs.get(test, 0.0) > DEAREST * alone.bit_count():
             kept.remove(test)
     return kept
 

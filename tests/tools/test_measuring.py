@@ -60,7 +60,7 @@ def test_a_file_that_changed_is_measured_whole() -> None:
 def test_cheap_tests_come_first() -> None:
     """Together the chosen tests reach what all reach, and a dear test is chosen only for what is its own."""
     reached = {"dear": 0b00110, "cheap": 0b00011, "same": 0b00011, "alone": 0b01000, "nothing": 0}
-    costs = {"dear": 5.0, "cheap": 1.0, "same": 2.0, "alone": 9.0}
+    costs = {"dear": 0.03, "cheap": 0.01, "same": 0.02, "alone": 0.04}
     assert choose(reached, costs, twice=0) == ["cheap", "dear", "alone"]
     assert choose({"dear": 0b0011, "cheap": 0b0011}, costs, twice=0) == ["cheap"]
 
@@ -68,7 +68,7 @@ def test_cheap_tests_come_first() -> None:
 def test_what_later_ones_reach_too_is_left_out() -> None:
     """A test that was chosen early is not measured if all that it reaches is reached by those after it."""
     reached = {"early": 0b0111, "left": 0b1011, "right": 0b10101}
-    costs = {"early": 1.0, "left": 5.0, "right": 5.0}
+    costs = {"early": 0.01, "left": 0.05, "right": 0.05}
     assert sorted(choose(reached, costs, twice=0)) == ["left", "right"]
     assert sorted(choose(reached, costs, twice=0b1)) == ["left", "right"]
     assert sorted(choose(reached, costs, twice=0b10)) == ["early", "left", "right"]
@@ -79,6 +79,15 @@ def test_what_must_be_covered_whole_is_reached_twice() -> None:
     reached = {"first": 0b01, "second": 0b01, "third": 0b01, "only": 0b10}
     costs = {"first": 1.0, "second": 2.0, "third": 3.0, "only": 1.0}
     assert sorted(choose(reached, costs, twice=0b11)) == ["first", "only", "second"]
+
+
+def test_a_test_that_costs_too_much_for_what_it_adds_is_left_out() -> None:
+    """What is too much for a line is not for ten, nor for one that must be covered whole."""
+    reached = {"cheap": 0b1, "line": 0b10, "lines": 0b1111111111 << 2, "second": 0b1}
+    costs = {"cheap": 0.01, "line": 0.4, "lines": 0.4, "second": 0.4}
+    assert sorted(choose(reached, costs, twice=0)) == ["cheap", "lines"]
+    assert sorted(choose(reached, costs, twice=0b10)) == ["cheap", "line", "lines"]
+    assert sorted(choose(reached, costs, twice=0b1)) == ["cheap", "lines", "second"]
 
 
 def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -125,7 +134,7 @@ def test_the_record_is_made_from_what_was_measured(tmp_path: Path, monkeypatch: 
             (4, 6, 1),
         ]
         data.executemany("INSERT INTO arc VALUES (1, ?, ?, ?)", ways)
-    costs = [Cost(name, 1.0 + number, measured=True) for number, name in enumerate(names[1:])]
+    costs = [Cost(name, (1 + number) / 100, measured=True) for number, name in enumerate(names[1:])]
     (tmp_path / "1.costs").write_text("\n".join(json.dumps(cost) for cost in costs))
     monkeypatch.setattr(measuring, "RECORD", tmp_path / "measured.txt")
     measuring.main(tmp_path, str(tmp_path / "data"))
