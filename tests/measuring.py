@@ -38,7 +38,7 @@ PROCESSES: Final = "COVERAGE_PROCESS_CONFIG"
 """With this in its environment a new Python process measures itself."""
 WHOLE: Final = ("decide", "rules", "errors", "engines/sql/orm")
 """The parts that have to be covered whole: each of their lines is measured in two tests, if two reach it."""
-DEAREST: Final = 0.05
+DEAREST: Final = 0.2
 """Seconds that measuring a line or branch may cost. What costs more counts as missing, though a test runs it,
 unless it has to be covered whole.
 """
