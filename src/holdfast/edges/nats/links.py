@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 ASK_SECONDS: Final = 5.0
 """Interval in seconds at which the service asks the server for new links."""
-REST: Final = 2.0
+REST: Final = 5.0
 """Pause after reading a full chunk from such a connection, as a multiple of the time its processing took. A
-connection that sends more than the service can handle therefore gets a third of the loop's time."""
+connection that sends more than the service can handle therefore gets a sixth of the loop's time."""
 
 _log = logging.getLogger("holdfast.nats")
 
